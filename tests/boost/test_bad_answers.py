@@ -139,8 +139,8 @@ def test_a_job_whose_first_answers_are_all_bad_stops(cli: Cli, server: FaultServ
         model,
     )
     done = cli(*arguments)
-    reason = "reasoning without an end" if "think" in says else "a refusal"
-    said = f"openai:m: the answers about the first 20 items (stage blend) are all bad (20 {reason}); try another model"
+    reason = "unfinished reasoning" if "think" in says else "a refusal"
+    said = f"openai:m: all answers for the first 20 items (stage blend) are unusable (20 {reason}); try another model"
     assert done.status == 1 and said in done.err
     assert sum(map(len, server.asked.values())) < 4 * (20 + 20), "those under way are finished"
     server.says = lambda body: GOOD

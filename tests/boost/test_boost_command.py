@@ -86,12 +86,12 @@ def test_a_prompt_of_ones_own_asks_anew_for_its_stage_alone(tmp_path: Path) -> N
 def test_what_does_not_fit_together_asks_nobody(tmp_path: Path) -> None:
     out = ["-o", str(tmp_path / "b.jsonl")]
     for arguments, line in (
-        (["--stages", "holistic", "--llm", "scripted"], "stage holistic needs blend and describe before it"),
-        (["--llm", "scripted"], "stage describe needs a model; type --mllm"),
-        (["--stages", "describe", *SCRIPTED], "--llm is of no use to stages describe"),
+        (["--stages", "holistic", "--llm", "scripted"], "stage holistic requires blend and describe; pass --stages"),
+        (["--llm", "scripted"], "stage describe requires a model; pass --mllm"),
+        (["--stages", "describe", *SCRIPTED], "--llm has no effect on stages describe"),
         ([*SCRIPTED, "--prompts", str(tmp_path)], "holds none of blend.txt"),
         ([*SCRIPTED, "--tokenizer", str(tmp_path)], "has no tokenizer"),
-        (["--llm", "scripted", "--mllm", "scripted:error=2"], "expected a probability"),
+        (["--llm", "scripted", "--mllm", "scripted:error=2"], "must be a probability"),
     ):
         error = CliRunner().invoke(whole_app(), ["boost", DATA, *arguments, *out]).exception
         assert isinstance(error, UsageError) and line in str(error), (arguments, error)

@@ -67,7 +67,7 @@ def test_the_name_changes_with_the_weights(llm: Path, mllm: Path, tmp_path: Path
 
 
 def test_what_cannot_be_asked_says_so(llm: Path, tmp_path: Path, photos: list[FilePicture]) -> None:
-    with pytest.raises(BackendError, match="sees no pictures"):
+    with pytest.raises(BackendError, match="does not accept pictures"):
         open_backend(f"local:{llm}").complete(Request(ASKED, picture=photos[0]))
     with pytest.raises(TellapartError, match=r"no such model folder: .*expected a folder or a hub name"):
         open_backend(f"local:{tmp_path / 'nothing'}")

@@ -194,7 +194,7 @@ def test_a_server_that_trickles_or_is_not_there(odd: str) -> None:
     with pytest.raises(BackendError, match=r"no answer within 0\.5 s") as error:
         open_backend(f"openai:m@{odd}/slow?timeout=0.5").complete(ASKED)
     assert error.value.retry and time.monotonic() - start < 4
-    with pytest.raises(BackendError, match=r"127\.0\.0\.1:9 broke off or is not there") as error:
+    with pytest.raises(BackendError, match="is unreachable or closed the connection") as error:
         open_backend("openai:m@http://127.0.0.1:9/v1").complete(ASKED)
     assert error.value.retry
 
@@ -246,7 +246,7 @@ def test_a_redirect_is_not_followed(server: FaultServer, monkeypatch: pytest.Mon
     monkeypatch.setattr(_Elsewhere, "target", f"{server.url}/chat/completions")
     with ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as other:
         threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
-        with pytest.raises(BackendError, match=r"sends us elsewhere \(307\)") as error:
+        with pytest.raises(BackendError, match="the server redirects to another URL") as error:
             open_backend(f"openai:m@http://127.0.0.1:{other.server_address[1]}/v1").complete(ASKED)
         other.shutdown()
     assert error.value.fatal and not server.bodies
@@ -255,7 +255,7 @@ def test_a_redirect_is_not_followed(server: FaultServer, monkeypatch: pytest.Mon
 def test_an_endless_answer_is_cut_off(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tellapart.boost.backends.LARGEST_REPLY", 1000)
     server.says = lambda body: "dog " * 1000
-    with pytest.raises(BackendError, match="an answer of more than") as error:
+    with pytest.raises(BackendError, match="the answer exceeds") as error:
         open_backend(f"openai:m@{server.url}").complete(ASKED)
     assert error.value.retry
 
@@ -263,16 +263,16 @@ def test_an_endless_answer_is_cut_off(server: FaultServer, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("spec", "line"),
     [
-        ("openai:m", "on which server"),
-        ("openai:@http://127.0.0.1:1/v1", "names no model"),
-        ("openai:m@http://u:secret@127.0.0.1/v1", "has no user, password"),
-        ("openai:m@http://[::1/v1", "is no server's address"),
+        ("openai:m", "@http://127.0.0.1:8000/v1, or set"),
+        ("openai:@http://127.0.0.1:1/v1", "openai: missing model; use"),
+        ("openai:m@http://u:secret@127.0.0.1/v1", "the server's URL must not contain a user, password or '"),
+        ("openai:m@http://[::1/v1", "' is not a server URL; expected one such as"),
         ("openai:m@http://127.0.0.1/v1?kee=A", "has no setting 'kee'; did you mean 'key'"),
-        ("openai:m@http://127.0.0.1/v1?key=NOT_THERE", "the environment has no NOT_THERE"),
+        ("openai:m@http://127.0.0.1/v1?key=NOT_THERE", "the environment variable NOT_THERE"),
         ("openai:m@http://127.0.0.1/v1?timeout=x", "timeout=x is not a number"),
         ("opnai:m", "did you mean 'openai'"),
-        ("local:", "names no model"),
-        ("scripted:error=2", "expected a probability"),
+        ("local:", "openai: missing model; use"),
+        ("scripted:error=2", "must be a probability"),
     ],
 )
 def test_specifications_that_are_none(spec: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ REASONS = (
 @pytest.mark.parametrize("reply", REASONS)
 def test_a_refusal_is_told_in_the_servers_words(reply: bytes) -> None:
     """As OpenAI, vLLM before and after its 0.10, FastAPI and llama.cpp write them."""
-    with pytest.raises(BackendError, match=r"refuses this request \(400: roles must alternate\)"):
+    with pytest.raises(BackendError, match=r"rejected the request \(400: roles must alternate\)"):
         read_answer(400, None, reply)
 
 
@@ -331,4 +331,4 @@ def test_a_system_prompt_that_a_server_refuses_goes_into_the_user_turn(capsys: p
             assert json.loads(answer.text) == ["Blend.\n\na", "b", "c"]
         server.shutdown()
     said = capsys.readouterr().err
-    assert said.count("the system prompt goes into the user turn") == 1 and "roles must alternate" in said
+    assert said.count("the system prompt is sent as part of the user turn") == 1 and "roles must alternate" in said

@@ -94,7 +94,7 @@ def test_spans_of_unsaid_words_are_those_of_whole_words() -> None:
 
 def test_without_the_analyser_the_page_says_what_to_install(made: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
-        raise MissingExtra("words", "the analysis of words")
+        raise MissingExtra("words", "the word analysis")
 
     monkeypatch.setattr(counted, "word_analyser", missing)
     page = render(made)
@@ -111,11 +111,11 @@ def test_bars_share_an_axis_and_the_longest_fills_it(made: Statistics) -> None:
 
 
 def test_the_headline_says_what_happened(made: Statistics) -> None:
-    assert re.fullmatch(r"3 items; words in a caption: \d\.\d in people’s, 6\.0 in HolisticCap", headline(made))
+    assert re.fullmatch(r"3 items; mean words per caption: \d\.\d in people’s, 6\.0 in HolisticCap", headline(made))
     bare = Statistics()
     bare.add(Item("1", SCENES[0]), {"describe": "a red star"})
-    assert headline(bare) == "1 items; words in a caption: 3.0 in VisualCap"
-    assert headline(Statistics()) == "0 items; words in a caption: none" and "nan" not in render(bare)
+    assert headline(bare) == "1 items; mean words per caption: 3.0 in VisualCap"
+    assert headline(Statistics()) == "0 items; mean words per caption: none" and "nan" not in render(bare)
 
 
 def test_it_is_written_whole(made: Statistics, tmp_path: Path) -> None:

@@ -129,14 +129,17 @@ def test_what_it_cannot_answer_is_one_line() -> None:
         return Request((Message("user", text),), **more)  # type: ignore[arg-type]
 
     for request, line in (
-        (ask("Describe it.", picture=SCENES[0]), "knows pictures of scenes alone"),
-        (ask("What is 2 + 2?"), "the question has neither"),
-        (ask("Reference caption 1: A man rides a wave on his surfboard."), "knows the words of scenes"),
+        (ask("Describe it.", picture=SCENES[0]), "the scripted describer only supports pictures of scenes"),
+        (ask("What is 2 + 2?"), "the scripted backend requires 'Reference caption N:', or"),
+        (
+            ask("Reference caption 1: A man rides a wave on his surfboard."),
+            "the scripted backend only supports captions of scenes, got '",
+        ),
     ):
         with pytest.raises(BackendError, match=line.replace("+", ".")) as error:
             Scripted().complete(request)
         assert error.value.fatal and "\n" not in str(error.value)
-    with pytest.raises(UsageError, match="expected a probability"):
+    with pytest.raises(UsageError, match="must be a probability"):
         Scripted(1.5)
 
 

@@ -40,14 +40,14 @@ def test_all_three_stages_in_their_order_each_with_its_model() -> None:
 @pytest.mark.parametrize(
     ("names", "llm", "mllm", "line"),
     [
-        (["holistic"], LLM, None, "stage holistic needs blend and describe before it"),
-        (["holistic", "blend"], LLM, None, "stage holistic needs blend and describe before it"),
+        (["holistic"], LLM, None, "stage holistic requires blend and describe; pass --stages"),
+        (["holistic", "blend"], LLM, None, "stage holistic requires blend and describe; pass --stages"),
         (["blnd"], LLM, None, "did you mean 'blend'"),
-        ([], LLM, None, "no stage is named"),
-        (["blend"], None, None, "stage blend needs a model; type --llm"),
-        (["describe"], None, None, "stage describe needs a model; type --mllm"),
-        (["describe"], LLM, MLLM, "--llm is of no use to stages describe"),
-        (["blend"], LLM, MLLM, "--mllm is of no use to stages blend"),
+        ([], LLM, None, "--stages is empty"),
+        (["blend"], None, None, "stage blend requires a model; pass --llm"),
+        (["describe"], None, None, "stage describe requires a model; pass --mllm"),
+        (["describe"], LLM, MLLM, "--llm has no effect on stages describe"),
+        (["blend"], LLM, MLLM, "--mllm has no effect on stages blend"),
     ],
 )
 def test_what_does_not_fit_together_is_one_line(names: list[str], llm: Any, mllm: Any, line: str) -> None:
@@ -97,7 +97,7 @@ def test_an_item_without_what_the_stage_reads_is_a_backend_error() -> None:
     made = stages(NAMES, LLM, MLLM)
     with pytest.raises(BackendError, match="no reference to blend"):
         made[0].build_request(Item("x", ITEM.picture), {})
-    with pytest.raises(BackendError, match="no answer of stage describe"):
+    with pytest.raises(BackendError, match="no answer from stage describe"):
         made[2].build_request(ITEM, {"blend": "a star"})
 
 
@@ -136,10 +136,10 @@ def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
         ("blend", "{reference}", "{refrence}", "nothing fills in {refrence}; did you mean 'reference'"),
         ("holistic", "New noisy caption: {describe}", "Go on", "lacks {describe}"),
         ("blend", "temperature = 0", "temprature = 0", "no setting is called 'temprature'; did you mean 'temperature'"),
-        ("blend", "max_words = 60", "max_words = many", "'max_words = many' is no setting"),
+        ("blend", "max_words = 60", "max_words = many", "got 'max_words = many'"),
         ("blend", "max_words = 60", "", "lacks max_words"),
-        ("blend", "[system]", "[sytem]", "no section is called [sytem]; did you mean 'system'"),
-        ("blend", "[assistant]\nA bathroom", "[user]\nA bathroom", r"[user] and [assistant] in turn"),
+        ("blend", "[system]", "[sytem]", "unknown section [sytem]; did you mean 'system'"),
+        ("blend", "[assistant]\nA bathroom", "[user]\nA bathroom", "first, then alternating"),
         ("describe", "[again]", "[user]", "in turn"),
     ],
 )
@@ -155,5 +155,5 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(
 def test_a_folder_without_prompts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds none of blend\.txt"):
         stages(["blend"], LLM, None, tmp_path)
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         stages(["blend"], LLM, None, tmp_path / "nowhere")

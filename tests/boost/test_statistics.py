@@ -45,7 +45,7 @@ def test_words_are_counted_by_caption_and_tokens_by_the_tokenizer() -> None:
     assert made.words["holistic"].mean == 17 and made.words["blend"].n == 1
     assert made.tokens["blend"].mean == len(TEXTS["blend"])
     assert made.histogram("human") == [("0–4", 2), ("5–9", 0), ("10–14", 2), ("15–19", 0)]
-    assert any("1 of 2 items without a good answer (1 a refusal)" in line for line in made.lines())
+    assert any("1 of 2 items without a usable answer" in line for line in made.lines())
     assert any("(1 no answer)" in line for line in made.lines())
 
 
@@ -72,13 +72,13 @@ def test_new_words_against_the_references_and_against_what_was_given() -> None:
     assert found.left_out == NewWordShare(0, 2)
     made.add(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"})
     assert made.new_words().left_out == NewWordShare(1, 4)
-    assert any("left out 25.0 % of the description's words" in line for line in made.lines())
+    assert any("omitted 25.0 % of the description's words" in line for line in made.lines())
     assert any("33.3 % of its content words are in no reference, 8.3 % in nothing" in line for line in made.lines())
 
 
 def test_without_hanta_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
-        raise MissingExtra("words", "the analysis of words")
+        raise MissingExtra("words", "the word analysis")
 
     monkeypatch.setattr(ours, "word_analyser", missing)
     made = Statistics()

@@ -188,25 +188,25 @@ def test_the_shell_completes(typed: str, completed: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["trian"], "No such command 'trian'. Did you mean 'train'?; type: tellapart --help"),
-        (["--zzz"], "No such option: --zzz; type: tellapart --help"),
-        (["train"], "Missing argument 'recipe'; type: tellapart train --help"),
+        (["trian"], "No such command 'trian'. Did you mean 'train'?; see: tellapart --help"),
+        (["--zzz"], "No such option: --zzz; see: tellapart --help"),
+        (["train"], "Missing argument 'recipe'; see: tellapart train --help"),
         (["train", "x.toml", "--resum"], "No such option: --resum (Possible options: --resume"),
-        (["caption", "scenes"], "Missing argument 'pictures'; type: tellapart caption --help"),
+        (["caption", "scenes"], "Missing argument 'pictures'; see: tellapart caption --help"),
         (["eval"], "Missing option '--captions'; see: tellapart eval --help"),
-        (["report"], "Missing argument 'runs'; type: tellapart report --help"),
+        (["report"], "Missing argument 'runs'; see: tellapart report --help"),
         (["caption", "m", "p", "--beams", "0"], "Invalid value for '--beams'"),
         (["caption", "m", "p", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
         (
             ["caption", "m", "p", "--decoding", "temperature=0", "--best-of", "3"],
-            "--decoding temperature=0: expected a number",
+            "--decoding temperature: expected a number",
         ),
         (["eval", "--captions", "c", "--seed", "-1"], "Invalid value for '--seed'"),
         (
             ["caption", "m", "p", "--decoding", "temperature=2"],
             "--decoding temperature requires sampling; add --best-of 10 --scorer MODEL, --consensus",
         ),
-        (["caption", "m", "p", "--decoding", "heat=2"], "--decoding heat=2: no setting 'heat'"),
+        (["caption", "m", "p", "--decoding", "heat=2"], "--decoding heat=2: unknown setting 'heat'"),
         (
             ["caption", "m", "p", "--samples", "5", "--best-of", "3"],
             "--best-of and --samples cannot be combined; remove one of them",
@@ -221,8 +221,14 @@ def test_the_shell_completes(typed: str, completed: list[str]) -> None:
             "--beams and --best-of cannot be combined, because --best-of samples; remove one of them",
         ),
         (["eval", "--captions", "c", "--metrics", ","], "--metrics is empty"),
-        (["eval", "--captions", "c", "--format", "csv", "-o", "-"], "--out -: expected a name, for this is neither"),
-        (["data", "simplify", "-", "-o", "x.jsonl"], "captions -: expected a name, for this is neither stdin"),
+        (
+            ["eval", "--captions", "c", "--format", "csv", "-o", "-"],
+            "--out -: a file name is required, because this is neither",
+        ),
+        (
+            ["data", "simplify", "-", "-o", "x.jsonl"],
+            "captions -: a file name is required, because this is neither stdin",
+        ),
         (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),
         (["report", "nowhere"], "nowhere does not exist; expected a run folder"),
         (["eval", "--captions", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
@@ -464,7 +470,7 @@ def test_odd_pictures_are_captioned_and_broken_ones_are_named(
     assert done.status == 0 and "9 captions written" in done.err
     assert {"one.png", "cmyk.jpg", "deep.png", "moving.gif"} <= {row["id"] for row in rows(tmp_path / "c.jsonl")}
     absent, told = done.err.splitlines()[-2:]
-    assert absent.startswith("1 of 12 were skipped: they could not be opened: ") and "empty.png (empty file)" in absent
+    assert absent.startswith("1 of 12 could not be opened and were skipped: ") and "empty.png (empty file)" in absent
     assert told.startswith("2 of 11 pictures could not be read: ")
     for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "a text file")):
         assert name in told and reason in told

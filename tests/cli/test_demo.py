@@ -78,7 +78,7 @@ def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
     assert " 10.0 " in told[2] and told[-1].endswith(f" metrics, with intervals: {run.folder / 'report.html'}")
     answer = {"caption": "a red star", "claims": {"correct": 1, "of": 2, "false": [[2, 5, "not in the picture"]]}}
     assert (
-        claims_text(answer) == "; 1 of 2 claims right: “red” is not in the picture"
+        claims_text(answer) == "; 1 of 2 claims correct: “red” is not in the picture"
         and claims_text({"caption": "x"}) == ""
     )
 

@@ -60,5 +60,5 @@ def test_what_says_no_more_than_another_is_left_out() -> None:
 
 
 def test_a_prompt_is_expected(rows: str) -> None:
-    with pytest.raises(UsageError, match="'describe=' is not key=value"):
+    with pytest.raises(UsageError, match="expected key=value, got 'describe='"):
         open_data(f"{rows}?describe=")

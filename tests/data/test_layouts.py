@@ -96,7 +96,7 @@ def test_an_address_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     picture(tmp_path / "secret.png")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "t.csv").write_text("url\nhttps://a.org/%2e%2e%2fsecret.png\nhttps://[a.org/x.png\n")
-    assert "2 of 2 were left out" in wrong(tmp_path / "in" / "t.csv")
+    assert "2 of 2 were skipped" in wrong(tmp_path / "in" / "t.csv")
 
 
 # -- nocaps

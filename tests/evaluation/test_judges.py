@@ -126,7 +126,7 @@ def test_an_answer_is_asked_for_once_and_kept(tmp_path: Path, capsys: pytest.Cap
         first = clair(judge_of(server, tmp_path, "?in=10&out=20"), list("123"), ["dog", "cat", "dog"], references)
         assert len(server.bodies) == 2  # two captions are the same question
         said = capsys.readouterr().err
-        assert "clair by gpt-x: 2 requests expected, at most 4 with second tries" in said and "; cost up to " in said
+        assert "requests expected, at most 4 including retries of unusable" in said and "; cost up to " in said
         server.fails = 2
         again = judge_of(server, tmp_path)
         assert (

@@ -107,7 +107,7 @@ def test_a_system_prompt_that_a_template_refuses_goes_into_the_user_turn(
     merged = [Request((Message("user", f"Blend.\n\n{text}"),), max_tokens=8) for text in texts]
     alone = [backend.complete(request) for request in merged]
     assert alone == [backend.complete(request) for request in requests]
-    assert "system prompt goes into the user turn" in capsys.readouterr().err
+    assert "the system prompt is sent as part of the user turn" in capsys.readouterr().err
     together = backend._generate(requests, [None] * 3)  # type: ignore[attr-defined]
     assert together == alone and len({answer.text for answer in alone}) == 3
 

@@ -118,7 +118,10 @@ def test_columns_of_the_data_and_of_a_table(photos: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--prompt", "{tag}"), "no picture has the field 'tag'; did you mean 'tags'? Known fields: folder, id, name, tag"),
+        (
+            ("--prompt", "{tag}"),
+            "no picture has the field 'tag'; did you mean 'tags'? Known fields: folder, id, name, tag",
+        ),
         (("--prompt", "{zzz}"), "no picture has the field 'zzz'; known: folder, id, name, tags, taken, text"),
         (("--prompt", "a {tags}"), "3 of 5 pictures lack the field 'tags' ('beach/2.png', 'town/3.png', 'town/4.png')"),
         (("--prompt", "{tags|}"), "--prompt: the prompt is empty for 3 pictures"),

@@ -134,7 +134,7 @@ def test_what_is_chosen_behind_a_server_is_what_the_captioner_chooses(
     assert (summary.tally.requests, summary.tally.asked, summary.tally.kept) == (COUNT, 7 * COUNT, 0)
     line = capsys.readouterr().err
     assert f"{COUNT} requests expected ({7 * COUNT} if the server only returns one choice per request), at most" in line
-    assert f"at most {2 * 7 * COUNT} with second tries" in line
+    assert f"at most {2 * 7 * COUNT} including retries" in line
     assert len((tmp_path / "there.ledger.jsonl").read_text().splitlines()) == 7 * COUNT
 
 
@@ -154,8 +154,8 @@ def test_a_server_of_one_choice_gets_a_request_for_each_sample(
         )
     assert (summary.written, summary.tally.requests) == (COUNT, 4 * COUNT)
     said = capsys.readouterr().err
-    assert said.count("the server gives one choice a request ('n'") == 1
-    most = re.search(r"at most (\d+) with second tries", said)
+    assert said.count("the server returns one choice per request") == 1
+    most = re.search(r"at most (\d+) including retries", said)
     assert most is not None and summary.tally.requests <= int(most[1]) == 8 * COUNT
     assert f"cost up to {COUNT * 1.008:.2f}, at most {8 * COUNT * 1.008:.2f}" in said
     assert sorted(asked.seed or 0 for asked in service.asked) == sorted([0, 1, 2, 3] * COUNT)
@@ -236,7 +236,7 @@ def test_a_server_without_log_probabilities_is_one_line(
                 "--decoding",
                 "confidence=0.3",
             ): "openai:default: the server gives no log-probabilities of what it writes (logprobs)",
-            ("--drop-guesses",): "the server gives no log-probabilities of a given caption beside a picture ",
+            ("--drop-guesses",): "remove --drop-guesses, or use --decoding confidence=0.4",
         }.items():
             asked = len(service.asked)
             done = cli(
@@ -261,7 +261,7 @@ def test_what_does_not_go_together_is_refused(cli: Cli, tmp_path: Path, pictures
         ("--scorer", "scenes"): "a scorer chooses among samples",
         ("--drop-guesses", "--samples", "4"): "--drop-guesses and --samples cannot be combined",
         ("--drop-guesses", "--best-of", "4", "--scorer", "scenes"): "--drop-guesses and --best-of cannot be combined",
-        ("--consensus", "8", "--device", "cpu"): "--device requires a model on this machine",
+        ("--consensus", "8", "--device", "cpu"): "--device requires a local model",
     }.items():
         assert line in cli("caption", name, pictures.spec, "-o", out, *options).line
     decoding = Decoding(kind="consensus")

@@ -289,7 +289,9 @@ def test_another_browser_goes_on_with_the_secret_address_alone(chrome: Any, tmp_
         page.press(SPACE)
         page.tab_to("#begin")
         page.press(ENTER)
-        assert page.part() == "consent" and "has begun with this identifier" in page.text("#trouble")
+        assert page.part() == "consent" and "this identifier is already in use in another browser" in page.text(
+            "#trouble"
+        )
         assert Page(chrome, secret).title() == "Item 1 of 8" and len(store.participants()) == 1
 
 
@@ -331,7 +333,10 @@ def test_a_server_that_is_away_for_a_moment_loses_no_answer(chrome: Any, tmp_pat
         for _ in range(200):
             if chrome.execute_script(page_shown):
                 break
-        assert "is sent again by itself" in page.text("#trouble") and page.title() == "Item 1 of 8"
+        assert (
+            "The connection to the study was lost. Your earlier answers" in page.text("#trouble")
+            and page.title() == "Item 1 of 8"
+        )
         chrome.execute_cdp_cmd("Network.emulateNetworkConditions", {**away, "offline": False})
         page.wait(lambda: page.title() == "Item 2 of 8")
         assert not chrome.execute_script(page_shown) and len(store.answers()) == 3

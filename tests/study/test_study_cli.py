@@ -186,7 +186,7 @@ def test_from_pictures_to_the_table(
     assert "already contains a study" in cli(*create).line
     refused = cli("study", "serve", "s", "--port", "0").line
     assert "title, consent.researcher, consent.institution, consent.contact" in refused and "--preview" in refused
-    assert "no answers there yet" in cli("study", "report", "s").line
+    assert "contains no answers yet; run: tellapart study serve, or" in cli("study", "report", "s").line
     done = cli("study", "simulate", "s", "--participants", "4", "--random", "0", "--hasty", "0", "--json")
     assert done.status == 0 and json.loads(done.out)["simulated"]["ends"] == {"complete": 3, "full": 1}
     done = cli("study", "report", "s", "--store", "s/simulated/answers.sqlite")
@@ -207,17 +207,17 @@ def test_a_small_study_says_that_pictures_are_reserved(
     what = "sets" if kind == "pick" else "pictures"
     said = capsys.readouterr().err
     count = (len(made.of_role[CONTROL]) + PRACTICE_ITEMS + 1) * (made.made["candidates"] if kind == "pick" else 1)
-    assert f"the study asks about {len(units)} {what}, and 40 were planned: of 30 pictures {count} are reserved" in said
-    assert "for control items, practice and the example; give more pictures, or fewer --controls" in said
+    assert f"the study has {len(units)} {what}, but 40 were planned: of 30 pictures, {count} are reserved" in said
+    assert "are reserved for control items, practice and the example; add" in said
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("report", "nothing"), "not the folder of a study"),
-        (("simulate", "nothing"), "not the folder of a study"),
-        (("plan", "guess", "--difference", "0.1"), "a study of 'guess'"),
+        (("report", "nothing"), "see: tellapart study create --help"),
+        (("simulate", "nothing"), "see: tellapart study create --help"),
+        (("plan", "guess", "--difference", "0.1"), "unknown kind of study 'guess'; expected"),
         (("plan", "pick", "--difference", "0.7"), "expected both systems between 0 and 1"),
         (("plan", "pick", "--difference", "0.1", "--budget", "100"), "--budget requires"),
         (
@@ -226,7 +226,7 @@ def test_a_small_study_says_that_pictures_are_reserved(
         ),
         (("plan", "pick", "--difference", "0.1", "--seed", "-1"), "-1 is not in the range"),
         (("simulate", "s", "--think", "nan"), "--think nan: expected a finite number"),
-        (("simulate", "rate", "--effect", "simle=0.5"), "no system 'simle'"),
+        (("simulate", "rate", "--effect", "simle=0.5"), "unknown system 'simle'"),
         (
             ("plan", "pick", "--difference", "0.1", "--items", "ten"),
             "--items ten: expected integers separated by commas, such as",
@@ -235,8 +235,11 @@ def test_a_small_study_says_that_pictures_are_reserved(
         (("create", "rate", "nowhere"), "nowhere"),
         (("serve", "s", "--preview", "--store", "x"), "--preview saves nothing, so it cannot be combined with"),
         (("simulate", "s", "--effect", "simle=0.5"), "did you mean 'smile'"),
-        (("simulate", "s", "--random", "0.9", "--hasty", "0.2"), "leave some participants careful"),
-        (("simulate", "s", "--url", "ftp://x"), "expected an address such as"),
+        (
+            ("simulate", "s", "--random", "0.9", "--hasty", "0.2"),
+            "--hasty and --random must leave a fraction of careful",
+        ),
+        (("simulate", "s", "--url", "ftp://x"), "expected a URL such as http://127.0.0.1:8766"),
         (("report", "s", "--store", "text"), "not a file of answers"),
     ],
 )

@@ -156,20 +156,20 @@ def test_people_as_a_system(tmp_path: Path) -> None:
         study = make_study(tmp_path / human, "rate", material, human=human, items=60, controls=0)
         own = [t.captions[0] for t in study.trials if t.role == ITEM and t.systems == ("human",) and t.unit == item]
         assert set(own) <= texts
-    with pytest.raises(UsageError, match="a caption file is called human"):
+    with pytest.raises(UsageError, match="a caption file is named human"):
         make_study(tmp_path / "x", material=replace(material, captions={"human": {item: "x"}}), human="first")
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"candidates": 30}, "pictures have a reference; the 2 control items"),
-        ({"max_cosine": -0.999}, "no look-alike set of 4 could be made"),
+        ({"candidates": 30}, "pictures have a reference, but the 2 control items, practice"),
+        ({"max_cosine": -0.999}, "no look-alike set of 4 could be built"),
         ({"candidates": 1}, "at least 2 pictures"),
-        ({"human": "any"}, "--human any"),
-        ({"kind": "guess"}, "a study of 'guess'"),
-        ({"kind": "compare", "one": True}, "compare needs two systems"),
-        ({"features": None}, "pick needs a scorer"),
+        ({"human": "any"}, "--human: expected first"),
+        ({"kind": "guess"}, "unknown kind of study 'guess'; expected"),
+        ({"kind": "compare", "one": True}, "compare requires two systems; pass --captions twice, or add"),
+        ({"features": None}, "pick requires a scorer to find pictures that look alike; add"),
     ],
 )
 def test_what_cannot_be_made_is_one_line(tmp_path: Path, change: dict, told: str) -> None:
@@ -193,13 +193,13 @@ def test_an_unreadable_picture_leaves_the_folder_as_it_was(tmp_path: Path) -> No
     items = [replace(i, picture=Broken(i.picture.scene)) if n % 3 == 0 else i for n, i in enumerate(material.items)]
     (tmp_path / "mine.txt").write_text("mine")
     for folder in (tmp_path, tmp_path / "new" / "study"):
-        with pytest.raises(UsageError, match="leave this picture out"):
+        with pytest.raises(UsageError, match="remove this picture from the data"):
             make_study(folder, "rate", replace(material, items=items))
     assert [path.name for path in tmp_path.rglob("*")] == ["mine.txt"]
 
 
 def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not the folder of a study"):
+    with pytest.raises(UsageError, match="see: tellapart study create --help"):
         open_study(tmp_path)
     study = make_study(tmp_path / "s")
     with pytest.raises(UsageError, match="already contains a study"):
@@ -209,8 +209,8 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
     for old, new, told in (
         ("max_control_errors = 1", "max_control_errors = -1", "exclusion.max_control_errors"),
         ("max_control_errors = 1", "max_controls = 1", "exclusion.max_controls"),
-        ("require_id = false", "require_id = maybe", "is not TOML"),
-        ('return_url = ""', 'return_url = "javascript:alert(1)"', "recruitment.return_url: expected an address"),
+        ("require_id = false", "require_id = maybe", "invalid TOML"),
+        ('return_url = ""', 'return_url = "javascript:alert(1)"', "recruitment.return_url: expected a URL"),
         ("id_pattern = '", "id_pattern = '(", "recruitment.id_pattern: is no regular expression"),
     ):
         path.write_text(text.replace(old, new))

@@ -68,7 +68,7 @@ def server() -> Iterator[Server]:
 @pytest.mark.long
 def test_a_study_on_postgresql(server: Server, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", "compare")
-    with pytest.raises(UsageError, match="no answers to this study there yet"):
+    with pytest.raises(UsageError, match="contains no answers to this study yet; run: tellapart study"):
         AnswerStore.open(study, server.url, create=False)
     with AnswerStore.open(study, server.url) as store:
         store.set_stamp(study.stamp, time.time())
@@ -125,7 +125,7 @@ def test_two_processes_on_one_database_do_not_give_a_place_twice(server: Server,
 
 def test_addresses_with_a_password_and_servers_that_are_not_there(tmp_path: Path) -> None:
     study = make_study(tmp_path / "s")
-    with pytest.raises(UsageError, match=r"put it in ~/\.pgpass") as error:
+    with pytest.raises(UsageError, match="--store: other users can read a password on the command line") as error:
         AnswerStore.open(study, "postgresql://me:secret@host/db")
     assert "secret" not in str(error.value)
     with pytest.raises(StoreError, match="not saved") as error:

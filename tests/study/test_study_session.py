@@ -302,7 +302,7 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
         assert done == {"phase": "complete", "code": "DONE", "return_url": "https://app.prolific.com/x?cc=DONE"}
         assert session.finish(token) == done and session.state(token) == done
         assert session.begin("p1", "", "", token)[1] == done
-        with pytest.raises(UsageError, match="has begun with this identifier"):
+        with pytest.raises(UsageError, match="this identifier is already in use in another browser"):
             start(session, "p1")  # the same person cannot take part twice
         assert store.refusals() == {"no consent": 1} and len(store.participants()) == 1
 
@@ -340,7 +340,7 @@ def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
     study = edit_settings(make_study(tmp_path / "s"), require_id=True)
     with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         session = StudySession(study, store)
-        with pytest.raises(UsageError, match="only to participants of a recruiting platform"):
+        with pytest.raises(UsageError, match="this study is only open to participants from a recruitment"):
             start(session)
         assert start(session, "5f1e")[1]["phase"] == "practice"
 
@@ -494,7 +494,7 @@ def test_withdrawing_and_forgetting_leave_nothing_on_the_disk(made: Study, tmp_p
             walk(session, token, state)
         ended = session.withdraw(people["IDENTIFIER-ONE"][0])
         assert ended["phase"] == "withdrawn" and {answer.participant for answer in store.answers()} == {2, 3}
-        with pytest.raises(UsageError, match="has begun with this identifier"):
+        with pytest.raises(UsageError, match="this identifier is already in use in another browser"):
             start(session, "IDENTIFIER-ONE")  # and cannot take part again
         assert store.forget("IDENTIFIER-TWO") and not store.forget("IDENTIFIER-TWO")
         with pytest.raises(Unknown):
@@ -528,7 +528,10 @@ def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study,
         store.set_stamp(back.stamp, 5.0, "one mistake is human")
         assert store.stamps()[-1] == (5.0, back.stamp, "one mistake is human")
         solved(session, token, state, 1)
-        assert any("not the one that was stamped" in note for note in analyse(changed, store).notes)
+        assert any(
+            "The design in this folder differs from the registered one" in note
+            for note in analyse(changed, store).notes
+        )
         assert not any("stamped" in note for note in analyse(back, store).notes)
     with pytest.raises(UsageError, match="answers to another study"):
         AnswerStore.open(made, tmp_path / "a.sqlite")
@@ -599,7 +602,7 @@ def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: 
     other = make_study(tmp_path / "other", seed=9)
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web = Web(url, ParticipantLog())
-        with pytest.raises(TellapartError, match="not the one in this folder"):
+        with pytest.raises(TellapartError, match="a different study than the one in this folder"):
             Script(other, Effects.of(other), "careful", "s").take(web, ParticipantLog(), 0, "x")
         web.close()
 

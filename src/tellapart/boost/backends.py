@@ -48,7 +48,7 @@ def number(settings: dict[str, str], key: str, default: float) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise UsageError(f"{key}={settings[key]} is not a number of at least 0")
+        raise UsageError(f"{key}={settings[key]}: expected a number of at least 0")
     return value
 
 
@@ -101,8 +101,11 @@ def _drawn(image: Image.Image) -> tuple[str, bytes]:
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")
-"""Settings: the variable that holds the key; seconds for one answer; the name of the field that bounds an answer;
-prices of a million tokens in and out, for the cost; sampling of requests that set none themselves."""
+(
+    "Settings: the environment variable with the API key; timeout of an answer in seconds; the field "
+    "that limits the length of an answer;\nprices per million input and output tokens, for cost "
+    "estimates; sampling for requests that do not set it themselves."
+)
 SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
@@ -110,9 +113,12 @@ ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # words in a chat tem
 MOST_CHOICES = 128  # limit of OpenAI's servers
 REFUSALS = (400, 422, 501)  # also 500, llama.cpp's reply to n = 2 in 2024
 LACKS = {
-    "logprobs": "the server gives no log-probabilities of what it writes (logprobs)",
-    "scored": "the server gives no log-probabilities of a given caption beside a picture (prompt_logprobs, which vLLM "
-    "has for text alone); leave out --drop-guesses, or type --decoding confidence=0.4, which needs only logprobs",
+    "logprobs": "the server does not return log-probabilities of its answers (logprobs)",
+    "scored": (
+        "the server does not return log-probabilities of a given caption for a picture "
+        "(prompt_logprobs, which vLLM supports for text only); remove --drop-guesses, or use "
+        "--decoding confidence=0.4, which only requires logprobs"
+    ),
 }
 LARGEST_REPLY = 8 << 20  # bytes; a caption's reply is about a thousand times smaller
 
@@ -137,7 +143,7 @@ class OpenAI:
     def __init__(self, model: str, url: str | None = None, settings: dict[str, str] | None = None) -> None:
         settings = settings or {}
         if not model:
-            raise UsageError("openai: names no model; type openai:MODEL@http://127.0.0.1:8000/v1")
+            raise UsageError("openai: missing model; use openai:MODEL@http://127.0.0.1:8000/v1")
         self.sampling = {key: number(settings, key, 0.0) for key in SAMPLING if key in settings}
         typed = "&".join(f"{key}={value:g}" for key, value in self.sampling.items())
         self.model, self.name = model, f"openai:{model}" + (f"?{typed}" if typed else "")
@@ -237,7 +243,7 @@ class OpenAI:
             self.most_choices, self._has = min(most, self.most_choices), self._has | {"n"}
         if fewer:
             each = "one choice" if most == 1 else f"{most} choices"
-            say(f"{self.name}: the server gives {each} a request ('n'{words}), so more requests are sent")
+            say(f"{self.name}: the server returns {each} per request ('n'{words}), so more requests are sent")
 
     def _learn(self, refused: Mapping[str, str], no_system: str) -> None:
         """Applies the changes of an answered request to all further requests, and reports them once."""
@@ -246,7 +252,7 @@ class OpenAI:
             new = {name: words for name, words in refused.items() if name not in self._refused}
             self._refused = {**self._refused, **new}
         for name, words in new.items():
-            instead = f"sent as '{LIMITS[name]}'" if name in LIMITS else "left out"
+            instead = f"sent as '{LIMITS[name]}'" if name in LIMITS else "omitted"
             say(f"{self.name}: '{name}' is {instead} from now on: {words}")
         if no_system and not told:
             say(f"{self.name}: {IN_USER_TURN} from now on: {no_system}")
@@ -264,7 +270,9 @@ class OpenAI:
         except (openai.APIConnectionError, ConnectionError) as error:
             detail = self._clean(str(error.__cause__)) or type(error.__cause__).__name__
             server = urlsplit(self.address).netloc
-            raise BackendError(f"{self.name}: {server} broke off or is not there ({detail})", retry=True) from None
+            raise BackendError(
+                f"{self.name}: {server} is unreachable or closed the connection ({detail})", retry=True
+            ) from None
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
         """Posts a request with one deadline for connection, headers and body; the SDK's timeout is per read."""
@@ -284,7 +292,7 @@ class OpenAI:
                     return response.status_code, response.headers.get("retry-after"), bytes(reply)
                 except Exception as error:  # of the HTTP client; the SDK wraps its errors only before the body
                     raise ConnectionError from error
-        raise BackendError(f"{self.name}: an answer of more than {LARGEST_REPLY >> 20} MiB", retry=True)
+        raise BackendError(f"{self.name}: the answer exceeds {LARGEST_REPLY >> 20} MiB", retry=True)
 
     def _fields(self, request: Request) -> dict[str, Any]:
         messages: list[dict[str, Any]] = [{"role": m.role, "content": m.text} for m in request.messages]
@@ -346,7 +354,7 @@ def _close(client: Any, loop: asyncio.AbstractEventLoop) -> None:
 def _checked(url: str, name: str) -> str:
     """Validates an address, removes the last slash and returns it. Raises `UsageError`, e.g. for credentials."""
     if not url:
-        raise UsageError(f"{name}: on which server? type {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
+        raise UsageError(f"{name}: missing server; use {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -355,10 +363,10 @@ def _checked(url: str, name: str) -> str:
         host, parts = None, urlsplit("")
     if parts.username or parts.password or "?" in url or "#" in url:
         raise UsageError(
-            f"{name}: a server's address has no user, password or '?' in it; keys come from {KEY_VARIABLE}"
+            f"{name}: the server's URL must not contain a user, password or '?'; API keys are read from {KEY_VARIABLE}"
         )
     if parts.scheme not in ("http", "https") or not host:
-        raise UsageError(f"{name}: '{url}' is no server's address; type one such as http://127.0.0.1:8000/v1")
+        raise UsageError(f"{name}: '{url}' is not a server URL; expected one such as http://127.0.0.1:8000/v1")
     return url.rstrip("/").removesuffix("/chat/completions")
 
 
@@ -366,9 +374,13 @@ def _key(variable: str | None, name: str) -> str:
     """Reads the API key from an environment variable; empty if `KEY_VARIABLE` is unset (local servers need no key)."""
     key = os.environ.get(variable or KEY_VARIABLE, "").strip()
     if variable and not key:
-        raise UsageError(f"{name}: the environment has no {variable}; type: export {variable}=…, or leave out key=")
+        raise UsageError(
+            f"{name}: the environment variable {variable} is not set; run: export {variable}=…, or remove key="
+        )
     if not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
-        raise UsageError(f"{name}: what {variable or KEY_VARIABLE} holds is no key (blanks or unprintable characters)")
+        raise UsageError(
+            f"{name}: {variable or KEY_VARIABLE} does not contain a valid key (blanks or unprintable characters)"
+        )
     return key
 
 
@@ -379,9 +391,7 @@ def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Ba
     """
     kind, _, rest = spec.partition(":")
     if kind not in (*BACKENDS, "local"):
-        raise UsageError(
-            f"no backend is called '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; type one such as {EXAMPLE}"
-        )
+        raise UsageError(f"unknown backend '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; use one such as {EXAMPLE}")
     return Local.open(rest, device, precision) if kind == "local" else BACKENDS[kind](rest)
 
 
@@ -408,8 +418,8 @@ def _settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[s
     for pair in filter(None, query.split("&")):
         key, equals, value = pair.partition("=")
         if key not in known:
-            raise UsageError(f"'{spec.partition('@')[0]}' has no setting '{key}'{nearest(key, known)}")
+            raise UsageError(f"'{spec.partition('@')[0]}': unknown setting '{key}'{nearest(key, known)}")
         if not equals or not value:
-            raise UsageError(f"{spec.partition('@')[0]}: '{pair}' is not key=value")
+            raise UsageError(f"{spec.partition('@')[0]}: expected key=value, got '{pair}'")
         values[key] = unquote(value)
     return body, values

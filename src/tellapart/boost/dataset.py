@@ -113,10 +113,11 @@ def check_out(out: Path) -> None:
     """Raises `UsageError` for a name that could not be read back, or a file that must not be replaced."""
     if out.parts and out.parts[0].endswith(":"):  # as a path, s3://bucket/x.jsonl becomes s3:/bucket/x.jsonl
         raise UsageError(
-            f"{out}: an address; boost writes to a disk (upload the result then), such as -o boosted.jsonl"
+            f"-o {out}: boost cannot write to a URL; use a local file, such as -o boosted.jsonl, "
+            "and upload it afterwards"
         )
     if out.suffix != ".jsonl":
-        raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
+        raise UsageError(f"-o {out}: the result is in JSON lines; use a name such as -o boosted.jsonl")
     for path in (out, made_file(out), out.with_suffix(".html")):
         check_output(path)
 
@@ -127,12 +128,14 @@ def check_same_data(out: Path, dataset: Dataset) -> None:
         return
     known = {item.id for item in dataset}
     if known.isdisjoint(value["id"] for value in read_records(out)):
-        raise UsageError(f"{out}: has captions of other pictures than {dataset.spec}; name another file with -o")
+        raise UsageError(
+            f"{out} contains captions of pictures that are not in {dataset.spec}; specify another file with -o"
+        )
 
 
 def parse_shard(text: str) -> tuple[int, int]:
     """Parses ``2/8`` as (2, 8). Raises `UsageError`."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
     if not match or int(match[1]) > int(match[2]):
-        raise UsageError(f"--shard {text} is not like 2/8: the second of eight parts")
+        raise UsageError(f"--shard {text}: expected I/N, such as 2/8 for the second of eight parts")
     return int(match[1]), int(match[2])

@@ -202,9 +202,13 @@ class BoostJob:
             if not error.retry:
                 self._refusals[re.sub(r"\w*\d\w*", "#", str(error))] += 1  # request numbers differ
             if not self._served and [*self._refusals.values()] == [SAME_REFUSALS]:
-                raise TellapartError(f"{error}; the first {SAME_REFUSALS} requests were all refused with these words")
+                raise TellapartError(
+                    f"{error}; the server rejected the first {SAME_REFUSALS} requests with the same message"
+                )
             if self._failed_in_a_row >= max(IN_A_ROW, 2 * self.in_flight):
-                raise TellapartError(f"{self._failed_in_a_row} requests in a row got no answer; the last: {error}")
+                raise TellapartError(
+                    f"{self._failed_in_a_row} consecutive requests received no answer; the last error: {error}"
+                )
 
     def _end_if_all_bad(self, stage: Stage, why: str) -> None:
         """Raises `TellapartError` if the answers for the first items are all bad."""
@@ -215,8 +219,9 @@ class BoostJob:
                 return
         named = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
         raise TellapartError(
-            f"{stage.backend.name}: the answers about the first {FIRST_ITEMS} items (stage {stage.name}) are all bad "
-            f"({named}); try another model, another prompt, or more tokens for an answer"
+            f"{stage.backend.name}: all answers for the first {FIRST_ITEMS} items (stage "
+            f"{stage.name}) are unusable ({named}); try another model, another prompt, or a "
+            "larger token limit"
         )
 
     def _tell_silence(self) -> None:
@@ -240,11 +245,13 @@ def read_text(
     """Returns an answer's text without reasoning and control tokens, and why it is bad or None."""
     text = answer_text(answer.text)
     if answer.finish.lower() in CUT:
-        return text or "", f"cut off after {request.max_tokens} tokens" + (", in its reasoning" if text is None else "")
+        return text or "", f"truncated after {request.max_tokens} tokens" + (
+            ", during its reasoning" if text is None else ""
+        )
     if answer.finish.lower() not in COMPLETE:
-        return text or "", f"ended by the server with '{answer.finish}'"
+        return text or "", f"stopped by the server with '{answer.finish}'"
     if text is None:
-        return "", "reasoning without an end"
+        return "", "unfinished reasoning"
     why = stage.check(item, texts, text)
     if why is None and stage.edit is not None:
         text = stage.edit(item, texts, answer, text)

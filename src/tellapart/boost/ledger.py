@@ -94,7 +94,7 @@ class Ledger:
             _sync_folder(path.parent)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise UsageError(f"{path}: not a regular file; name another with --ledger")
+                raise UsageError(f"{path} is not a regular file; specify another one with --ledger")
             ledger = cls(path, file, path.open("rb", buffering=0), _new_table())
             with _write_errors(path), ledger._locked():
                 ledger._catch_up()
@@ -189,7 +189,7 @@ class Ledger:
         """Indexes new lines of the file, and removes a torn last line. The lock must be held."""
         size = os.fstat(self._file).st_size
         if size < self._end:
-            raise TellapartError(f"{self.path}: has become shorter while in use; leave it alone, and start again")
+            raise TellapartError(f"{self.path} was truncated by another process; run the same command again")
         with self._index:
             self._read.seek(self._end)
             rest = b""
@@ -212,8 +212,8 @@ class Ledger:
         key = head[len(BEGINS) :]
         if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
             raise UsageError(
-                f"{self.path}: not a ledger, whose lines begin with {BEGINS.decode()}…; it stays as it is; name "
-                "another file with --ledger"
+                f"{self.path} is not a ledger (its lines would begin with {BEGINS.decode()}…) and "
+                "was not changed; specify another file with --ledger"
             )
 
     def _enter(self, lines: list[bytes]) -> None:
@@ -242,7 +242,7 @@ class Ledger:
 
 
 def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    return write_errors(path, "what it holds is kept; mend that and run the same command again")
+    return write_errors(path, "stored answers are kept; fix the problem and run the same command again")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -57,11 +57,11 @@ def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backen
 def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") -> str:
     """Describes the expected and the maximum cost; ``note`` follows the expected number."""
     line = (
-        f"{expected.requests:,} requests expected{note}, at most {most.requests:,} with second tries of bad answers; "
-        f"about {expected.tokens_in:,} tokens in and up to {expected.tokens_out:,} out, at most {most.tokens_in:,} and "
-        f"{most.tokens_out:,}"
+        f"{expected.requests:,} requests expected{note}, at most {most.requests:,} including "
+        f"retries of unusable answers; about {expected.tokens_in:,} tokens in and up to "
+        f"{expected.tokens_out:,} out, at most {most.tokens_in:,} and {most.tokens_out:,}"
     )
     low, high = expected.cost(backend), most.cost(backend)
     if low is not None and high is not None:
-        line += f"; cost up to {low:.2f}, at most {high:.2f} (a picture taken as {TOKENS_PER_PICTURE:,} tokens)"
+        line += f"; cost up to {low:.2f}, at most {high:.2f} (assuming {TOKENS_PER_PICTURE:,} tokens per picture)"
     return line

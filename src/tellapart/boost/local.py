@@ -24,7 +24,7 @@ from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.saved import loading_errors
 from tellapart.utils.messages import parse_json, say
 
-EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
+EXPECTED = "a chat model in transformers format (config.json, weights, tokenizer with a chat template)"
 SAMPLE = 1 << 20  # bytes at each end of a weights file that are hashed for the name
 AT_ONCE = 64  # maximum batch size of a local model
 
@@ -108,7 +108,7 @@ class Local:
         `tellapart.models.devices`.
         """
         if not source:
-            raise UsageError("local: names no model; type local:FOLDER")
+            raise UsageError("local: missing folder; use local:FOLDER")
         with loading_errors(source, EXPECTED):
             folder = _folder(source)
             saved = _saved_precision(folder)
@@ -126,7 +126,9 @@ class Local:
         model, processor = self._loaded
         sees, request = hasattr(processor, "tokenizer"), requests[0]
         if images[0] is not None and not sees:
-            raise BackendError(f"{self.name}: this model sees no pictures; name another with --mllm", fatal=True)
+            raise BackendError(
+                f"{self.name}: this model does not accept pictures; specify another one with --mllm", fatal=True
+            )
         tokenizer = processor.tokenizer if sees else processor
         inputs = self._templated(requests, images, processor, sees).to(model.device)
         settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
@@ -168,7 +170,7 @@ class Local:
             if self._no_system or all(request.messages[0].role != "system" for request in requests):
                 raise
             self._no_system = True
-            say(f"{self.name}: {IN_USER_TURN}: its chat template says: {error.words}")
+            say(f"{self.name}: {IN_USER_TURN}, because its chat template reports: {error.words}")
             return self._templated(requests, images, processor, sees)
 
     @cached_property
@@ -184,7 +186,7 @@ class Local:
             model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
             model.eval()
         if not processor.chat_template:
-            raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
+            raise UsageError(f"{self.source} has no chat template, so it cannot answer requests; specify a chat model")
         tokenizer = processor.tokenizer if vision else processor
         tokenizer.padding_side = "left"  # generation starts at the right end
         if tokenizer.pad_token_id is None:

@@ -104,18 +104,18 @@ class NewWords:
         """Yields one sentence for each stage with answers."""
         for stage in NAMES:
             if stage in self.in_no_reference:
-                line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of its content words are in "
+                line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of content words are in "
                 line += "no reference"
                 if stage in self.in_no_source:
-                    line += f", {percent(self.in_no_source[stage].percent)} % in nothing that it was made of"
+                    line += f", {percent(self.in_no_source[stage].percent)} % are in none of its sources"
                 yield f"{line} ({sample:,} items)"
         if self.left_out.total:
             yield (
-                f"HolisticCap left out {percent(self.left_out.percent)} % of the description's words that no "
-                f"reference has ({sample:,} items)"
+                f"HolisticCap omitted {percent(self.left_out.percent)} % of the description's "
+                f"words that are in no reference ({sample:,} items)"
             )
 
 
 def word_analyser() -> Analyser:
-    need_extra("words", "the analysis of words", "HanTa")
+    need_extra("words", "the word analysis", "HanTa")
     return analyser()

@@ -170,10 +170,10 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
                 except (ValueError, KeyError, TypeError, AttributeError):
                     whole = False
                 if not whole:
-                    raise UsageError(f"{path}, line {number}: not a line that 'tellapart boost' writes")
+                    raise UsageError(f"{path}, line {number}: not a line written by 'tellapart boost'")
                 yield value
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not valid UTF-8'}") from None
 
 
 def stage_of_captions(good: Mapping[str, int], last: str) -> str:
@@ -205,16 +205,16 @@ def merge(parts: Iterable[Path], out: Path) -> int:
         made.pop("data")
         made.pop("captions_of", None)  # applies to this part only; decided for the whole below
         if (place, of) in found:
-            raise UsageError(f"{path}: is part {place}/{of}, and so is {found[place, of][0]}")
+            raise UsageError(f"{path} and {found[place, of][0]} are both part {place}/{of}")
         found[place, of] = (path, made)
     (_, of), (first, same) = min(found.items())
     for path, made in found.values():
         if made != same:
             key = next(key for key in {**same, **made} if made.get(key) != same.get(key))
-            raise UsageError(f"{path} and {first} are not of one job: their {key} differ")
+            raise UsageError(f"{path} and {first} are from different jobs: their {key} differ")
     lacking = [place for place in range(1, of + 1) if (place, of) not in found]
     if lacking or len(found) != of:
-        raise UsageError(f"part {lacking[0]}/{of} is not among these" if lacking else "the parts are of several n")
+        raise UsageError(f"part {lacking[0]}/{of} is missing" if lacking else "the parts have different values of N")
     count, good = 0, Counter[str]()
     spec, last = _read_made(first)["data"], same["stages"][-1]["name"]
     with Output.open(out, {"data": spec, **same, "shard": [1, 1]}) as output:
@@ -237,7 +237,9 @@ def _read_made(path: Path) -> dict[str, Any]:
         if not (path.is_file() and 1 <= place <= of and {"data", "items", "ids", "stages"} <= made.keys()):
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{path}: no whole result of 'tellapart boost' with its {made_file(path).name}") from None
+        raise UsageError(
+            f"{path}: incomplete; expected a result of 'tellapart boost' with its {made_file(path).name}"
+        ) from None
     return made
 
 
@@ -246,4 +248,4 @@ def _digest(text: str) -> str:
 
 
 def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    return write_errors(path, "answers are in the ledger, mend that and go on")
+    return write_errors(path, "the answers are stored in the ledger; fix the problem and run the same command again")

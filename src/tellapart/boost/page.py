@@ -91,7 +91,7 @@ def headline(statistics: Statistics) -> str:
     """Summarises the result in one sentence."""
     ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
     means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
-    return f"{statistics.items:,} items; words in a caption: {', '.join(means) or 'none'}"
+    return f"{statistics.items:,} items; mean words per caption: {', '.join(means) or 'none'}"
 
 
 def _rows(statistics: Statistics) -> list[dict[str, Any]]:

@@ -37,11 +37,11 @@ _NO_PICTURES = re.compile(  # llama.cpp (500); OpenRouter (404); LM Studio; vLLM
     re.IGNORECASE,
 )
 ADVICE = {
-    401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
-    402: "the account has no credit, or its key no right",
-    403: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
-    404: "the server does not know this model or this path; its address usually ends in /v1",
-    405: "the server does not know this path; its address usually ends in /v1",
+    401: ("the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"),
+    402: "the account has no credit, or the API key lacks permission",
+    403: ("the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"),
+    404: "the server does not know this model or path; its URL usually ends in /v1",
+    405: "the server does not know this path; its URL usually ends in /v1",
 }
 SHOWN, FINISH = 200, 40  # maximum characters of a server's message and of its finish reason
 
@@ -63,16 +63,16 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
     if 400 <= status < 500 and _ACCOUNT.search(reply.decode("utf-8", "replace")):
         raise BackendError(f"{ADVICE[402]} ({status}{detail})", fatal=True)
     if status in NOT_NOW:
-        raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
+        raise BackendError(f"temporarily unavailable ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
     if _NO_PICTURES.search(detail):
-        raise BackendError(f"the server's model reads no pictures ({status}{detail})", fatal=True)
+        raise BackendError(f"the server's model does not accept pictures ({status}{detail})", fatal=True)
     if status in LATER or status > 500:
-        raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
+        raise BackendError(f"server error ({status}{detail})", retry=True, after=seconds(retry_after))
     if status in FOR_ALL:
         raise BackendError(f"{ADVICE[status]} ({status}{detail})", fatal=True)
     if 300 <= status < 400:
-        raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
-    raise BackendError(f"the server refuses this request ({status}{detail})")
+        raise BackendError(f"the server redirects to another URL ({status}); specify that URL", fatal=True)
+    raise BackendError(f"the server rejected the request ({status}{detail})")
 
 
 def _status(status: int, reply: bytes) -> int:
@@ -150,7 +150,7 @@ def _choice(choice: Any, key: str) -> Answer:
         content = "".join(part.get("text") or "" for part in content)
     # None is an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.
     if not isinstance(content, str | None) or not isinstance(finish, str):
-        raise ValueError("neither text nor nothing")
+        raise ValueError("expected text or null")
     text = redact(content or "", key)
     tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
     return Answer(text, finish=clean_text(redact(finish, key))[:FINISH], tokens=tokens)
@@ -166,7 +166,7 @@ def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
         data, log_p = entry.get("bytes"), float(entry["logprob"])
         text = bytes(data).decode("utf-8", "surrogateescape") if isinstance(data, list) else str(entry[named])
         if log_p != log_p:
-            raise ValueError("NaN is no log-probability")
+            raise ValueError("NaN is not a log-probability")
         found.append((text, min(log_p, 0.0)))
     return tuple(found)
 

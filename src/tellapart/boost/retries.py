@@ -76,7 +76,7 @@ class RetryingBackend:
             return
         patience = max(self._patience, getattr(self.backend, "timeout", 0.0))
         if silent > patience:
-            raise BackendError(f"{self.name}: {address} has answered nothing for {silent:.0f} s", fatal=True)
+            raise BackendError(f"{self.name}: {address} has not answered for {silent:.0f} s", fatal=True)
         if self._told != since:
             self._told = since
             begun, end = (time.strftime("%H:%M:%S", time.localtime(time.time() - silent + s)) for s in (0, patience))
@@ -117,13 +117,13 @@ class RetryingBackend:
         now = time.monotonic()
         since = started if self._answered is None else self._answered
         if now - since + (error.after or 0.0) > self._patience:
-            raise BackendError(f"{error}; nothing was answered for {now - since:.0f} s", fatal=True) from None
+            raise BackendError(f"{error}; no answer for {now - since:.0f} s", fatal=True) from None
         if failed < self._tries and now - started <= self._patience:
             return
         if self._answered is None:
-            raise BackendError(f"{error}; {failed} tries, and it has answered nothing yet", fatal=True) from None
+            raise BackendError(f"{error}; no answer after {failed} attempts", fatal=True) from None
         if self._answered > started:
-            raise BackendError(f"{error}; given up after {failed} tries") from None
+            raise BackendError(f"{error}; gave up after {failed} attempts") from None
 
     def _record(self, error: BackendError) -> None:
         with self._lock:

@@ -233,7 +233,7 @@ class Scripted:
 
     def __init__(self, error: float = 0.0, seed: int = 0) -> None:
         if not 0 <= error <= 1:
-            raise UsageError(f"the scripted describer's error rate is {error:g}; expected a probability, such as 0.1")
+            raise UsageError(f"the scripted describer's error rate must be a probability such as 0.1, got {error:g}")
         self.error, self.seed = float(error), int(seed)
         self.name = f"scripted:v{VERSION},error={self.error:g},seed={self.seed}"
 
@@ -248,15 +248,16 @@ class Scripted:
             text = add(*_of_scenes([correct[1], new[1]]))
         else:
             raise BackendError(
-                "the scripted backend reads 'Reference caption N:', or 'Correct caption:' and 'New noisy caption:', "
-                "and the question has neither; keep these lines in the prompt's last [user] section",
+                "the scripted backend requires 'Reference caption N:', or 'Correct caption:' and "
+                "'New noisy caption:', in the question; keep these lines in the prompt's last "
+                "[user] section",
                 fatal=True,
             )
         return Answer(text, sum(len(m.text.split()) for m in request.messages), len(text.split()))
 
     def _describe(self, request: Request) -> str:
         if (scene := request.truth) is None:
-            line = "the scripted describer knows pictures of scenes alone; name a model with --mllm"
+            line = "the scripted describer only supports pictures of scenes; specify a model with --mllm"
             raise BackendError(line, fatal=True)
         seed = (*(m.text for m in request.messages), request.temperature, request.seed)
         chance = RandomStream("describe", self.seed, scene.content_key(), *seed)
@@ -371,7 +372,8 @@ def _of_scenes(captions: Sequence[str]) -> list[str]:
     readings = [parse_caption(caption) for caption in captions]
     if 2 * sum(len(reading.unknown) for reading in readings) > sum(len(reading.words) for reading in readings):
         raise BackendError(
-            f"the scripted backend knows the words of scenes, and not '{captions[0][:60]}'; name a model with --llm",
+            f"the scripted backend only supports captions of scenes, got '{captions[0][:60]}'; "
+            "specify a model with --llm",
             fatal=True,
         )
     return list(captions)

@@ -85,7 +85,7 @@ def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not text in UTF-8; save it as UTF-8") from None
+        raise UsageError(f"{path} is not valid UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); expected a prompt, such as {BUILTIN}") from None
     return _parse(name, text, str(path))
@@ -95,8 +95,8 @@ def check_folder(folder: Path) -> None:
     """Raises `UsageError` if ``folder`` has no prompt of any stage, so that typos do not go unnoticed."""
     files = [f"{name}.txt" for name in PLACEHOLDERS]
     if not any((folder / file).is_file() for file in files):
-        what = "holds none of" if folder.is_dir() else "is no folder with"
-        raise UsageError(f"--prompts {folder} {what} {', '.join(files)}; copy those in {BUILTIN} and change them")
+        what = "contains none of" if folder.is_dir() else "is not a folder with"
+        raise UsageError(f"--prompts {folder} {what} {', '.join(files)}; copy the files in {BUILTIN} and edit them")
 
 
 def _parse(name: str, text: str, where: str) -> StagePrompt:
@@ -105,7 +105,7 @@ def _parse(name: str, text: str, where: str) -> StagePrompt:
     settings, again = "", ""
     for section, body in zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True):
         if section not in _SECTIONS:
-            raise UsageError(f"{where}: no section is called [{section}]{nearest(section, _SECTIONS)}")
+            raise UsageError(f"{where}: unknown section [{section}]{nearest(section, _SECTIONS)}")
         if section == "settings":
             settings = body
         elif section == "again":
@@ -117,7 +117,7 @@ def _parse(name: str, text: str, where: str) -> StagePrompt:
     numbers = _settings(settings, where)
     again = again.replace("{max_words}", f"{numbers['max_words']:g}")
     if not again:
-        raise UsageError(f"{where}: no section [again]; expected what is added to the question after a bad answer")
+        raise UsageError(f"{where}: missing section [again], which is added to the question after an unusable answer")
     return StagePrompt(
         name, text, tuple(turns), again, numbers["temperature"], int(numbers["max_tokens"]), int(numbers["max_words"])
     )
@@ -128,17 +128,18 @@ def _check_turns(turns: Sequence[Message], where: str) -> None:
     system = [place for place, turn in enumerate(turns) if turn.role == "system"]
     in_turn = all(role == ("user", "assistant")[place % 2] for place, role in enumerate(roles))
     if not roles or roles[-1] != "user" or not in_turn or system not in ([], [0]):
-        raise UsageError(f"{where}: expected [system] at most once and first, then [user] and [assistant] in turn, "
-                         "a [user] last")  # fmt: skip
+        raise UsageError(
+            f"{where}: expected an optional [system] first, then alternating [user] and [assistant], ending with [user]"
+        )
 
 
 def _check_placeholders(name: str, turns: Sequence[Message], where: str) -> None:
     used = {word for turn in turns for word in _PLACEHOLDER.findall(turn.text)}
     for word in sorted(used - set(PLACEHOLDERS[name])):
-        raise UsageError(f"{where}: nothing fills in {{{word}}}{nearest(word, PLACEHOLDERS[name] or ['none'])}")
+        raise UsageError(f"{where}: unknown placeholder {{{word}}}{nearest(word, PLACEHOLDERS[name] or ['none'])}")
     for word in _NEEDED[name]:
         if f"{{{word}}}" not in turns[-1].text:
-            raise UsageError(f"{where}: the last [user] section lacks {{{word}}}, so that the model would not see it")
+            raise UsageError(f"{where}: the last [user] section lacks {{{word}}}, so the model would not see it")
 
 
 def _settings(body: str, where: str) -> dict[str, float]:
@@ -146,16 +147,16 @@ def _settings(body: str, where: str) -> dict[str, float]:
     for line in filter(None, map(str.strip, body.splitlines())):
         key, equals, value = (part.strip() for part in line.partition("="))
         if key not in _LEAST:
-            raise UsageError(f"{where}: no setting is called '{key}'{nearest(key, _LEAST)}")
+            raise UsageError(f"{where}: unknown setting '{key}'{nearest(key, _LEAST)}")
         try:
             found[key] = float(value) if key == "temperature" else int(value)
         except ValueError:
             found[key] = -1.0
         if not equals or not _LEAST[key] <= found[key] < float("inf"):
-            raise UsageError(f"{where}: '{line}' is no setting; expected such as {key} = {_LEAST[key]:g} or more")
+            raise UsageError(f"{where}: expected a line such as {key} = {_LEAST[key]:g} (or more), got '{line}'")
     for key in _LEAST:
         if key not in found:
-            raise UsageError(f"{where}: [settings] lacks {key}; write such as {key} = {_LEAST[key]:g}")
+            raise UsageError(f"{where}: [settings] lacks {key}; add a line such as {key} = {_LEAST[key]:g}")
     return found
 
 
@@ -313,9 +314,9 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
     needs = {"llm": [name for name in chosen if name not in _OF_MLLM], "mllm": [n for n in chosen if n in _OF_MLLM]}
     for option, backend in (("llm", llm), ("mllm", mllm)):
         if backend is None and needs[option]:
-            raise UsageError(f"stage {needs[option][0]} needs a model; type --{option} openai:MODEL, or scripted")
+            raise UsageError(f"stage {needs[option][0]} requires a model; pass --{option} openai:MODEL, or scripted")
         if backend is not None and not needs[option]:
-            raise UsageError(f"--{option} is of no use to stages {','.join(chosen)}; leave it out")
+            raise UsageError(f"--{option} has no effect on stages {','.join(chosen)}; remove it")
     if prompts is not None:
         check_folder(prompts)
     made = []
@@ -323,7 +324,7 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
         backend = mllm if name in _OF_MLLM else llm
         assert backend is not None
         if getattr(backend, "sampling", None):
-            raise UsageError(f"{backend.name}: boost's prompts set the temperature; leave it out, or type --prompts")
+            raise UsageError(f"{backend.name}: the temperature is set by boost's prompts; remove it, or pass --prompts")
         requests = _PromptRequests(read_prompt(name, prompts))
         made.append(
             Stage(name, backend, requests.prompt.text, requests.build_request, requests.check, requests.build_retry)
@@ -334,11 +335,11 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in NAMES:
-            raise UsageError(f"no stage is called '{name}'{nearest(name, NAMES)}")
+            raise UsageError(f"unknown stage '{name}'{nearest(name, NAMES)}")
     if not names:
-        raise UsageError(f"no stage is named; type --stages {','.join(NAMES)}, or some of them")
+        raise UsageError(f"--stages is empty; pass --stages {','.join(NAMES)}, or some of them")
     if "holistic" in names and len(set(names)) < len(NAMES):
-        raise UsageError(f"stage holistic needs blend and describe before it; type --stages {','.join(NAMES)}")
+        raise UsageError(f"stage holistic requires blend and describe; pass --stages {','.join(NAMES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +376,7 @@ class _PromptRequests:
         if name == "blend" and not item.references:
             raise BackendError("no reference to blend")
         if name == "holistic" and (lacking := [n for n in ("blend", "describe") if n not in answers]):
-            raise BackendError(f"no answer of stage {lacking[0]}, which stage {name} reads")
+            raise BackendError(f"no answer from stage {lacking[0]}, which stage {name} requires")
         seen = name in _OF_MLLM
         return Request(
             messages=self.prompt.messages(answers, item.references, more),

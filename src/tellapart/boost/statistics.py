@@ -232,7 +232,7 @@ class Statistics:
 
     def _histogram(self) -> Iterator[str]:
         for kind in self.kinds:
-            yield f"words of {TITLES[kind]}"
+            yield f"words per caption: {TITLES[kind]}"
             rows = self.histogram(kind)
             most = max(count for _, count in rows)
             for label, count in rows:
@@ -241,7 +241,7 @@ class Statistics:
     def _words(self) -> Iterator[str]:
         found = self._new_words_or_none()
         if found is None:
-            yield "new words are not counted: type pip install 'tellapart[words]'"
+            yield "to count new words, run: pip install 'tellapart[words]'"
             return
         yield from found.lines(len(self.sample))
 
@@ -249,15 +249,17 @@ class Statistics:
         for stage, counts in self.bad.items():
             if counts:
                 reasons = ", ".join(f"{count:,} {why}" for why, count in counts.most_common())
-                yield f"{TITLES[stage]}: {counts.total():,} of {self.items:,} items without a good answer ({reasons})"
+                yield (
+                    f"{TITLES[stage]}: {counts.total():,} of {self.items:,} items without a usable answer ({reasons})"
+                )
 
     def _errors(self) -> Iterator[str]:
         e = self.errors
         if e.made:
             yield (
-                f"describer's errors: {e.made:,}; {e.contradicted:,} contradict the references, of which "
-                f"{e.kept_out:,} were kept out; of the {e.made - e.contradicted:,} others {e.passed_on:,} are in the "
-                "final caption"
+                f"describer's errors: {e.made:,}; {e.contradicted:,} contradict the references, "
+                f"of which {e.kept_out:,} were removed; of the other {e.made - e.contradicted:,}, "
+                f"{e.passed_on:,} are in the final caption"
             )
 
 
@@ -277,7 +279,7 @@ def tokens_of(name: str) -> Callable[[str], int]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        raise UsageError(f"{name} has no tokenizer ({first}); type such as openai/clip-vit-base-patch32") from None
+        raise UsageError(f"{name} has no tokenizer ({first}); use one such as openai/clip-vit-base-patch32") from None
     return lambda text: len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
 

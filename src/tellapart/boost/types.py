@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item, Picture
 
-IN_USER_TURN = "the system prompt goes into the user turn"
+IN_USER_TURN = "the system prompt is sent as part of the user turn"
 REDACTED = "[API key]"  # replaces an API key in a server's replies
 
 

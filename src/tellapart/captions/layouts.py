@@ -481,8 +481,7 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
             return ListFile(captions, items)
         if not captions.exists():
             raise UsageError(
-                f"{captions}: no such file; expected a .jsonl or .csv file, or .txt for a text file "
-                "beside each picture"
+                f"{captions}: no such file; expected a .jsonl or .csv file, or .txt for a text file beside each picture"
             )
         return ReadOnly.open(captions, items)
     lists = [path for name in LISTS for path in (files_below(folder, name) if folder is not None else ())]

@@ -286,8 +286,10 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
         if study.trials[answer.trial].role == ITEM
     ]
     if not counted:
-        raise UsageError(f"{store.name}: no participant has completed the study and is not excluded, so there is "
-                         "nothing to report")  # fmt: skip
+        raise UsageError(
+            f"{store.name}: no participant has completed the study without being excluded, so there "
+            "is nothing to report"
+        )
     systems, pairs = _figures(study, counted)
     seconds = [answer.seconds for answer in counted if answer.seconds is not None]
     return StudyResults(
@@ -319,7 +321,7 @@ def _answers_of_people(study: Study, store: AnswerStore) -> list[tuple[Person, l
 def _person(study: Study, one: Participant, answers: Sequence[StudyAnswer]) -> Person:
     places = study.order(one.block, one.ordinal, one.seed)
     if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
-        raise UsageError(f"the answers of participant {one.number} are to another design; restore items.json")
+        raise UsageError(f"the answers of participant {one.number} belong to a different design; restore items.json")
     complete = len(answers) == len(places)  # complete answers count even without a click on Finish
     # Uses the current rule, which may have been amended since.
     reason = exclusion(study, places, answers) if complete else one.excluded
@@ -452,12 +454,12 @@ def _notes(study: Study, store: AnswerStore, people: Sequence[Person]) -> list[s
     notes = []
     counted = sum(one.status == COMPLETE and not one.excluded for one in people)
     if counted < study.quota:
-        notes.append(f"{counted} of {study.quota} planned participants count so far: the results are preliminary.")
+        notes.append(f"So far, {counted} of {study.quota} planned participants count: the results are preliminary.")
     stamps = store.stamps()
     if not stamps:
-        notes.append("The design was not stamped before the study.")
+        notes.append("The design was not registered (stamped) before the study.")
     elif stamps[-1][1] != study.stamp:
-        notes.append("The design in this folder is not the one that was stamped: something was changed afterwards.")
+        notes.append("The design in this folder differs from the registered one: something was changed afterwards.")
     return notes
 
 

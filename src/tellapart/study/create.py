@@ -164,11 +164,11 @@ class StudyPlan:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
+            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(KINDS)}")
         if self.human not in (None, "first", "random", "none"):
-            raise UsageError(f"--human {self.human}: expected first, random or none")
+            raise UsageError(f"--human: expected first, random or none, got {self.human}")
         if self.candidates < 2:
-            raise UsageError("--candidates: expected at least 2 pictures in a set")
+            raise UsageError("--candidates: expected at least 2 pictures per set")
 
     def with_defaults(self) -> StudyPlan:
         """Fills in the defaults of the kind.
@@ -188,11 +188,11 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     material = with_human(material, plan)
     systems = tuple(material.captions)
     if plan.kind == "compare" and len(systems) < 2:
-        raise UsageError("compare needs two systems; give --captions twice, or --human first")
+        raise UsageError("compare requires two systems; pass --captions twice, or add --human first")
     if not systems:
-        raise UsageError("no captions to ask about; give --captions FILE, or --human first")
+        raise UsageError("there are no captions to evaluate; pass --captions FILE, or --human first")
     maker = _Maker(material, plan, folder)
-    with write_errors(folder, "name another folder with -o"):
+    with write_errors(folder, "specify another file with -o"):
         trials, blocks = maker.make()
         made: dict[str, Any] = {"command": typed_command(), "human": plan.human, "seed": plan.seed,
                                 "candidates": plan.candidates if plan.kind == "pick" else 1,
@@ -223,7 +223,7 @@ def with_human(material: Material, plan: StudyPlan) -> Material:
     if plan.human == "none":
         return material
     if HUMAN in material.captions:
-        raise UsageError(f"a caption file is called {HUMAN}, as the references are; rename it, or type --human none")
+        raise UsageError(f"a caption file is named {HUMAN}, like the references; rename it, or pass --human none")
     chosen = {}
     for item in material.items:
         if texts := [text for text in material.references.get(item.id, ()) if text.strip()]:
@@ -231,7 +231,7 @@ def with_human(material: Material, plan: StudyPlan) -> Material:
                 0 if plan.human == "first" else shuffled(range(len(texts)), str(plan.seed), item.id)[0]
             ]
     if not chosen:
-        raise UsageError("no references to stand for people; give --references FILE, or type --human none")
+        raise UsageError("--human requires references; pass --references FILE, or --human none")
     return replace(material, captions={HUMAN: chosen, **material.captions})
 
 
@@ -282,13 +282,14 @@ class _Maker:
         """Returns sets for controls, practice and the example, and the look-alike sets."""
         plan, features_ND = self.plan, self.material.features_ND
         if features_ND is None:
-            raise UsageError("pick needs a scorer to find pictures that look alike; add --scorer NAME")
+            raise UsageError("pick requires a scorer to find pictures that look alike; add --scorer NAME")
         count = plan.controls + PRACTICE_ITEMS + 1
         need = count * plan.candidates
         if len(self.described) < need:
             raise UsageError(
-                f"{len(self.described):,} pictures have a reference; the {plan.controls} control items, practice and "
-                f"example need {need:,}: give more pictures, or fewer --candidates or --controls"
+                f"{len(self.described):,} pictures have a reference, but the {plan.controls} "
+                f"control items, practice and example require {need:,}; add pictures, or reduce "
+                "--candidates or --controls"
             )
         reserved = shuffled(self.described, self.seed, "reserved")[:need]
         easy = easy_sets(features_ND, reserved, size=plan.candidates, count=count, seed=self.seed)
@@ -300,8 +301,8 @@ class _Maker:
         )
         if not sets:
             raise UsageError(
-                f"no look-alike set of {plan.candidates} could be made of {len(free):,} pictures; give more pictures, "
-                "fewer --candidates or a higher --max-cosine"
+                f"no look-alike set of {plan.candidates} could be built from {len(free):,} "
+                "pictures; add pictures, reduce --candidates, or increase --max-cosine"
             )
         self._say_fewer(len(sets), "sets", len(taken))
         return easy, sets
@@ -311,8 +312,8 @@ class _Maker:
         count = self.plan.controls + PRACTICE_ITEMS + 1
         if len(self.described) < count + 1:
             raise UsageError(
-                f"{len(self.described):,} pictures have a reference; control items, practice and example need "
-                f"{count + 1}: give --references FILE, or fewer --controls"
+                f"{len(self.described):,} pictures have a reference, but control items, practice "
+                f"and example require {count + 1}; pass --references FILE, or reduce --controls"
             )
         pool = shuffled(self.described, self.seed, "reserved")
         reserved, others = pool[:count], pool[count : count + 400]
@@ -322,7 +323,7 @@ class _Maker:
         taken = set(reserved)
         rows = shuffled([row for row in self.complete if row not in taken], self.seed, "targets")[: self.plan.items]
         if not rows:
-            raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+            raise UsageError("no picture has a caption from every system; pass caption files for the same pictures")
         self._say_fewer(len(rows), "pictures", len(taken))
         return pairs, [[row] for row in rows]
 
@@ -330,9 +331,9 @@ class _Maker:
         """Prints why a study has fewer pictures or sets than planned."""
         if count < (self.plan.items or 0):
             say(
-                f"the study asks about {count:,} {what}, and {self.plan.items:,} were planned: of "
-                f"{len(self.material.items):,} pictures {reserved:,} are reserved for control items, practice and the "
-                "example; give more pictures, or fewer --controls"
+                f"the study has {count:,} {what}, but {self.plan.items:,} were planned: of "
+                f"{len(self.material.items):,} pictures, {reserved:,} are reserved for control "
+                "items, practice and the example; add pictures, or reduce --controls"
             )
 
     def _words(self, row: int) -> set[str]:
@@ -390,7 +391,7 @@ class _Maker:
             try:
                 image = self.material.items[row].picture.image()
             except PictureError as error:
-                raise UsageError(f"{error}; leave this picture out of the data") from None
+                raise UsageError(f"{error}; remove this picture from the data") from None
             data, kind = encode_picture(image, SIDES[self.plan.kind])
             name = f"{hashlib.sha256(data).hexdigest()[:32]}.{'png' if kind == 'image/png' else 'jpg'}"
             if not (path := self.folder / PICTURES / name).exists():
@@ -461,12 +462,12 @@ def _one_each(file: CaptionFile, known: KnownIds, name: str) -> dict[str, str]:
     ids = set(known.ids)
     found = {id_: texts for id_, texts in matched.texts.items() if id_ in ids}
     if not found:
-        raise UsageError(f"{file.name}: none of its captions is about a picture of the data; name its pictures alike")
+        raise UsageError(f"{file.name}: none of the captions belongs to a picture of the data; use the same ids")
     if double := next((id_ for id_, texts in found.items() if len(texts) > 1), None):
-        raise UsageError(f"{file.name}: several captions of '{double}'; a study asks about one of each system")
+        raise UsageError(f"{file.name}: several captions for '{double}'; a study requires one per system")
     blank = [id_ for id_, texts in found.items() if not texts or not texts[0].strip()]
     if blank:
-        say(f"{name}: {len(blank):,} empty captions are left out, such as that of '{blank[0]}'")
+        say(f"{name}: skipped {len(blank):,} empty captions, such as that of '{blank[0]}'")
     return {id_: texts[0].strip() for id_, texts in found.items() if texts and texts[0].strip()}
 
 

@@ -48,7 +48,7 @@ class StudyQuestion:
 
 PICK = StudyQuestion("picture", "Which picture does this description fit best?")
 RATE = (
-    StudyQuestion("descriptiveness", "Descriptiveness", "How much correct detail of the picture does it give?", SCALE),
+    StudyQuestion("descriptiveness", "Descriptiveness", "How much correct detail does it give?", SCALE),
     StudyQuestion("accuracy", "Accuracy", "Is everything that it says really in the picture?", SCALE),
     StudyQuestion("fluency", "Fluency", "Does it read like good English?", SCALE),
 )
@@ -74,45 +74,63 @@ INSTRUCTIONS = {
     "pick": (
         "You will see a description and several pictures that look alike. Choose the picture that the description fits "
         "best.",
-        "Some descriptions were written by a computer and may be vague or partly wrong. Always choose the picture that "
-        "you find most plausible.",
-        "There is no time limit. Some items are checks with an obvious answer; they show us that answers are given "
-        "with care.",
+        (
+            "Some descriptions were written by a computer and may be vague or partly wrong. Always "
+            "choose the picture that you find most plausible."
+        ),
+        (
+            "There is no time limit. Some items are checks with an obvious answer; they show us that "
+            "participants answer carefully."
+        ),
     ),
     "rate": (
-        "You will see a picture and a caption. Give the caption three ratings from 1 (terrible) to 5 (excellent).",
-        "Descriptiveness: how much correct detail of the picture it gives. Accuracy: whether everything that it says "
-        "is in the picture. Fluency: whether it reads like good English.",
-        "A short caption can be accurate and say little; a long one can tell much and be partly wrong. Rate the three "
-        "independently of each other.",
-        "There is no time limit. Some items are checks with an obvious answer; they show us that answers are given "
-        "with care.",
+        ("You will see a picture and a caption. Rate the caption on three scales from 1 (terrible) to 5 (excellent)."),
+        (
+            "Descriptiveness: how much correct detail about the picture it gives. Accuracy: whether "
+            "everything that it says is in the picture. Fluency: whether it reads like good English."
+        ),
+        (
+            "A short caption can be accurate but say little; a long one can say a lot but be partly "
+            "wrong. Rate the three scales independently of each other."
+        ),
+        (
+            "There is no time limit. Some items are checks with an obvious answer; they show us that "
+            "participants answer carefully."
+        ),
     ),
     "compare": (
-        "You will see a picture and two captions, A and B. Say which of them tells you more about the picture, and "
-        "which says something that is wrong.",
+        (
+            "You will see a picture and two captions, A and B. Choose the one that tells you more "
+            "about the picture, and the one that says something wrong."
+        ),
         "A caption that tells more may also be the one that is wrong: answer the two questions independently.",
-        "There is no time limit. Some items are checks with an obvious answer; they show us that answers are given "
-        "with care.",
+        (
+            "There is no time limit. Some items are checks with an obvious answer; they show us that "
+            "participants answer carefully."
+        ),
     ),
 }
 CONSENT = (
     "You are invited to take part in a research study about descriptions of pictures. Please read this page before you "
     "decide.",
-    "What you do: {task} It takes about {minutes} minutes. {payment}",
-    "Pictures and descriptions come from public collections or were written by a computer, and may contain content "
-    "that upsets you. You may stop at any time, without giving a reason, by closing the page or with the button "
-    "“Leave”, which also deletes your answers if you ask for it.",
-    "What is stored: your answers, the time that each took and, where a recruiting platform sent you, the identifier "
-    "that it gave you. We use the identifier only to pay you and delete it afterwards; it is never published. We store "
-    "no name, no address and nothing about your device. Your browser keeps a random number, so that you can pause and "
-    "go on later.",
-    "Answers without identifiers are published together with the results, so that others can check them.",
+    "What you do: {task} This takes about {minutes} minutes. {payment}",
+    (
+        "Pictures and descriptions come from public collections or were written by a computer, and "
+        "may contain content that upsets you. You may stop at any time, without giving a reason, by "
+        "closing the page or with the button “Leave”, which also lets you delete your answers."
+    ),
+    (
+        "What we store: your answers, how long each one took and, if you came from a recruitment "
+        "platform, the identifier that it gave you. We use the identifier only to pay you and delete "
+        "it afterwards; we never publish it. We store no name, no address and nothing about your "
+        "device. Your browser stores a random number, so that you can pause and continue later."
+    ),
+    ("We publish the answers without identifiers, together with the results, so that others can check them."),
 )
 TASKS = {
-    "pick": "you read short descriptions and choose the picture that each fits best.",
-    "rate": "you read captions of pictures and rate each of them.",
-    "compare": "you read pairs of captions of one picture and compare them.",
+    "pick": "you read short descriptions and choose the picture that each one fits best.",
+    "rate": "you read captions of pictures and rate each one.",
+    "compare": "you read pairs of captions of the same picture and compare them.",
 }
 CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
 
@@ -181,14 +199,14 @@ class Recruitment(Section):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"is no regular expression ({error})") from None
+            raise ValueError(f"not a valid regular expression ({error})") from None
         return pattern
 
     @field_validator("return_url")
     @classmethod
     def _is_https(cls, url: str) -> str:
         if url and not re.fullmatch(r"https://[^\s\"'<>]+", url):
-            raise ValueError("expected an address that starts with https://")
+            raise ValueError("expected a URL that starts with https://")
         return url
 
 
@@ -218,9 +236,9 @@ def read_settings(path: Path) -> Settings:
     try:
         return Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; type: tellapart study create --help") from None
+        raise UsageError(f"{path}: file not found; see: tellapart study create --help") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: is not TOML ({error})") from None
+        raise UsageError(f"{path}: invalid TOML ({error})") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -235,11 +253,11 @@ def new_code() -> str:
 def settings_text(kind: str, *, title: str, raters: int, minutes: int, payment: str, writing: Sequence[str]) -> str:
     """Returns a new study.toml. writing: researcher, institution, contact, ethics; empty texts become `OPEN`."""
     researcher, institution, contact, ethics = (json.dumps(text or OPEN, ensure_ascii=False) for text in writing)
-    paid = payment or f"{OPEN}: what participants are paid."
+    paid = payment or f"{OPEN}: describe how participants are paid."
     consent = [text.format(task=TASKS[kind], minutes=minutes, payment=paid) for text in CONSENT]
     return f"""\
-# Written by `tellapart study create`. Write what says {OPEN}, read the rest, and change what you need, before anybody
-# takes part. All but [recruitment] is stamped (hashed) when the first participant begins.
+# Written by `tellapart study create`. Fill in everything marked {OPEN}, read the rest, and change what you
+# need, before anybody takes part. All but [recruitment] is stamped (hashed) when the first participant begins.
 title = {json.dumps(title or OPEN, ensure_ascii=False)}
 instructions = {_lines(INSTRUCTIONS[kind])}
 
@@ -247,31 +265,31 @@ instructions = {_lines(INSTRUCTIONS[kind])}
 researcher = {researcher}
 institution = {institution}
 contact = {contact}
-ethics = {ethics}  # the board's name and the number of its approval
+ethics = {ethics}  # name of the board and approval number
 paragraphs = {_lines(consent)}
 
 [sampling]
-raters = {raters}  # participants whose answers count, for each block
-replace_excluded = true  # somebody else answers the block of a participant who is excluded
+raters = {raters}  # number of participants whose answers count, per block
+replace_excluded = true  # give the block of an excluded participant to another participant
 screen_out_early = false  # end a participation as soon as its exclusion is certain, with the code screened_out
 
-[exclusion]  # decided before the study; the report lists everybody whom it excludes
-max_control_errors = 1  # more mistakes on the control items exclude (paper 3: 1)
-min_median_seconds = 0.0  # a median time per item below this excludes; 0: no such rule
-max_same_answer = 1.0  # a larger share of one and the same answer excludes; 1: no such rule
+[exclusion]  # decided before the study; the report lists everyone who is excluded
+max_control_errors = 1  # exclude participants with more wrong control items (paper 3: 1)
+min_median_seconds = 0.0  # exclude participants with a lower median time per item; 0: no limit
+max_same_answer = 1.0  # exclude participants who give the same answer to a larger fraction of items; 1: no limit
 
 [analysis]
-resamples = 2000  # of participants and of items
+resamples = 2000  # bootstrap resamples of participants and items
 confidence = 0.95
 seed = 0
 
 [recruitment]  # not stamped: may change while the study runs
-id_parameter = "PROLIFIC_PID"  # of the link; MTurk: workerId
-id_pattern = '[\\w.@-]{{1,100}}'  # of identifiers; Prolific: '[0-9a-f]{{24}}'
-link_key = "{secrets.token_urlsafe(9)}"  # &key=… of the link: nobody begins without it; "": anybody does
-starts_per_address = 30  # participations that may begin in an hour from one network address; 0: no limit
+id_parameter = "PROLIFIC_PID"  # parameter of the link; MTurk: workerId
+id_pattern = '[\\w.@-]{{1,100}}'  # format of identifiers; Prolific: '[0-9a-f]{{24}}'
+link_key = "{secrets.token_urlsafe(9)}"  # &key=… in the link, required to begin; "": anyone can begin
+starts_per_address = 30  # maximum number of participations that begin per hour and network address; 0: no limit
 require_id = false  # true: only links with an identifier can begin
-timeout_minutes = 90  # without an answer, after which the block goes to another participant
+timeout_minutes = 90  # time without an answer after which the block goes to another participant
 completed = "{new_code()}"
 screened_out = "{new_code()}"  # the study is full, or the time has run out
 no_consent = "{new_code()}"
@@ -435,16 +453,18 @@ def open_study(folder: Path) -> Study:
     try:
         found = parse_json(path.read_bytes())
     except FileNotFoundError:
-        raise UsageError(f"{folder}: not the folder of a study (no {ITEMS}); type: tellapart study create") from None
+        raise UsageError(
+            f"{folder} is not a study folder (it contains no {ITEMS}); see: tellapart study create --help"
+        ) from None
     except ValueError as error:
         raise UsageError(f"{path}: damaged ({error}); create the study again") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("kind") not in KINDS:
-        raise UsageError(f"{path}: not a study of format {FORMAT}; create it again, or update tellapart")
+        raise UsageError(f"{path} is not a study of format {FORMAT}; create it again, or update tellapart")
     try:
         trials = TypeAdapter(tuple[Trial, ...]).validate_python(found["trials"])
         blocks = tuple(tuple((int(number), bool(flip)) for number, flip in block) for block in found["blocks"])
         if not blocks or not all(0 <= number < len(trials) for block in blocks for number, _ in block):
-            raise ValueError("its blocks name trials that are not there")
+            raise ValueError("its blocks refer to trials that do not exist")
         return Study(
             folder=folder,
             id=str(found["id"]),
@@ -473,4 +493,4 @@ def check_pictures(study: Study) -> None:
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror or error}; create the study again") from None
         if not name.startswith(digest[:32]):
-            raise UsageError(f"{path}: not the picture that the study was created with; create the study again")
+            raise UsageError(f"{path} is not the picture that the study was created with; create the study again")

@@ -48,7 +48,7 @@ class StartLimit:
             while starts and starts[0] <= now - HOUR:
                 starts.popleft()
             if len(starts) >= most:
-                raise TooManyStarts("many participants have begun from your network; please try again in an hour")
+                raise TooManyStarts("too many participants have begun from your network; please try again in an hour")
             starts.append(now)
             if len(self._starts) > MAX_ADDRESSES:
                 self._starts.popitem(last=False)

@@ -1,4 +1,4 @@
-// The participant's page. The server alone knows where a participation stands: the page shows one state after another.
+// The participant's page. Only the server tracks the progress of a participation; the page shows its current state.
 "use strict";
 
 const WAITS = [500, 1000, 2000, 4000, 8000]; // milliseconds between tries
@@ -21,14 +21,14 @@ function remember(value) { // a browser may refuse to store anything: the page's
   try { localStorage.setItem(place(), value); } catch { history.replaceState(null, "", address()); }
 }
 
-// A name of the page's own: the server knows by it a beginning that is sent again because its answer was lost.
+// A random name of this page, by which the server recognizes a repeated begin request whose answer was lost.
 const newToken = () => Array.from(crypto.getRandomValues(new Uint8Array(24)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 function recall() {
   try { return localStorage.getItem(place()); } catch { return null; }
 }
 
-// Ask until there is an answer: what is sent twice counts once.
+// Repeats the request until there is an answer; the server ignores duplicates.
 async function ask(path, body) {
   for (let tries = 0; ; tries++) {
     try {
@@ -42,7 +42,7 @@ async function ask(path, body) {
     } catch (error) {
       if (!(error instanceof TypeError)) throw error;
     }
-    trouble("There is no connection to the study. What you have answered is saved; this answer is sent again by itself.");
+    trouble("The connection to the study was lost. Your earlier answers are saved; this one will be sent again automatically.");
     await pause(WAITS[Math.min(tries, WAITS.length - 1)]);
   }
 }
@@ -204,7 +204,7 @@ async function send() {
   const [status, found] = await ask("/api/answer", body);
   if (status === 409) {
     open(found.state);
-    trouble(`This page was behind: ${found.error}. It now shows what stands.`);
+    trouble(`This page was out of date: ${found.error}. It now shows the current state.`);
     return;
   }
   if (status !== 200) return refused(status, found);
@@ -223,7 +223,7 @@ async function afterFeedback() {
   if (pending.phase === "practice") return open(pending);
   state = pending;
   pending = null;
-  $("ready-text").textContent = `Now the study begins: ${state.total} items, without comments from us. You can go back by one item, and pause at any time: this page goes on where you stopped.`;
+  $("ready-text").textContent = `The study begins now: ${state.total} items, without feedback. You can go back one item and pause at any time; this page continues where you stopped.`;
   show("ready");
 }
 
@@ -238,11 +238,11 @@ function refused(status, found) {
 
 const ENDS = {
   complete: ["Thank you", "Your answers are complete and saved."],
-  no_consent: ["Thank you for your time", "You do not take part, and nothing about you was stored. You can close this page."],
+  no_consent: ["Thank you for your time", "You declined to take part, and nothing about you was stored. You can close this page."],
   withdrawn: ["You have withdrawn", "Your answers were deleted. You can close this page."],
-  full: ["The study is full", "The study has all the participants that it needs. Thank you for your interest."],
-  expired: ["The time has run out", "The page was left for longer than the study can wait, and somebody else took the place. What you answered is saved."],
-  screened_out: ["The study ends here for you", "Thank you for your time. The study does not go on, because some check items were answered differently than expected."],
+  full: ["The study is full", "The study already has enough participants. Thank you for your interest."],
+  expired: ["Time has run out", "This page was inactive for too long, and another participant took your place. Your answers are saved."],
+  screened_out: ["The study ends here for you", "Thank you for your time. The study ends early, because some check items were answered differently than expected."],
 };
 
 function end() {
@@ -258,7 +258,7 @@ function end() {
 
 function instructions() {
   const count = about.practice;
-  $("practice-next").textContent = `Next: ${count} practice item${count === 1 ? "" : "s"}, which we comment on, then ${about.items} items.`;
+  $("practice-next").textContent = `Next: ${count} practice item${count === 1 ? "" : "s"}, with feedback, then ${about.items} items.`;
   show("instructions");
 }
 
@@ -271,7 +271,7 @@ function introduce() {
   const who = [["Researcher", "researcher"], ["Institution", "institution"], ["Contact", "contact"], ["Ethics approval", "ethics"]];
   $("consent-who").replaceChildren(...who.flatMap(([label, name]) => [element("dt", label), element("dd", about.consent[name])]));
   for (const part of document.querySelectorAll(".instructions")) part.replaceChildren(...paragraphs(about.instructions));
-  const keys = [["1–9, 0", "choose"], ["Tab", "next question"], ["← →", "other option"], ["Enter", "next item"], ["B", "back by one item"], ["Z", "larger pictures"]];
+  const keys = [["1–9, 0", "choose"], ["Tab", "next question"], ["← →", "other option"], ["Enter", "next item"], ["B", "previous item"], ["Z", "larger pictures"]];
   $("help-keys").replaceChildren(...keys.map(([name, what]) => {
     const line = element("div");
     line.append(element("dt", name), element("dd", what));
@@ -339,7 +339,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (pending) return;
   if (/^[0-9]$/.test(name)) {
-    // The group that has the focus, else the first without an answer, else the last.
+    // The focused group, otherwise the first one without an answer, otherwise the last.
     const all = groups();
     const group = all.find((one) => one.contains(document.activeElement)) ?? all.find((one) => chosen(one) < 0) ?? all.at(-1);
     const option = name === "0" ? 9 : Number(name) - 1;

@@ -53,15 +53,17 @@ class Assumptions:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
+            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(KINDS)}")
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
         # The shares of two compared systems are half the difference above and below one half.
         first = self.base - (self.difference / 2 if self.kind == "compare" else 0)
         if not (low < first < high and low < first + self.difference < high and self.difference):
-            raise UsageError(f"--base {self.base:g} and --difference {self.difference:g}: expected both systems "
-                             f"between {low:g} and {high:g}, and a difference that is not 0")  # fmt: skip
+            raise UsageError(
+                f"--base {self.base:g} and --difference {self.difference:g}: expected both systems "
+                f"between {low:g} and {high:g}, and a nonzero difference"
+            )
         if not 0 <= self.agreement < 1:
-            raise UsageError(f"--agreement {self.agreement:g}: expected 0 or more, and below 1")
+            raise UsageError(f"--agreement {self.agreement:g}: expected at least 0 and below 1")
         if self.systems < 2:
             raise UsageError("--systems: expected at least 2")
 

@@ -28,10 +28,14 @@ HEADS = {
 }
 FIRST = {"pick": "Captions", "rate": "Method", "compare": "Captions"}
 CAPTIONS = {
-    "pick": "Percentage accuracy of participants who choose the target among {pictures} pictures (as paper 3, Table 6)",
-    "rate": "Mean ratings from 1 (terrible) to 5 (excellent); F1 is the harmonic mean of Descrip. and Acc. (as paper "
-    "1, Table 2)",
-    "compare": "Percentage of comparisons in which a caption tells more (a tie counts half) and is called wrong",
+    "pick": "Percentage of choices of the target among {pictures} pictures (as in paper 3, Table 6)",
+    "rate": (
+        "Mean ratings from 1 (terrible) to 5 (excellent); F1 is the harmonic mean of Descrip. and "
+        "Acc. (as in paper 1, Table 2)"
+    ),
+    "compare": (
+        "Percentage of comparisons in which the caption tells more (a tie counts as half) or is marked as wrong"
+    ),
 }
 
 
@@ -115,7 +119,7 @@ def headline(results: StudyResults) -> str:
     met = (p for p in results.pairs if p.metric == metric and {p.a, p.b} == {best, ranked[1]})
     against = next(met, None)  # two systems of `compare` may not have been compared yet
     clear = against is not None and (against.difference.low > 0 or against.difference.high < 0)
-    what = {"pick": "tells pictures apart best", "rate": "has the highest F1", "compare": "tells more"}[kind]
+    what = {"pick": "is best at telling pictures apart", "rate": "has the highest F1", "compare": "tells more"}[kind]
     unit = "" if kind == "rate" else " %"
     end = "" if clear else f", but its lead over {ranked[1]} may be chance"
     return f"{best} {what} ({value}{unit}){end}"
@@ -211,7 +215,7 @@ def design_facts(results: StudyResults) -> list[tuple[str, str]]:
     items = {trial.unit for trial in study.trials if trial.role == ITEM}
     rules = [f"more than {rule.max_control_errors} of {len(study.of_role[CONTROL])} control items wrong"]
     if rule.min_median_seconds:
-        rules.append(f"a median below {rule.min_median_seconds:g} s per item")
+        rules.append(f"a median time below {rule.min_median_seconds:g} s per item")
     if rule.max_same_answer < 1:
         rules.append(f"the same answer to more than {100 * rule.max_same_answer:g} % of the items")
     blocks = sorted(len(block) for block in study.blocks)
@@ -222,7 +226,7 @@ def design_facts(results: StudyResults) -> list[tuple[str, str]]:
         ("Blocks", f"{len(study.blocks):,} of {size} items, {len(study.of_role[CONTROL])} control items and "
          f"{len(study.of_role[PRACTICE])} practice items; {study.settings.sampling.raters} participants each"),
         ("Excluded", "participants with " + " or ".join(rules)),
-        ("Made by", str(study.made.get("command", ""))),
+        ("Created with", str(study.made.get("command", ""))),
         ("Stamp", study.stamp),
     ]  # fmt: skip
     for at, stamp, why in results.stamps:

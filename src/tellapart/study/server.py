@@ -50,14 +50,14 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
 
         if action == "begin":
             if body.get("consent") is not True:
-                raise UsageError("consent: nobody takes part who does not agree")
+                raise UsageError("consent: required to take part")
             texts = identifier, label, visit = [
                 str(body.get(name) or "") for name in ("identifier", "study", "session")
             ]
             if any(len(text) > LONGEST_IDENTIFIER for text in texts):
-                raise UsageError(f"an identifier of more than {LONGEST_IDENTIFIER} characters")
+                raise UsageError(f"identifier: expected at most {LONGEST_IDENTIFIER} characters")
             if not all(text.isprintable() for text in texts):
-                raise UsageError("an identifier with characters that cannot be printed")
+                raise UsageError("identifier: contains unprintable characters")
             made, state = session.begin(identifier, label, visit, token, str(body.get("key") or ""), may_start)
             return JSONResponse({"token": made, **state}, headers=NO_STORE)
         if action == "decline":
@@ -83,7 +83,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
             return JSONResponse({"error": str(error), "state": error.state}, status_code=409)
         statuses = ((Unknown, 401), (TooManyStarts, 429), (UsageError, 400), (StoreError, 503))
         status = next((number for kind, number in statuses if isinstance(error, kind)), 500)
-        text = "the answer could not be saved; it is sent again" if status == 503 else str(error)
+        text = "the answer could not be saved; it will be sent again" if status == 503 else str(error)
         wait = {503: "5", 429: "3600"}.get(status)
         return JSONResponse({"error": text}, status_code=status, headers={"Retry-After": wait} if wait else None)
 

@@ -270,9 +270,9 @@ class StudySession:
         """
         recruitment = self.study.settings.recruitment
         if recruitment.require_id and not identifier:
-            raise UsageError("this study is open only to participants of a recruiting platform; use its link")
+            raise UsageError("this study is only open to participants from a recruitment platform; use its link")
         if identifier and not re.fullmatch(recruitment.id_pattern, identifier):
-            raise UsageError("the identifier in the link is damaged; open the study from the platform again")
+            raise UsageError("the identifier in the link is invalid; open the study from the platform again")
         now, own = self.clock(), token if PAGE_TOKEN.fullmatch(token) else ""
         with self.store.transaction() as run:
             owner = rows.participant_of(run, token[:LONGEST_TOKEN]) if token else None
@@ -280,8 +280,9 @@ class StudySession:
             owner = owner if owner and known and owner.number == known.number else None
             if known is not None and owner is None:
                 raise UsageError(
-                    "somebody has begun with this identifier in another browser: go on there, or with the address that "
-                    f"its page gives under Leave; if neither can be, write to {self.study.settings.consent.contact}"
+                    "this identifier is already in use in another browser: continue there, or "
+                    "with the address shown there under Leave; if neither is possible, write to "
+                    f"{self.study.settings.consent.contact}"
                 )
             if known is None:
                 self._check_key(key)
@@ -297,12 +298,12 @@ class StudySession:
                             (known.number, identifier, study[:100], session[:100]))  # fmt: skip
             if known is not None:
                 return token if owner else rows.new_token(run, known.number, own), self._state(run, known, now)
-        raise Full("the study has all the participants that it needs")
+        raise Full("the study already has enough participants")
 
     def _check_key(self, key: str) -> None:
         expected = self.study.settings.recruitment.link_key
         if expected and not hmac.compare_digest(key.encode("utf-8", "replace"), expected.encode()):
-            raise UsageError("the link lacks the study's key; open the study by the whole link that you were given")
+            raise UsageError("the study's key is missing from the link; use the complete link that you received")
 
     def decline(self, key: str = "", may_start: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """Counts somebody who does not consent. Raises `UsageError` for a wrong key."""
@@ -362,7 +363,7 @@ class StudySession:
             state = self._state(run, one, now)
             position = one.answered - 1
             if not state.get("can_go_back"):
-                raise AnswerConflict("there is nothing to go back to", state)
+                raise AnswerConflict("there is no earlier item", state)
             rows.update(run, one, shown=position, shown_at=now, seen=now)
             return self._item_state(one, position, rows.standing_answer(run, one.number, position))
 
@@ -407,7 +408,7 @@ class StudySession:
             isinstance(option, int) and not isinstance(option, bool) and 0 <= option < count
             for option, count in zip(options, counts, strict=False)
         ):
-            raise UsageError(f"options: expected {len(counts)} whole numbers below {', '.join(map(str, counts))}")
+            raise UsageError(f"options: expected {len(counts)} integers below {', '.join(map(str, counts))}")
         return self.study.canonical_options(place, options)
 
     def _advance(self, run: Transaction, one: Participant, position: int, now: float) -> Participant:
@@ -463,5 +464,5 @@ class StudySession:
     def _participant(run: Transaction, token: str) -> Participant:
         one = rows.participant_of(run, token[:LONGEST_TOKEN]) if token else None
         if one is None:
-            raise Unknown("this participation is not known here; open the link of the study again")
+            raise Unknown("unknown participation; open the link of the study again")
         return one

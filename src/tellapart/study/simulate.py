@@ -83,7 +83,7 @@ class Effects:
         for text in given:
             name, _, value = text.rpartition("=")
             if name not in found:
-                raise UsageError(f"--effect {text}: no system '{name}'{nearest(name, found)}")
+                raise UsageError(f"--effect {text}: unknown system '{name}'{nearest(name, found)}")
             try:
                 found[name] = float(value)
             except ValueError:
@@ -99,7 +99,7 @@ class Web:
     def __init__(self, url: str, log: ParticipantLog) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{url}: expected an address such as http://127.0.0.1:8766")
+            raise UsageError(f"{url}: expected a URL such as http://127.0.0.1:8766")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT)
         self._origin, self._log = f"{parts.scheme}://{parts.netloc}", log
@@ -209,7 +209,7 @@ class Script:
         for trial in self._trials.get(tuple(sorted(captions)), ()):
             if sorted(name[:32] for name in trial.pictures) == seen:
                 return trial
-        raise TellapartError("the study that is served is not the one in this folder")
+        raise TellapartError("the server runs a different study than the one in this folder")
 
     def _easy(self, trial: Trial, captions: Sequence[str], files: Sequence[str], count: Sequence[int]) -> list[int]:
         """Answers control and practice items, with occasional mistakes, mostly by hasty participants."""
@@ -302,7 +302,9 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
     """Returns the number of participants of each character, with at least one careful."""
     if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
-        raise UsageError("--hasty and --random are shares that leave some participants careful, such as 0.2 and 0.1")
+        raise UsageError(
+            "--hasty and --random must leave a fraction of careful participants; use values such as 0.2 and 0.1"
+        )
     rest = {HASTY: round(hasty * participants), RANDOM: round(blind * participants)}
     return {CAREFUL: max(1, participants - sum(rest.values())), **rest}
 
@@ -341,9 +343,9 @@ class Rehearsal:
         """Formats the outcome as one line."""
         who = ", ".join(f"{count} {character}" for character, count in self.counts.items() if count)
         return (
-            f"{who}: {self.log.acknowledged:,} answers in {self.seconds:.1f} s; 95 % of answers took less than "
-            f"{1000 * self.log.percentile(0.95, ('answer',)):.0f} ms, 95 % of all requests less than "
-            f"{1000 * self.log.percentile(0.95):.0f} ms"
+            f"{who}: {self.log.acknowledged:,} answers in {self.seconds:.1f} s; 95 % of answers "
+            f"took less than {1000 * self.log.percentile(0.95, ('answer',)):.0f} ms, 95 % of all "
+            f"requests less than {1000 * self.log.percentile(0.95):.0f} ms"
         )
 
 
@@ -365,7 +367,7 @@ def rehearse(
     participants because they answer instantly.
     """
     if study.settings.exclusion.min_median_seconds and not think:
-        raise UsageError("min_median_seconds excludes participants who do not think; add --think SECONDS")
+        raise UsageError("min_median_seconds excludes participants without thinking time; add --think SECONDS")
     check_pictures(study)
     count = participants or max(4, -(-study.quota * 5 // 4))
     if not math.isfinite(think):
@@ -384,7 +386,7 @@ def rehearse(
             log = run_participants(study, address, planted, counts, think=think, seed=seed, at_once=at_once)
         saved = len(store.answers())
     if saved != log.acknowledged:
-        raise TellapartError(f"{path}: {log.acknowledged:,} answers were acknowledged and {saved:,} are there")
+        raise TellapartError(f"{path}: the server acknowledged {log.acknowledged:,} answers, but {saved:,} are stored")
     return Rehearsal(path, counts, planted, log, time.perf_counter() - started)
 
 
@@ -418,7 +420,7 @@ def scenes_study(kind: str, folder: Path) -> Study:
         researcher="nobody",
         institution="none",
         contact="none",
-        ethics="none needed: no person takes part",
+        ethics="not required: no human participants",
         payment="Nobody is paid.",
     )
     return create_study(folder, Material(items, captions, references, features_ND, {"data": [SCENES]}), plan)

@@ -75,7 +75,7 @@ class SqliteDatabase:
     def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
         """Opens the file. Raises `UsageError` for a file of another kind, or a missing file if ``create`` is False."""
         if not create and not path.is_file():
-            raise UsageError(f"{path}: no answers there yet; type: tellapart study serve, or study simulate")
+            raise UsageError(f"{path} contains no answers yet; run: tellapart study serve, or tellapart study simulate")
         return cls(
             path, open_sqlite(path, FileKind("answers", "--store", APPLICATION, FORMAT, schema, ["secure_delete = ON"]))
         )
@@ -101,8 +101,10 @@ class SqliteDatabase:
                 self._db.execute("VACUUM")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
-            raise StoreError(f"{self.name}: deleted, but not yet overwritten in the file ({error}); type the same "
-                             "once more when nobody else works in it") from None  # fmt: skip
+            raise StoreError(
+                f"{self.name}: deleted, but not yet overwritten in the file ({error}); run the same "
+                "command again when nothing else uses the file"
+            ) from None
 
     def close(self) -> None:
         """See `Database`."""
@@ -126,13 +128,14 @@ class PostgresDatabase:
         except ModuleNotFoundError:
             raise MissingExtra("study", "a store on PostgreSQL") from None
         if re.match(r"[^/]+//[^/@]*:[^/@]*@", url):
-            raise UsageError("--store: a password on the command line can be read by others; put it in ~/.pgpass or "
-                             "the variable PGPASSWORD")  # fmt: skip
+            raise UsageError(
+                "--store: other users can read a password on the command line; use ~/.pgpass or the variable PGPASSWORD"
+            )
         database = cls(url, space, psycopg)
         with database.transaction() as run:
             known = run("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (space,))
             if not known and not create:
-                raise UsageError(f"{url}: no answers to this study there yet; type: tellapart study serve")
+                raise UsageError(f"{url} contains no answers to this study yet; run: tellapart study serve")
             run(f"CREATE SCHEMA IF NOT EXISTS {space}")
             run(f"SET search_path TO {space}")
             for statement in schema:
@@ -255,7 +258,9 @@ class AnswerStore:
             with database.transaction() as run:
                 known: dict[str, str] = {row[0]: row[1] for row in run("SELECT name, value FROM secrets")}
                 if known.setdefault("study", study.id) != study.id:
-                    raise UsageError(f"{database.name}: answers to another study; name another with --store")
+                    raise UsageError(
+                        f"{database.name} contains answers to another study; specify another store with --store"
+                    )
                 known.setdefault("key", secrets.token_hex(32))
                 for name, value in known.items():
                     run("INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, value))
@@ -322,8 +327,9 @@ class AnswerStore:
                 known = []
             if known and not reason:
                 raise UsageError(
-                    f"the design was changed after {begun} participants began (it was {known[-1][1][:12]}, now "
-                    f"{stamp[:12]}); undo the change, or type --amend 'REASON', which the report will print"
+                    f"the design was changed after {begun} participants began (it was "
+                    f"{known[-1][1][:12]}, now {stamp[:12]}); undo the change, or pass --amend "
+                    "'REASON', which the report will show"
                 )
             if known and reason and known[-1][1] != stamp:
                 run("INSERT INTO stamps VALUES (?, ?, ?, ?)", (known[-1][0] + 1, at, stamp, reason))
@@ -448,7 +454,7 @@ def answer_of(row: Sequence[Any]) -> StudyAnswer:
     except ValueError:
         options = None
     if not isinstance(options, list) or not all(isinstance(option, int) for option in options):
-        raise UsageError(f"answer {row[1]} of participant {row[0]} is damaged; restore the store from a copy")
+        raise UsageError(f"answer {row[1]} of participant {row[0]} is damaged; restore the store from a backup")
     return StudyAnswer(row[0], row[1], row[2], row[3], tuple(options), row[5], row[6])
 
 
