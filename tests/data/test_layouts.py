@@ -74,7 +74,7 @@ def test_conceptual_finds_what_was_fetched_and_counts_the_rest(tmp_path: Path, p
     dataset = open_data(f"conceptual:{conceptual(tmp_path)}")
     assert all_of(dataset) == [(names[n], (f"caption {n}",), "train") for n in (0, 2)]
     assert [why for _, why in dataset.missing] == ["no such file", "empty file"]
-    assert "2 of 4 were skipped: they could not be opened" in dataset.report()[0]
+    assert "2 of 4 could not be opened and were skipped" in dataset.report()[0]
 
 
 def test_conceptual_12m_validation_and_wrong(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:
         "half.jpg": "incomplete download: only half.jpg.part exists",
         "never.jpg": "no such file",
     }
-    assert "3 of 4 were skipped: they could not be opened" in table.report()[0]
+    assert "3 of 4 could not be opened and were skipped" in table.report()[0]
 
 
 def test_files_that_are_no_pictures_by_their_names_are_counted(tmp_path: Path) -> None:
