@@ -119,6 +119,7 @@ def test_what_a_set_has_in_common_is_left_out_and_the_rest_is_grammatical() -> N
     kept = LoraCaptions("ohwx", keep=frozenset({"dog"}), avoid=frozenset({"brown"}), prefix="photo of", suffix=", film")
     assert kept.edited(DOG)["1.jpg"].text == "photo of ohwx, a dog is running through the grass, film"
     assert kept.edited(DOG)["3.jpg"].text == "photo of ohwx, a dog sitting on a couch, film"
+    assert maker.edited({"7.jpg": "The image shows brown grass."})["7.jpg"].text == "ohwx, brown grass."
     few = {key: DOG[key] for key in list(DOG)[:4]}
     assert not any(one.left_out for one in maker.evidence(few)), (
         "four captions are too few to determine what the set has in"
@@ -577,6 +578,19 @@ def test_two_languages_stand_side_by_side_with_who_wrote_them(cli: Cli, folder: 
     line = cli(*german[:-2], out["en"]).line
     assert "are marked as 'en'; use one file per language, such as -o" in line
     assert "expected a language code such as de or pt-BR" in cli(*german[:4], "--language", "german!", *german[6:]).line
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("Das Bild zeigt einen kleinen braunen Hund auf einer Wiese.", "Ein kleiner brauner Hund auf einer Wiese."),
+        ("Das Foto zeigt den alten Turm.", "Der alte Turm."),
+        ("Das Bild zeigt eine Frau.", "Eine Frau."),
+        ("Einen Hund sieht man hier.", "Einen Hund sieht man hier."),
+    ],
+)
+def test_an_object_of_a_german_opening_becomes_the_subject(caption: str, expected: str) -> None:
+    assert AltText(language="de").edited({"a": caption})["a"].text == expected
 
 
 def test_long_texts_of_other_languages_are_cut_at_commas_or_words() -> None:

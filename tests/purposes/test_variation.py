@@ -50,6 +50,7 @@ def test_variation_is_in_the_list_and_on_the_page(cli: Cli, tmp_path: Path) -> N
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         expected = {"samples": 3, "all": ["red"], "most": ["dog"], "one": ["cat"]}
         assert [row["variation"] for row in rows] == [expected] * 3
+    assert len(CaptionStore.open(folder, out).changes()) == 1, "the second run changed nothing"
     session = open_session(str(folder), out)
     row = session.state()["rows"][1]
     assert row["variation"] == expected and row["candidates"] == ["a red cat"]

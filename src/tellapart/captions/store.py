@@ -237,7 +237,8 @@ class CaptionStore:
             state = {name: value for name, value in state.items() if name in ("language", "texts")}
         if changed or edit.state.get("accepted"):
             state = {name: value for name, value in state.items() if name != "doubts"}
-        return raw, _without_empty({**state, **edit.state})
+        added = json.loads(json.dumps(dict(edit.state)))  # as it is read back, so that the same state is no change
+        return raw, _without_empty({**state, **added})
 
     def _commit(
         self,

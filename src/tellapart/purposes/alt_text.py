@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,14 @@ from tellapart.boost.stages import unusable
 from tellapart.purposes.texts import Edited, shortened, without_openings
 
 CHARACTERS = 125  # length of an alt text that screen readers read without a pause, by common advice
+
+# German: "Das Bild zeigt einen braunen Hund" leaves an object, which becomes the subject "Ein brauner Hund".
+_ACCUSATIVE = re.compile(r"^(Einen|Den) ((?:[a-zäöüß]+en )*)(?=[A-ZÄÖÜ])")
+
+
+def _nominative(match: re.Match[str]) -> str:
+    article, ending = ("Ein", "er ") if match[1] == "Einen" else ("Der", "e ")
+    return f"{article} {match[2].replace('en ', ending)}"
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class AltText:
         if why := unusable(caption):
             return Edited("", (("no text", why),))
         whole, opening = without_openings(caption)
+        if opening and self.language.lower().partition("-")[0] == "de":
+            whole = _ACCUSATIVE.sub(_nominative, whole)
         doubts = [("opening", f"removed “{opening}”")] if opening else []
         english = self.language.lower().partition("-")[0] in ("", "en")
         text, cut = shortened(whole, self.characters, english=english)

@@ -122,7 +122,8 @@ class LoraCaptions:
             text = shortened(text, int(part * len(text)), whole_phrases=True)[0]
         if not re.match(rf"{re.escape(self.trigger)}(?!\w)", text):
             first, _, rest = text.partition(" ")
-            text = f"{first.lower() if first.lower() in FUNCTION_WORDS else first} {rest}".strip()
+            small = first.lower()  # the removal of an opening gave its first word a capital
+            text = f"{small if small in FUNCTION_WORDS or small in caption.split() else first} {rest}".strip()
             text = f"{self.trigger}, {text}" if text else self.trigger
         text = f"{self.prefix} {text}".strip()
         for phrase in self.include:
