@@ -29,7 +29,7 @@ class MissingExtra(TellapartError):
     exit_code = 2
 
     def __init__(self, extra: str, what: str) -> None:
-        super().__init__(f"{what} needs an extra that is not installed; type: pip install 'tellapart[{extra}]'")
+        super().__init__(f"{what} requires an extra that is not installed; run: pip install 'tellapart[{extra}]'")
 
 
 def need_extra(extra: str, what: str, *packages: str) -> None:

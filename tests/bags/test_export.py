@@ -139,4 +139,4 @@ def test_without_the_extra_the_line_that_installs_it(bags: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "type: pip install 'tellapart[review]'" in done.stderr and not decisions_of(bags).exists()
+    assert "run: pip install 'tellapart[review]'" in done.stderr and not decisions_of(bags).exists()

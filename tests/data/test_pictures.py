@@ -194,7 +194,7 @@ def test_formats_that_start_other_programs_stay_shut(tmp_path: Path) -> None:
 
 def test_heic_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 40)
-    told = "HEIC: its data is damaged" if HEIC else "HEIC: convert it to JPEG or PNG, or type: pip install 'tellapart[h"
+    told = "HEIC: its data is damaged" if HEIC else "HEIC: convert it to JPEG or PNG, or run: pip install 'tellapart[h"
     assert told in reason(tmp_path / "a.jpg")
 
 

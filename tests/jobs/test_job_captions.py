@@ -82,7 +82,7 @@ def test_without_ray_a_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ray", None)
     done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--workers", 2)
     assert (done.status, done.err) == (
-        2, "tellapart: --workers needs an extra that is not installed; type: pip install 'tellapart[ray]'\n",
+        2, "tellapart: --workers requires an extra that is not installed; run: pip install 'tellapart[ray]'\n",
     )  # fmt: skip
     assert not list(tmp_path.iterdir())
 

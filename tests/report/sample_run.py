@@ -134,7 +134,7 @@ def gallery(
             scores[winner] = round(25 + chance.random() * 3, 4)
             # In every second set a claim of the later system is false.
             start = caption.find("left above") if number % 2 else -1
-            false = [] if start < 0 else [[start, start + len("left above"), "not so in the picture"]]
+            false = [] if start < 0 else [[start, start + len("left above"), "not true in the picture"]]
             claims = {"correct": 5 - len(false), "of": 5, "false": false}
             systems[name] = {"caption": caption, "scores": scores, "picked": winner, "claims": claims}
         systems["human"] = systems["after"] | {"caption": f"{colour} {shape} in the {ground}", "claims": None}

@@ -107,7 +107,7 @@ def test_a_report_into_a_folder_or_without_the_extra_is_one_line(
     monkeypatch.chdir(tmp_path)
     assert "is a folder" in cli("study", "report", study.folder, "--store", done.store, "-o", ".").line
     monkeypatch.setitem(sys.modules, "krippendorff", None)
-    assert "type: pip install 'tellapart[study]'" in cli("study", "report", study.folder, "--store", done.store).line
+    assert "run: pip install 'tellapart[study]'" in cli("study", "report", study.folder, "--store", done.store).line
 
 
 @pytest.mark.parametrize("name", ["study.toml", "items.json"])

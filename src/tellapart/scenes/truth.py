@@ -176,10 +176,10 @@ Fact = tuple[object, ...]
 
 # Reasons why a claim is false, as printed on pages.
 NOWHERE = "not in the picture"
-ELSEWHERE = "true of another object only"
+ELSEWHERE = "only true of another object"
 CONTRADICTED = "contradicted by another word"
-NOT_SO = "not so in the picture"
-TOO_MANY = "more than there are"
+NOT_SO = "not true in the picture"
+TOO_MANY = "more than the picture shows"
 
 
 class _ClaimCounter:

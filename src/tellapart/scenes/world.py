@@ -115,9 +115,9 @@ class Scenes(Sequence[Scene]):
         full: bool = False,
     ) -> None:
         if domain not in DOMAINS:
-            raise UsageError(f"scenes have no domain '{domain}'{nearest(domain, DOMAINS)}")
+            raise UsageError(f"unknown domain of scenes '{domain}'{nearest(domain, DOMAINS)}")
         if not split or not split.replace("_", "").replace("-", "").isalnum():
-            raise UsageError(f"a split of scenes is a word such as train or test, not '{split}'; type split=test")
+            raise UsageError(f"expected a split name such as train or test, got '{split}'; use split=test")
         _whole("n", n, 0, 10**9)
         _whole("seed", seed, -(2**63), 2**63)
         _whole("family", family, 1, LARGEST_FAMILY)
@@ -125,7 +125,7 @@ class Scenes(Sequence[Scene]):
         _whole("references", references, 0, 1000)
         _whole("frames", frames, 1, 64)
         if isinstance(detail, bool) or not isinstance(detail, int | float) or not 0 <= detail <= 1:
-            raise UsageError(f"detail of scenes is a probability, not {detail!r}; type detail=0.3")
+            raise UsageError(f"detail: expected a probability, got {detail!r}; use a value such as detail=0.3")
         self.n, self.seed, self.split, self.domain = n, seed, split, domain
         self.detail, self.family, self.size = float(detail), family, size
         self.references, self.frames, self.full = references, frames, full
@@ -189,7 +189,9 @@ class Scenes(Sequence[Scene]):
 
 def _whole(name: str, value: int, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{name} of scenes is a whole number from {low} to {high}, not {value!r}; type {name}={low}")
+        raise UsageError(
+            f"{name}: expected an integer from {low} to {high}, got {value!r}; use a value such as {name}={low}"
+        )
 
 
 @lru_cache(maxsize=512)
