@@ -72,6 +72,27 @@ def test_one_command_from_pictures_to_a_benchmark(cli: Cli, photos: Path, tiny_s
     assert rows[0][-4].strip() == "scorer’s R@1" and "of people" not in card + page, "it is the scorer's recall"
 
 
+def test_what_is_too_unlike_for_a_bag_is_counted_and_named(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    options = ("bags", "mine", photos, "--scorer", tiny_scorer, "--size", 3, "-o", tmp_path / "b.jsonl")
+    assert cli(*options).status == 0
+    alphas = [bag.similarity for bag in read_bags(tmp_path / "b.jsonl").bags]
+    least = sorted(alphas)[len(alphas) // 2]
+    done = cli(*options, "--overwrite", "--min-cosine", f"{least:.4f}", "--json")
+    assert done.status == 0, done.err
+    file, unlike = read_bags(tmp_path / "b.jsonl"), json.loads(done.out)["unlike"]
+    assert file.header.min_cosine == float(f"{least:.4f}")
+    assert 0 < len(file.bags) < len(alphas) and min(bag.similarity for bag in file.bags) >= least - 1e-4
+    assert unlike and set(unlike).isdisjoint(id_ for bag in file.bags for id_ in bag.ids)
+    assert f"{len(unlike)} of 30 pictures are in no bag, because too few others have a cosine" in done.err
+    assert ", ".join(unlike[:10]) in done.err
+    assert "min cosine" in cli(*options).line
+    assert "lower it" in cli(*options, "--overwrite", "--min-cosine", 0.999999).line
+    line = cli(*options, "--overwrite", "--min-cosine", 0.9, "--max-cosine", 0.8).line
+    assert "--min-cosine 0.9: expected a cosine below --max-cosine 0.8, such as 0.6" in line
+
+
 def test_sizes_of_an_earlier_build_are_taken_away(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     """They would pass for part of this one; what is not ours stays."""
     out = tmp_path / "b"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tellapart.bags.mine import curate_bags, mine_bags, multimodal, training_bags
+from tellapart.bags.mine import Similarity, curate_bags, mine_bags, multimodal, training_bags
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.nearest import nearest_neighbours
 
@@ -93,6 +93,17 @@ def test_the_filter_keeps_near_duplicates_apart() -> None:
         assert max(cosine_NN[a, b] for a in bag.ids for b in bag.ids if a < b) <= 0.8 + 1e-6
         nearer = [k for k in range(120) if k != query and cosine_NN[query, first] < cosine_NN[query, k] <= 0.8 - 1e-6]
         assert not nearer, "the nearest that is allowed goes first"
+
+
+@pytest.mark.parametrize("similarity", ["query", "pairs"])
+def test_pictures_that_are_too_unlike_are_not_put_together(similarity: Similarity) -> None:
+    features_ND = clustered(90, seed=5)
+    cosine_NN = cosines(features_ND)
+    everything = mine_bags(features_ND, 3, similarity=similarity)
+    mined = mine_bags(features_ND, 3, similarity=similarity, min_cosine=0.85)
+    pairs = {"query": ((0, 1), (0, 2)), "pairs": ((0, 1), (0, 2), (1, 2))}[similarity]
+    alike = [bag for bag in everything if min(cosine_NN[bag.ids[a], bag.ids[b]] for a, b in pairs) >= 0.85]
+    assert mined == alike and 0 < len(alike) < len(everything)
 
 
 def test_copies_by_content_are_used_once() -> None:

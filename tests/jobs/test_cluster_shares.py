@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
 from tellapart.cli.app import with_optional_values
+from tellapart.cli.options import WorkerOptions
 from tellapart.errors import UsageError
 from tellapart.jobs.cluster import Share, Workers, share
 
@@ -37,7 +39,7 @@ def test_each_worker_has_its_share(wanted: Workers, there: list[dict[str, float]
     ("wanted", "there", "line"),
     [
         (Workers(1, gpus=0.5), [{"CPU": 2}], "this cluster has no GPU"),
-        (Workers(1, gpus=2), [{"CPU": CORES, "GPU": 1}], "request fewer with --cpus-per-worker and --gpus-per-worker"),
+        (Workers(1, gpus=2), [{"CPU": CORES, "GPU": 1}], "request fewer with --ray"),
         (Workers(address="auto", gpus=1.5), [{"CPU": 8, "GPU": 4}], "expected a fraction of one GPU, or an integer"),
         (Workers(address="auto", cpus=16), [{"CPU": 8}], "no machine in the cluster has 16 CPUs and"),
         (Workers(3, address="auto", cpus=16), [{"CPU": 8}] * 4, "there are: 8 CPUs, 0 GPUs"),
@@ -56,8 +58,37 @@ def test_more_than_there_is_is_refused(wanted: Workers, there: list[dict[str, fl
         (["--ray", "head:6379", "a"], ["--ray", "head:6379", "a"]),
         (["--ray", "ray://10.0.0.1:10001"], ["--ray", "ray://10.0.0.1:10001"]),
         (["--ray=10.0.0.1:6379"], ["--ray=10.0.0.1:6379"]),
+        (["--ray", "local?gpus=0.5", "a"], ["--ray", "local?gpus=0.5", "a"]),
+        (["--ray", "?cpus=2", "a"], ["--ray", "?cpus=2", "a"]),
         (["--", "--ray"], ["--", "--ray"]),
     ],
 )
 def test_the_address_may_be_left_out(typed: list[str], read: list[str]) -> None:
     assert with_optional_values(typed) == read
+
+
+@pytest.mark.parametrize(
+    "options, workers",
+    [
+        (WorkerOptions(workers=2), Workers(2)),
+        (WorkerOptions(ray="auto"), Workers(address="auto")),
+        (WorkerOptions(ray="?gpus=0.5"), Workers(address="auto", gpus=0.5)),
+        (WorkerOptions(workers=3, ray="local?cpus=2&gpus=0"), Workers(3, None, 2.0, 0.0)),
+        (WorkerOptions(ray="head:6379?cpus=4"), Workers(None, "head:6379", 4.0)),
+    ],
+)
+def test_ray_names_the_resources_of_a_worker(options: WorkerOptions, workers: Workers) -> None:
+    assert options.cluster() == workers
+
+
+@pytest.mark.parametrize(
+    "ray, message",
+    [
+        ("auto?cpu=2", "no setting 'cpu'; did you mean 'cpus'"),
+        ("auto?cpus=0", "expected a number from 0.1, such as cpus=1"),
+        ("auto?gpus", "expected a number from 0, such as gpus=1"),
+    ],
+)
+def test_wrong_resources_are_named(ray: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        WorkerOptions(ray=ray).cluster()

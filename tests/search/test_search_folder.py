@@ -85,7 +85,7 @@ def test_queries_name_pictures_by_id_name_or_stem(folder: Path, tmp_path: Path) 
     with pytest.raises(UsageError, match=r"record 1: no picture '99\.png' among 12"):
         read_queries(path, items)
     path.write_text('{"query": "", "picture": "05.png"}\n')
-    with pytest.raises(UsageError, match="expected a query and a picture"):
+    with pytest.raises(UsageError, match="expected the columns 'query' and 'picture'; found"):
         read_queries(path, items)
 
 
@@ -111,3 +111,17 @@ def test_the_command_prints_hits_figures_and_a_page(cli: Cli, folder: Path, tmp_
     assert "both, fused" in done.out and "number 1" in page.read_text()
     assert "expected either words to search for, or --queries FILE" in cli("search", folder).line
     assert "--device requires --scorer" in cli("search", folder, "x", "--device", "cpu").line
+
+
+def test_what_cannot_be_searched_says_what_to_type(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    line = cli("search", folder, "zebra", "--captions", tmp_path / "none.csv").line
+    assert line.endswith("none.csv: no such file; expected a file of captions, or a suffix: .txt, .caption, .xmp")
+    queries = tmp_path / "queries.csv"
+    queries.write_text("query,picture\nred,5.png\n")
+    assert "no picture '5.png' among 12; did you mean '05.png'?" in cli("search", folder, "--queries", queries).line
+    for path in folder.glob("*.txt"):
+        path.unlink()
+    line = cli("search", folder, "zebra").line
+    assert "none of 12 pictures has a caption in .txt files; write captions (tellapart caption MODEL" in line
+    assert "or add --scorer MODEL to search the pictures alone" in line
+    assert cli("search", folder, "zebra", "--scorer", "scenes").status == 0

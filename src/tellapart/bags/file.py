@@ -59,9 +59,20 @@ class Header:
     recall: float | None = None
     version: str = ""
     max_cosine_of: str = "pairs"  # files of 0.1 lack this key; they limit all pairs
+    min_cosine: float | None = None
 
 
-SETTINGS = ("data", "scorer", "fingerprint", "sizes", "captions", "similarity", "max_cosine", "max_cosine_of")
+SETTINGS = (
+    "data",
+    "scorer",
+    "fingerprint",
+    "sizes",
+    "captions",
+    "similarity",
+    "max_cosine",
+    "max_cosine_of",
+    "min_cosine",
+)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
 MaxCosineOf = Literal["target", "pairs"]
 MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
+SHOWN = 10  # pictures named in a message
 TOP = 200  # neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
 
 
@@ -55,6 +56,7 @@ def mine_bags(
     keys: Sequence[Hashable] | None = None,
     max_cosine: float | None = None,
     max_cosine_of: MaxCosineOf = "target",
+    min_cosine: float | None = None,
     neighbours: Neighbours | None = None,
     approximate: bool | None = None,
     block: int = BLOCK,
@@ -75,6 +77,8 @@ def mine_bags(
             it are replaced by the next neighbour.
         max_cosine_of: "target" limits the cosine to the query, "pairs" that of all pairs; with "pairs" a query whose
             200 nearest do not fill its bag has no bag.
+        min_cosine: a picture with too few neighbours of at least this cosine to it has no bag; with similarity "pairs",
+            the limit is that of all pairs.
         neighbours: precomputed neighbours of the same (joined, distinct) features.
 
     Raises:
@@ -97,6 +101,8 @@ def mine_bags(
         neighbours = nearest_neighbours(vectors, count, max_cosine=max_cosine, approximate=approximate, block=block)
     apart = max_cosine if max_cosine_of == "pairs" else None  # the search applies the limit to the target
     bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, apart)
+    if min_cosine is not None and len(bag_MS):
+        bag_MS = bag_MS[bag_cosines(vectors, bag_MS, similarity).min(1) >= min_cosine]
     alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
     return [
         Bag(tuple(names[row] for row in rows), float(alpha), tuple(int(row) for row in rows))
@@ -199,13 +205,17 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
     """
     if not len(bag_MS):
         return np.zeros(0)
+    alpha_M: np.ndarray = bag_cosines(vectors, bag_MS, similarity).mean(1)
+    return alpha_M
+
+
+def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """Computes the cosines M×P within each bag: between the query and the others, or of all pairs."""
     size = bag_MS.shape[1]
     first, second = np.triu_indices(size, 1)
     if similarity == "query":
         first, second = first[: size - 1], second[: size - 1]
-    cosine_MP = vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)
-    alpha_M: np.ndarray = cosine_MP.mean(1)
-    return alpha_M
+    return vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
@@ -315,11 +325,23 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: 
 
 @dataclass(frozen=True)
 class MinedBags:
-    """Bags, the pictures that they were mined from, and the scorer's features of these pictures (N×D)."""
+    """Bags, the pictures that they were mined from, and the scorer's features of these pictures (N×D).
+
+    unlike: ids of the pictures that have too few others with the minimum similarity for a bag of any size.
+    """
 
     file: BagsFile
     items: list[Item]
     image_ND: np.ndarray
+    unlike: tuple[str, ...] = ()
+
+    def unlike_line(self) -> str:
+        """Returns a message that counts and names the pictures in ``unlike``; "" if there are none."""
+        if not self.unlike:
+            return ""
+        names = ", ".join(self.unlike[:SHOWN]) + (", …" if len(self.unlike) > SHOWN else "")
+        return (f"{len(self.unlike):,} of {len(self.items):,} pictures are in no bag, because too few others have a "
+                f"cosine of at least {self.file.header.min_cosine} with them: {names}")  # fmt: skip
 
 
 def mine_dataset(
@@ -331,6 +353,7 @@ def mine_dataset(
     similarity: Similarity = "query",
     max_cosine: float | None = None,
     max_cosine_of: MaxCosineOf = "target",
+    min_cosine: float | None = None,
     approximate: bool | None = None,
 ) -> MinedBags:
     """Mines curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2).
@@ -342,6 +365,9 @@ def mine_dataset(
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before the slow encoding of pictures
+    if min_cosine is not None and not -1 <= min_cosine < (1 if max_cosine is None else max_cosine):
+        most = "1" if max_cosine is None else f"--max-cosine {max_cosine:g}"
+        raise UsageError(f"--min-cosine {min_cosine:g}: expected a cosine below {most}, such as 0.6")
     if captions is not None and captions != "references":
         read_caption_file(captions)
     warn_outside_scenes(scorer.name, dataset, "scorer")
@@ -366,6 +392,7 @@ def mine_dataset(
     neighbour_count = neighbours_for(max(sizes), max_cosine, max_cosine_of)
     near = nearest_neighbours(vectors, neighbour_count, max_cosine=max_cosine, approximate=approximate)
     bags: list[Bag] = []
+    alike = set[str]()
     for size in sizes:
         mined = mine_bags(
             joined_ND,
@@ -374,17 +401,22 @@ def mine_dataset(
             similarity=similarity,
             max_cosine=max_cosine,
             max_cosine_of=max_cosine_of,
+            min_cosine=min_cosine,
             neighbours=near,
         )
+        alike.update(id_ for bag in mined for id_ in bag.ids)
         bags += curate_bags(mined)
+    if not bags and min_cosine is not None:
+        raise UsageError(f"{dataset.spec}: no bag has pictures as alike as --min-cosine {min_cosine:g}; lower it")
     if not bags:
         raise UsageError(f"{dataset.spec}: all bags exceed a cosine of {max_cosine}; increase --max-cosine")
     header = Header(
         str(scorer.name), scorer.fingerprint, dataset.spec, tuple(sizes), len(items),
         {what: count for what, count in counts.items() if count}, captions or "", similarity, max_cosine,
-        near.recall, __version__, max_cosine_of,
+        near.recall, __version__, max_cosine_of, min_cosine,
     )  # fmt: skip
-    return MinedBags(BagsFile(header, bags), items, image_ND)
+    unlike = () if min_cosine is None else tuple(item.id for item in items if item.id not in alike)
+    return MinedBags(BagsFile(header, bags), items, image_ND, unlike)
 
 
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:

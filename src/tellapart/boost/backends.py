@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 import os
 import re
 import threading
@@ -108,6 +109,7 @@ KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")
 )
 SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields that are left out if the server rejects them
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
 ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # words in a chat template's rejection of a system prompt
 MOST_CHOICES = 128  # limit of OpenAI's servers
@@ -147,8 +149,8 @@ class OpenAI:
         self.sampling = {key: number(settings, key, 0.0) for key in SAMPLING if key in settings}
         typed = "&".join(f"{key}={value:g}" for key, value in self.sampling.items())
         self.model, self.name = model, f"openai:{model}" + (f"?{typed}" if typed else "")
-        self.address = _checked(url or os.environ.get(URL_VARIABLE, ""), self.name)
-        self._key = _key(settings.get("key"), self.name)
+        self.address = checked_address(url or os.environ.get(URL_VARIABLE, ""), self.name)
+        self.key = api_key(settings.get("key"), self.name)
         self.timeout = number(settings, "timeout", TIMEOUT) or TIMEOUT
         self._limit = settings.get("limit", "max_tokens")
         priced = "in" in settings or "out" in settings
@@ -173,19 +175,19 @@ class OpenAI:
         request = replace(request, n=min(request.n, self.most_choices))
         no_system, refused = self._no_system, dict(self._refused)
         request = request.without_system() if no_system else request
-        fields = self._fields(request)
+        fields = self.fields(request)
         while True:
             sent = {LIMITS.get(name, "") if name in refused else name: value for name, value in fields.items()}
             status, retry_after, reply = self._exchange({name: value for name, value in sent.items() if name})
-            if words := moderated(status, reply, self._key):
+            if words := moderated(status, reply, self.key):
                 return Answer("", finish=f"content_filter: {self._clean(words)}")
             try:
-                answer = read_answer(status, retry_after, reply, self._key)
+                answer = read_answer(status, retry_after, reply, self.key)
             except BackendError as error:
                 words = self._clean(str(error))
                 if request.messages[0].role == "system" and status in (400, 422, 500) and ROLES.search(words):
                     no_system, request = words, request.without_system()
-                    fields = self._fields(request)
+                    fields = self.fields(request)
                     continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
                 if request.scored and "scored" not in self._has and (lacking or status >= 500):
@@ -194,7 +196,7 @@ class OpenAI:
                     raise self._lacking("scored", f": {words}") from None
                 if status == 403 and self._served and error.fatal:  # so not the key but this request is at fault
                     error = failure(words, error, fatal=False)
-                named = refused_field(status, reply, [name for name in (*LIMITS, *SAMPLING, "seed") if name in sent])
+                named = refused_field(status, reply, [name for name in OPTIONAL if name in sent])
                 if named is None and lacking and self._unknown(request):
                     return self._with_less(request, words)
                 if named is None or named in refused or LIMITS.get(named) in refused:
@@ -218,7 +220,10 @@ class OpenAI:
             answer = self._complete(replace(request, n=1))
             self._learn_choices(1, f": {words}")
             return answer
-        self._complete(replace(request, logprobs=False))  # succeeds only if the server rejects log-probabilities
+        answer = self._complete(replace(request, logprobs=False))  # succeeds only if it rejects log-probabilities
+        if request.lenient:
+            self._learn({"logprobs": words}, "")
+            return answer
         raise self._lacking("logprobs", f": {words}")
 
     def _found(self, request: Request, answer: Answer, reply: bytes) -> Answer:
@@ -228,7 +233,7 @@ class OpenAI:
             answer = replace(answer, text="", finish="stop", tokens=read_scores(reply, request.messages[-1].text))
             if not answer.tokens and "scored" in unknown:
                 raise self._lacking("scored")
-        elif request.logprobs and not answer.tokens and answer.text and "logprobs" in unknown:
+        elif request.logprobs and not (answer.tokens or request.lenient) and answer.text and "logprobs" in unknown:
             raise self._lacking("logprobs")
         if request.n > 1 and len(answer.others) + 1 < request.n:
             self._learn_choices(len(answer.others) + 1)
@@ -281,7 +286,7 @@ class OpenAI:
         reply = bytearray()
         create = self._client.chat.completions.with_streaming_response.create
         known = {name: body.pop(name) for name in ("model", "messages")}
-        headers = {} if self._key else {"Authorization": openai.Omit()}
+        headers = {} if self.key else {"Authorization": openai.Omit()}
         request = create(**known, extra_body=body, extra_headers=headers)
         async with asyncio.timeout(self.timeout), request as response:
             parts = response.iter_bytes()
@@ -294,7 +299,8 @@ class OpenAI:
                     raise ConnectionError from error
         raise BackendError(f"{self.name}: the answer exceeds {LARGEST_REPLY >> 20} MiB", retry=True)
 
-    def _fields(self, request: Request) -> dict[str, Any]:
+    def fields(self, request: Request) -> dict[str, Any]:
+        """Returns the body of a request. Raises `PictureError`."""
         messages: list[dict[str, Any]] = [{"role": m.role, "content": m.text} for m in request.messages]
         if request.picture is not None:
             last = max(n for n, message in enumerate(messages) if message["role"] == "user")
@@ -309,14 +315,16 @@ class OpenAI:
             body["n"] = request.n
         if request.logprobs:
             body["logprobs"] = True
+        if request.schema:
+            body["response_format"] = response_format(request.schema)
         if request.scored:
             body |= {"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True}
         return body
 
     def _clean(self, text: str) -> str:
         """Cleans a text to one line and redacts the key, which some servers repeat."""
-        text = clean_text(redact(text, self._key))
-        return " ".join((text.replace(self._key, REDACTED) if self._key else text).split())
+        text = clean_text(redact(text, self.key))
+        return " ".join((text.replace(self.key, REDACTED) if self.key else text).split())
 
     def _new_client(self) -> Any:
         try:
@@ -326,7 +334,7 @@ class OpenAI:
         # Bypasses environment proxies for this machine, and disables redirects, which would send the key elsewhere.
         here = urlsplit(self.address).hostname in ("localhost", "127.0.0.1", "::1")
         client: Any = openai.AsyncOpenAI(
-            api_key=self._key,
+            api_key=self.key,
             admin_api_key="",
             base_url=self.address,
             timeout=openai.Timeout(self.timeout, connect=min(CONNECT_TIMEOUT, self.timeout)),
@@ -335,6 +343,27 @@ class OpenAI:
         )
         client.organization = client.project = None  # from the environment, for OpenAI's servers
         return client
+
+
+def response_format(schema: str) -> dict[str, Any]:
+    """Returns the field that asks OpenAI's and vLLM's servers for an answer as a JSON schema says."""
+    content = json.loads(schema)
+    strict = {"strict": True} if is_strict(content) else {}
+    return {"type": "json_schema", "json_schema": {"name": "caption", "schema": content, **strict}}
+
+
+def is_strict(schema: Any) -> bool:
+    """Returns whether OpenAI's strict mode takes the schema: every object requires all properties and no others."""
+    if isinstance(schema, list):
+        return all(map(is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, dict):
+        names = set(properties) if isinstance(properties, dict) else set()
+        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != names:
+            return False
+    return all(map(is_strict, schema.values()))
 
 
 @lru_cache(maxsize=1)
@@ -351,7 +380,7 @@ def _close(client: Any, loop: asyncio.AbstractEventLoop) -> None:
     asyncio.run_coroutine_threadsafe(client.close(), loop)
 
 
-def _checked(url: str, name: str) -> str:
+def checked_address(url: str, name: str) -> str:
     """Validates an address, removes the last slash and returns it. Raises `UsageError`, e.g. for credentials."""
     if not url:
         raise UsageError(f"{name}: missing server; use {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
@@ -370,16 +399,16 @@ def _checked(url: str, name: str) -> str:
     return url.rstrip("/").removesuffix("/chat/completions")
 
 
-def _key(variable: str | None, name: str) -> str:
-    """Reads the API key from an environment variable; empty if `KEY_VARIABLE` is unset (local servers need no key)."""
-    key = os.environ.get(variable or KEY_VARIABLE, "").strip()
+def api_key(variable: str | None, name: str, default: str = KEY_VARIABLE) -> str:
+    """Reads the API key from an environment variable; empty if ``default`` is unset (local servers need no key)."""
+    key = os.environ.get(variable or default, "").strip()
     if variable and not key:
         raise UsageError(
             f"{name}: the environment variable {variable} is not set; run: export {variable}=…, or remove key="
         )
     if not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
         raise UsageError(
-            f"{name}: {variable or KEY_VARIABLE} does not contain a valid key (blanks or unprintable characters)"
+            f"{name}: {variable or default} does not contain a valid key (blanks or unprintable characters)"
         )
     return key
 
@@ -396,14 +425,14 @@ def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Ba
 
 
 def _openai(rest: str) -> Backend:
-    body, settings = _settings(rest, f"openai:{rest}", KEYS)
+    body, settings = spec_settings(rest, f"openai:{rest}", KEYS)
     model, at, url = body.rpartition("@http")
     return OpenAI(model if at else body, f"http{url}" if at else None, settings)
 
 
 def _scripted(rest: str) -> Backend:
 
-    _, settings = _settings(f"?{rest}" if rest else "", f"scripted:{rest}", ("error", "seed"))
+    _, settings = spec_settings(f"?{rest}" if rest else "", f"scripted:{rest}", ("error", "seed"))
     return Scripted(error=number(settings, "error", 0.0), seed=int(number(settings, "seed", 0.0)))
 
 
@@ -411,7 +440,7 @@ BACKENDS: dict[str, Callable[[str], Backend]] = {"openai": _openai, "scripted": 
 EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
 
 
-def _settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """Splits a specification into the part before ``?`` and the settings after it."""
     body, _, query = text.partition("?")
     values = {}

@@ -19,7 +19,16 @@ from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.ordered_pool import in_order
 from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.stages import PER_REFERENCE
-from tellapart.boost.types import Answer, BackendError, Boosted, Request, Stage, most_choices, prices_of
+from tellapart.boost.types import (
+    Answer,
+    BackendError,
+    Boosted,
+    Request,
+    Stage,
+    UnansweredError,
+    most_choices,
+    prices_of,
+)
 from tellapart.errors import PictureError, TellapartError
 from tellapart.language.answers import answer_text
 from tellapart.types import Item
@@ -196,6 +205,8 @@ class BoostJob:
         """Continues without an answer, unless no request gets one."""
         if error.fatal:
             raise error
+        if isinstance(error, UnansweredError):
+            return
         with self._lock:
             self.failure = clean_text(str(error))
             self._failed_in_a_row += 1

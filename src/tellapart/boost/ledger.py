@@ -55,6 +55,7 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     }
     wanted = [name for name, asked in (("logprobs", request.logprobs), ("scored", request.scored)) if asked]
     content |= {"wanted": wanted} if wanted else {}
+    content |= {"schema": request.schema} if request.schema else {}
     of = [stage.name, stage.prompt, stage.backend.name, item.picture.key(), list(item.references), content, attempt]
     return hashlib.blake2b(json.dumps(of).encode(), digest_size=16).hexdigest()
 

@@ -23,8 +23,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a backend. Every field but ``truth``, ``item`` and ``n`` is part of the answer's address in the
-    ledger.
+    """A request to a backend. All fields but ``truth``, ``item``, ``n`` and ``lenient`` belong to the answer's address.
 
     picture: shown with the last user message.
     max_tokens: limit of the answer, in the model's tokens.
@@ -32,6 +31,8 @@ class Request:
     n: number of choices, sampled independently.
     logprobs: requests the log-probabilities of the answer's tokens.
     scored: generates nothing; the answer has the log-probabilities of the tokens of the last message, the assistant's.
+    schema: a JSON schema that the answer must match; "" for plain text.
+    lenient: accepts answers without ``logprobs`` from a server that has none; not sent or hashed.
     truth, item: a `Scene` for the scripted backend, and the item's id for descriptions from a file; not sent or hashed.
     """
 
@@ -47,6 +48,8 @@ class Request:
     logprobs: bool = False
     scored: bool = False
     item: str = ""
+    schema: str = ""
+    lenient: bool = False
 
     def without_system(self) -> Request:
         """Returns the request with its system prompt moved to the first user turn."""
@@ -94,6 +97,10 @@ class BackendError(TellapartError):
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, fatal: bool = False) -> None:
         super().__init__(message)
         self.retry, self.after, self.fatal = retry, after, fatal
+
+
+class UnansweredError(BackendError):
+    """A request of a batch that ended without an answer, which says nothing about other requests."""
 
 
 class LacksFeature(BackendError):

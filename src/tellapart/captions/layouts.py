@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tellapart.captions.lines import METADATA, name_in
+from tellapart.captions.lines import METADATA, name_in, structured_text
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES, read_caption_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
@@ -32,7 +32,7 @@ from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.files import is_url, replace_text, writable_file, write_errors
-from tellapart.utils.messages import parse_json, say_once
+from tellapart.utils.messages import json_text, parse_json, say_once
 
 BESIDE = (".txt", ".caption")
 LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # possible names of a folder's list
@@ -76,6 +76,10 @@ class CaptionLayout(ABC):
     def raw(self, id_: str, text: str) -> str:
         """Converts a caption by a person or a model to raw text."""
         return text
+
+    def text(self, id_: str, raw: str) -> str:
+        """Converts raw text to a caption."""
+        return raw
 
     def state(self, id_: str) -> dict[str, Any]:
         """Returns the state that the layout itself stores for a picture's text: accepted, decorative, …"""
@@ -198,7 +202,9 @@ class ListRow:
 
     @property
     def raw(self) -> str | None:
-        """Returns the captions, one per line; None if a value is not text."""
+        """Returns the captions, one per line, or a structured caption as JSON; None if a value is not text."""
+        if (whole := structured_text(self.record)) is not None:
+            return whole
         value = self.record.get(self.field)
         texts: list[Any] = value if isinstance(value, list) else [value]
         return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None
@@ -226,6 +232,22 @@ class ListFile(CaptionLayout):
         self._refresh()
         raws = {id_: [row.raw for row in self._by_id[id_]] for id_ in ids if id_ in self._by_id}
         return {id_: "\n".join(raw or "" for raw in own) for id_, own in raws.items()}
+
+    def raw(self, id_: str, text: str) -> str:
+        rows = self._by_id.get(id_, ())
+        value = rows[0].record.get("structured") if rows else None
+        return json_text({**value, "caption": text}) if isinstance(value, dict) and "caption" in value else text
+
+    def text(self, id_: str, raw: str) -> str:
+        rows = self._by_id.get(id_, ())
+        if not rows or "structured" not in rows[0].record:
+            return raw
+        try:
+            value = parse_json(raw)
+        except ValueError:
+            return raw
+        caption = value.get("caption") if isinstance(value, dict) else None
+        return caption if isinstance(caption, str) else raw
 
     def state(self, id_: str) -> dict[str, Any]:
         record = self._by_id[id_][0].record if id_ in self._by_id else {}
@@ -373,6 +395,10 @@ class ListFile(CaptionLayout):
         record = {**row.record, name: value} if row.raw != value or name not in row.record else dict(row.record)
         if name != row.field:
             del record[row.field]
+        if row.raw != (value if isinstance(value, str) else "\n".join(value)):
+            record.pop("claims", None)  # of the previous text
+        if isinstance(row.record.get("structured"), dict):
+            record = self._with_structured(row, value)
         if state is not None:
             record = {key: one for key, one in record.items() if key not in MIRRORED}
             record |= {key: state[key] for key in MIRRORED if state.get(key)}
@@ -384,6 +410,16 @@ class ListFile(CaptionLayout):
         else:
             line = json.dumps(record, ensure_ascii=False) + "\n"
         return ListRow(line, record, row.key, row.file, name)
+
+    def _with_structured(self, row: ListRow, raw: Any) -> dict[str, Any]:
+        """Returns the fields of a row with another structured caption. Raises `UsageError` if it is no JSON object."""
+        try:
+            value = parse_json(raw)
+        except (TypeError, ValueError):
+            value = None
+        if not isinstance(value, dict):
+            raise UsageError(f"{self.path}: the caption of '{row.key}' is a JSON object; edit it as one")
+        return {**row.record, **({"caption": value["caption"]} if "caption" in value else {}), "structured": value}
 
     def _blank(self, id_: str) -> ListRow:
         """Returns an empty row for a picture, with the fields of the file's other rows."""

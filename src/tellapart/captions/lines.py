@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -27,7 +27,7 @@ class Written:
     """A picture's caption. ``candidates``: with best-of, all samples with their scores in nats, best first.
 
     ``samples``: all captions of the picture if several were requested; ``caption`` is the first. ``picture``: record of
-    the decoded picture; None if unknown.
+    the decoded picture; None if unknown. ``structured``: the answer to a JSON schema. ``claims``: confidence of each.
     """
 
     item: Item
@@ -35,10 +35,14 @@ class Written:
     candidates: tuple[tuple[str, float], ...] = ()
     samples: tuple[str, ...] = ()
     picture: PictureRecord | None = None
+    structured: Mapping[str, Any] | None = None
+    claims: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Returns all captions of the picture."""
+        """Returns all captions of the picture; of a structured caption its JSON."""
+        if self.structured is not None:
+            return (json_text(self.structured),)
         return self.samples if len(self.samples) > 1 else (self.caption,)
 
 
@@ -79,14 +83,30 @@ def name_in(item: Item, folder: Path) -> str:
 def json_line(written: Written, folder: Path | None = None) -> str:
     """Returns a picture's line in a ``.jsonl`` file, or in the `METADATA` of a ``folder``. Raises as `name_in`."""
     record: dict[str, Any] = {"id": written.item.id}
-    if folder is not None:
+    if written.structured is not None:
+        record |= {"caption": written.caption} if "caption" in written.structured else {}
+        record["structured"] = written.structured
+    elif folder is not None:
         record |= {"file_name": name_in(written.item, folder), "text": written.caption}
     else:
         record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
     if written.candidates:
         record["score"] = round(written.candidates[0][1], 6)
         record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
+    if written.claims:
+        record["claims"] = written.claims
     return json_text(record) + "\n"
+
+
+def structured_text(record: Mapping[str, Any]) -> str | None:
+    """Returns the structured caption of a line as JSON, with the line's ``caption``; None if the line has none.
+
+    A person may have changed either.
+    """
+    value = record.get("structured")
+    if not isinstance(value, dict):
+        return None
+    return json_text({**value, "caption": record["caption"]} if "caption" in value and "caption" in record else value)
 
 
 class CaptionLine(NamedTuple):
@@ -108,7 +128,8 @@ def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
                 yield CaptionLine(str(line[0]), str(line[1]), _csv_line(line))
                 continue
             value = parse_json(line)
-            texts = value.get("captions") or [value.get("caption", value.get("text"))]
+            whole = structured_text(value)
+            texts = value.get("captions") or [whole or value.get("caption", value.get("text"))]
             if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
                 raise ValueError("no caption")
             yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n")

@@ -153,7 +153,7 @@ class CaptionStore:
         author = None if raw is None or not (raw.strip() or logged.row.hashes) else logged.author(raw)
         return StoredCaption(
             id_,
-            _text(raw),
+            self._text(id_, raw),
             author,
             bool(state.get("accepted")),
             bool(state.get("decorative")),
@@ -164,6 +164,9 @@ class CaptionStore:
             dict(state.get("variation") or {}),
             text_hash(json.dumps([raw, state], sort_keys=True)),
         )
+
+    def _text(self, id_: str, raw: str | None) -> str:
+        return "" if raw is None else _text(self.layout.text(id_, raw))
 
     def _state(self, id_: str, logged: LoggedRow) -> dict[str, Any]:
         return {**logged.state, **self.layout.state(id_)}
@@ -228,7 +231,7 @@ class CaptionStore:
         self, id_: str, edit: Edit, before: tuple[str | None, dict[str, Any]], author: Author
     ) -> tuple[str | None, dict[str, Any]]:
         raw, state = before
-        changed = edit.text is not None and edit.text != _text(raw)
+        changed = edit.text is not None and edit.text != self._text(id_, raw)
         if changed and edit.text is not None:
             raw = self.layout.raw(id_, edit.text)
         if raw is None and edit.state.get("decorative") and self.layout.shows_state:
@@ -469,8 +472,8 @@ class CaptionStore:
             self.layout.move(stray, id_)
 
 
-def _text(raw: str | None) -> str:
-    return (raw or "").strip("\r\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _text(raw: str) -> str:
+    return raw.strip("\r\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _without_empty(state: Mapping[str, Any]) -> dict[str, Any]:

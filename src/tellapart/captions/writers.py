@@ -95,7 +95,7 @@ def open_writer(
     """Opens a writer for ``out``; without a ``format``, the suffix of ``out`` selects it."""
     if out is not None and format == LOG:
         return LogWriter.open(out, settings, items, replaces)
-    chosen = _format(out, format)
+    chosen = format_of(out, format)
     samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
     if samples > 1 and out is not None and out.name == METADATA:
         raise UsageError(
@@ -131,13 +131,13 @@ def open_writer(
     return LineFile.open(out, chosen, settings, items, resume, replaces)
 
 
-def _format(out: Path | None, format: str | None) -> str:
+def format_of(out: Path | None, format: str | None) -> str:
     return format or (out.suffix.lower().lstrip(".") if out else "")
 
 
 def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
     """Returns whether every item has a caption from a run with this ``request`` and the same model files."""
-    chosen = _format(out, format)
+    chosen = format_of(out, format)
     if chosen == "txt" and out is None:
         return len(TextFiles.beside(items, Replace(), lambda line: None).done) == len(items)
     if out is None or out == PRINTED or chosen not in ("jsonl", "csv", LOG) or request["captioner_files"] is None:
@@ -181,7 +181,7 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
 
     With ``replaces.edited``, backs them up and removes the file. Returns whether all texts in the file are ours.
     """
-    format = _format(out, None)
+    format = format_of(out, None)
     if format not in ("jsonl", "csv") or not out.is_file():
         return False
     known = Provenance.open(out)

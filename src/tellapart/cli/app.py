@@ -21,7 +21,10 @@ from typer.models import OptionInfo
 from tellapart.errors import UsageError
 from tellapart.utils.files import is_url, paths_in, refuse_device, refuse_input, set_output_rules
 
-RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")  # the value of --ray, which may be left out
+# The value of --ray, which may be left out.
+RAY_ADDRESS = re.compile(
+    r"(?:auto|ray://[^\s?]+|[\w.\-\[\]:]+:\d+)(?:\?\S+)?|(?:local)?\?\S+"
+)  # the value of --ray, which may be left out
 F = TypeVar("F", bound=Callable[..., Any])
 # The panels of ``tellapart --help``, in the order of work.
 # The panels of ``tellapart --help``, in the order of work.

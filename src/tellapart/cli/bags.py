@@ -66,6 +66,12 @@ MaxCosinePairs = Annotated[
         "--max-cosine-pairs", help="Apply --max-cosine to every pair of a bag, not only to pairs with the first."
     ),
 ]
+MinCosine = Annotated[
+    float | None,
+    typer.Option(
+        "--min-cosine", help="Minimum similarity of a picture to the first of its bag; with --all-pairs, of every pair."
+    ),
+]
 Pairs = Annotated[
     bool, typer.Option("--all-pairs", help="Define similarity over all pairs of a bag, not only those with the first.")
 ]
@@ -105,6 +111,7 @@ def mine(
     captions: Captions = None,
     max_cosine: MaxCosine = None,
     max_cosine_pairs: MaxCosinePairs = False,
+    min_cosine: MinCosine = None,
     all_pairs: Pairs = False,
     exact: Exact = None,
     features: Annotated[
@@ -134,10 +141,11 @@ def mine(
 
     if features is not None:
         kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
+        kept |= {"--min-cosine": min_cosine is not None}
         kept |= {"--exact and --approximate": exact is not None}
         kept |= {
             "--shard-items": options.shard_items is not None,
-            "--gpus-per-worker": options.gpus_per_worker is not None,
+            "--ray ?gpus=": "gpus" in options.resources(),
         }
         kept |= {"--device and --precision": (device, precision) != ("auto", "auto")}
         for option, given in kept.items():
@@ -155,7 +163,16 @@ def mine(
         encode_ahead(scorer, data, str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
     _, mined = mined_from(
-        data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, kept=None if overwrite else out
+        data,
+        model,
+        size,
+        captions,
+        max_cosine,
+        all_pairs,
+        exact,
+        max_cosine_pairs,
+        min_cosine,
+        kept=None if overwrite else out,
     )
     bag_file.write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
@@ -216,6 +233,7 @@ def build(
     captions: Captions = None,
     max_cosine: MaxCosine = None,
     max_cosine_pairs: MaxCosinePairs = False,
+    min_cosine: MinCosine = None,
     all_pairs: Pairs = False,
     exact: Exact = None,
     licence: Licence = "",
@@ -233,7 +251,7 @@ def build(
     with locked(out, wait=False):
         model = Model(scorer, device, precision)
         scorer_model, mined = mined_from(
-            pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs
+            pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, min_cosine
         )
         bag_file.remove_truematch(out)
         bag_file.write_bags(out / "bags.jsonl", mined.file)
@@ -332,6 +350,7 @@ def mined_from(
     all_pairs: bool,
     exact: bool | None,
     max_cosine_pairs: bool = False,
+    min_cosine: float | None = None,
     *,
     kept: Path | None = None,
 ) -> tuple[Scorer, MinedBags]:
@@ -355,7 +374,7 @@ def mined_from(
             kept,
             bag_file.Header(
                 str(model.name), model.fingerprint, dataset.spec, tuple(sizes), captions=captions or "",
-                similarity=similarity, max_cosine=max_cosine, max_cosine_of=of,
+                similarity=similarity, max_cosine=max_cosine, max_cosine_of=of, min_cosine=min_cosine,
             ),
         )  # fmt: skip
     mined = mining.mine_dataset(
@@ -366,9 +385,10 @@ def mined_from(
         similarity=similarity,
         max_cosine=max_cosine,
         max_cosine_of=of,
+        min_cosine=min_cosine,
         approximate=None if exact is None else not exact,
     )
-    for line in dataset.report():
+    for line in (*dataset.report(), *filter(None, [mined.unlike_line()])):
         say(line)
     return model, mined
 
@@ -436,6 +456,7 @@ def summary(mined: MinedBags) -> dict[str, Any]:
     return {
         "pictures": header.pictures,
         "left_out": header.left_out,
+        **({"unlike": list(mined.unlike)} if header.min_cosine is not None else {}),
         "scorer": header.scorer,
         "sizes": {
             str(size): {"bags": len(own), "similarity": [own[0].similarity, own[-1].similarity]}

@@ -44,11 +44,16 @@ def caption(
     job: JobOptions,
 ) -> None:
     """Caption pictures. Interrupted runs resume when you repeat the command, in the precision they began with."""
-    from tellapart.inference.folder import caption_folder, check_destination
+    from tellapart.inference.folder import caption_folder, check_destination, estimate_server
     from tellapart.inference.plan import plan_captions
 
     plan = plan_captions(model, options)
-    if job.wanted:
+    if plan.served and job.estimate and job.workers is None and job.ray is None:
+        if job.price is not None:
+            raise UsageError("--price is that of a worker; type the prices of a million tokens in the model's name: "
+                             "?in=2.5&out=10")  # fmt: skip
+        print(estimate_server(plan, open_many(pictures), options))
+    elif job.wanted:
         caption_job(plan, pictures, options, job, device, precision)
     else:
         check_destination(options)
@@ -110,6 +115,8 @@ def check_job(plan: CaptionPlan, pictures: Sequence[str], options: CaptionOption
             raise UsageError(
                 f"{name} compares each picture with all others and is not available with --workers; remove it"
             )
+    if options.claims:
+        raise UsageError("--claims is not available with --workers and --ray; remove one of them")
     if options.out is None or options.out == "-" or options.format == "txt":
         raise UsageError("--workers and --ray write captions to a single file; use -o captions.jsonl")
     if plan.template is not None and any(map(is_url, pictures)):

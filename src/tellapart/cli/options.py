@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, nearest
 from tellapart.jobs.cluster import Workers
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def precision_settings(precision: str) -> Sequence[str]:
 
 
 PANEL = "Multiple workers"
+LEAST_RESOURCES = {"cpus": 0.1, "gpus": 0.0}  # of a worker
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,11 @@ class WorkerOptions:
     ray: Annotated[
         str | None,
         typer.Option(
-            metavar="[ADDRESS]",
-            help="Ray cluster to use. [default with --ray: the one that this machine has joined]",
+            metavar="[ADDRESS][?cpus=4&gpus=0.5]",
+            help="Ray cluster to use, or local; with the CPUs and GPUs of each worker. "
+            "[default with --ray: the cluster that this machine has joined]",
             rich_help_panel=PANEL,
         ),
-    ] = None
-    cpus_per_worker: Annotated[
-        float | None, typer.Option(min=0.1, help="CPU cores per worker.", rich_help_panel=PANEL)
-    ] = None
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(min=0, help="GPUs per worker; 0.5 lets two share one.", rich_help_panel=PANEL)
     ] = None
     shard_items: Annotated[
         int | None,
@@ -88,7 +84,28 @@ class WorkerOptions:
     def cluster(self) -> ClusterWorkers:
         """Returns the workers that are wanted."""
 
-        return Workers(self.workers, self.ray, self.cpus_per_worker, self.gpus_per_worker)
+        address = (self.ray or "local").partition("?")[0] or "auto"
+        resources = self.resources()
+        return Workers(
+            self.workers, None if address == "local" else address, resources.get("cpus"), resources.get("gpus")
+        )
+
+    def resources(self) -> dict[str, float]:
+        """Returns the ``cpus`` and ``gpus`` of each worker that ``--ray`` names. Raises `UsageError`."""
+        result: dict[str, float] = {}
+        for pair in filter(None, (self.ray or "").partition("?")[2].split("&")):
+            name, _, value = pair.partition("=")
+            if name not in LEAST_RESOURCES:
+                raise UsageError(f"--ray {self.ray}: no setting '{name}'{nearest(name, LEAST_RESOURCES)}")
+            try:
+                result[name] = float(value)
+            except ValueError:
+                result[name] = -1.0
+            if not LEAST_RESOURCES[name] <= result[name] < float("inf"):
+                raise UsageError(
+                    f"--ray {self.ray}: expected a number from {LEAST_RESOURCES[name]:g}, such as {name}=1"
+                )
+        return result
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.claims import check_lines
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.prompts import Prompts
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
@@ -85,6 +86,7 @@ def caption_pictures(
     drop_guesses: bool = False,
     progress: bool = True,
     prompts: Prompts | None = None,
+    claims: bool = False,
 ) -> CaptionSummary:
     """Captions every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
 
@@ -104,6 +106,7 @@ def caption_pictures(
         features: files with features by item id, which replace the captioner's encoder (`tellapart.features.views`).
         drop_guesses: removes or generalises words that are no likelier for the picture than for others (`Beliefs`).
         prompts: one prompt per picture; None: made from the captioner's own prompt if that has fields.
+        claims: adds the confidence of each claim, from the samples (`inference.claims.claim_confidences`).
 
     Raises:
         UsageError: if the request cannot be met.
@@ -114,6 +117,7 @@ def caption_pictures(
     if batch_size < 1:
         raise UsageError(f"batch size: expected at least 1, got {batch_size}")
     check_drop_guesses(dataset, decoding, drop_guesses, best_of)
+    check_lines(out, format, decoding, best_of, claims=claims)
     if prompts is None and (template := captioner.chosen.get("prompt")):
         prompts = Prompts.read(template, dataset)
     if prompts is not None and drop_guesses:
@@ -123,8 +127,8 @@ def caption_pictures(
     warn_outside_scenes(captioner.name, dataset, "captioner")
     warn_outside_scenes(scorer_name, dataset, "scorer")
     request = caption_request(
-        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], drop_guesses, prompts
-    )
+        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], drop_guesses,
+        prompts, claims)  # fmt: skip
     settings = request | weights_of(captioner, scorer) | used
     with closing(open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))) as writer:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -135,15 +139,14 @@ def caption_pictures(
             if best_of is not None:
                 decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
         by_id = None if prompts is None else prompts.by_id
-        engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size, by_id)
+        engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size, by_id, claims)
         if drop_guesses and todo:
             engine.doubt_words(list(dataset), dataset.spec)
         written, empty = _write_captions(engine, todo, chooser, writer, progress)
     if todo and not written and not already:
         raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
     counts = (captioner.generated - before[0], captioner.cut_captions - before[1], decoding.max_tokens)
-    cut = scorer.cut_texts if scorer is not None else 0
-    seconds = time.monotonic() - started
+    cut, seconds = scorer.cut_texts if scorer is not None else 0, time.monotonic() - started
     return CaptionSummary(out, written, already, empty, dataset.unreadable, cut, seconds, *counts)
 
 
@@ -192,6 +195,7 @@ def nothing_left(
     precision: str = "fp32",
     drop_guesses: bool = False,
     prompts: Prompts | None = None,
+    claims: bool = False,
 ) -> bool:
     """Returns whether every picture already has the caption that `caption_pictures` would write; loads no model.
 
@@ -200,7 +204,7 @@ def nothing_left(
     Returns False if the file was begun with other settings, or if the models' files have changed since.
     """
     request = caption_request(
-        dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses, prompts
+        dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses, prompts, claims
     )
     return is_complete(dataset, out, format, request)
 
@@ -215,6 +219,7 @@ def caption_request(
     precision: str,
     drop_guesses: bool,
     prompts: Prompts | None = None,
+    claims: bool = False,
 ) -> dict[str, Any]:
     """Returns the settings of a run; runs with different settings must not append to the same file."""
     return {
@@ -230,6 +235,7 @@ def caption_request(
         **({"features": str(Path(features).expanduser().resolve())} if features is not None else {}),
         **({"truthful": EVIDENCE} if drop_guesses else {}),
         **({"prompt": prompts.template} if prompts is not None else {}),
+        **({"claims": True} if claims else {}),
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.consensus import consensus
 from tellapart.captioners.generate import generate_captions, without_gaps
 from tellapart.captions.lines import Written
 from tellapart.captions.provenance import PictureRecord
@@ -26,7 +27,9 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, make_view
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.claims import Sample, claim_confidences, scored_samples
 from tellapart.inference.doubts import CONTRASTS, Beliefs
+from tellapart.language.answers import tidy_lines
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import BatchSize
 from tellapart.rewards.speaker import Speaker
@@ -42,6 +45,7 @@ class CaptionEngine:
 
     source: the captioner's encoder, whose features are not cached, or a view of the items' features.
     prompts: the prompt of each item by its id.
+    claims: adds the confidence of each claim to the captions.
     """
 
     def __init__(
@@ -52,8 +56,9 @@ class CaptionEngine:
         skipped: Skipped,
         batch_size: int = 32,
         prompts: Mapping[str, str] | None = None,
+        claims: bool = False,
     ) -> None:
-        self._prompts = prompts
+        self._prompts, self._claims = prompts, claims
         self.captioner, self._decoding, self._skipped = captioner, decoding, skipped
         self._source = source
         self._window = batch_size * (WINDOW if captioner.lengths_differ or prompts else 1)
@@ -74,16 +79,17 @@ class CaptionEngine:
         features: str | None = None,
         batch_size: int = 32,
         prompts: Mapping[str, str] | None = None,
+        claims: bool = False,
     ) -> CaptionEngine:
         """Returns an engine. ``store`` caches features; None: features are not kept.
 
         features: files that replace the captioner's encoder, or "off".
         """
         if captioner.makes_features and store is None and features is None:
-            return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts)
+            return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts, claims)
 
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
-        return cls(captioner, decoding, view, skipped, batch_size, prompts)
+        return cls(captioner, decoding, view, skipped, batch_size, prompts, claims)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
         """Removes or generalises, from now on, words that the captioner finds as likely for a few other ``items``.
@@ -232,7 +238,7 @@ class CaptionEngine:
             chosen = places[some]
             in_order = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
             rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
-            decoding = self._decoding if chooser is None else self._decoding.drawn
+            decoding = self._decoding if chooser is None and not self._claims else self._decoding.drawn
             seeds = ItemSeeds(tuple(items[place].id for place in chosen)) if decoding.draws else None
             texts = generate_captions(captioner, rows, decoding, len(chosen), seeds)
             self.cut |= captioner.cut
@@ -252,8 +258,10 @@ class CaptionEngine:
         groups: list[tuple[str, ...]] = [()] * len(items)
         for number, place in enumerate(order):
             texts = written[number * samples : (number + 1) * samples]
-            groups[place] = tuple(" ".join(text.split()) for text in texts)
-        if chooser is None:
+            groups[place] = tuple(tidy_lines(text, self._decoding.paragraphs) for text in texts)
+        if chooser is None and self._claims and self._decoding.kind == "consensus":
+            captions = [Written(item, consensus(group)) for item, group in zip(items, groups, strict=True)]
+        elif chooser is None:
             captions = [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
         elif self._decoding.asks_scorer:
             texts = chooser.consensus(items, groups, self._decoding.scorer_weight)
@@ -261,7 +269,21 @@ class CaptionEngine:
         else:
             ranked = chooser.rank(items, groups)
             captions = [Written(item, best[0][0], best) for item, best in zip(items, ranked, strict=True)]
-        return captions if self._beliefs is None else self._without_doubted(captions, visual)
+        if self._beliefs is not None:
+            captions = self._without_doubted(captions, visual)
+        return self._with_claims(captions, groups, visual) if self._claims else captions
+
+    def _with_claims(
+        self, captions: list[Written], groups: Sequence[tuple[str, ...]], visual: torch.Tensor
+    ) -> list[Written]:
+        """Adds the confidence of each claim; without log-probabilities if every picture has its own prompt."""
+        if self._prompts:
+            samples = [[Sample(text) for text in group] for group in groups]
+        else:
+            samples = scored_samples(self.captioner, self.captioner.inputs(visual), groups)
+        return [
+            replace(one, claims=claim_confidences(own, one.texts)) for one, own in zip(captions, samples, strict=True)
+        ]
 
     def _without_doubted(self, captions: list[Written], visual: torch.Tensor) -> list[Written]:
         """Returns the captions without the words that the captioner guessed."""

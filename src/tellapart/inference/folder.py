@@ -17,7 +17,7 @@ from tellapart.inference.caption import caption_pictures, nothing_left
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.plan import CaptionPlan, refuse
 from tellapart.inference.prompts import Prompts
-from tellapart.inference.server import CONCURRENCY, caption_by_server, open_server
+from tellapart.inference.server import CONCURRENCY, caption_by_server, estimate_by_server, open_server
 from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.scorers.load import load_scorer
 from tellapart.utils.files import is_url
@@ -78,7 +78,7 @@ def _caption_here(
     prompts = None if plan.template is None else Prompts.read(plan.template, dataset, options.fields)
     request: Any = {
         "decoding": plan.decoding, "format": format, "best_of": options.best_of, "features": plan.features,
-        "drop_guesses": options.drop_guesses, "prompts": prompts,
+        "drop_guesses": options.drop_guesses, "prompts": prompts, "claims": options.claims,
     }  # fmt: skip
     if format == "txt" and not options.overwrite:
         settings: dict[str, Any] = {"captioner": plan.model, "decoding": plan.decoding.model_dump()}
@@ -106,6 +106,18 @@ def _caption_here(
         say(line)
     dataset.refuse_mostly_unreadable()
     return lambda: captioner
+
+
+def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions) -> str:
+    """Returns the requests and the cost of captioning all pictures by a server. Raises `UsageError`."""
+    _, prompt = open_server(plan.model)
+    prompts = Prompts.read(prompt, dataset, options.fields)
+    if not len(dataset):
+        raise UsageError(f"{dataset.spec}: has no pictures; name a folder with pictures")
+    return estimate_by_server(
+        plan.model, dataset, prompts, decoding=plan.decoding, best_of=options.best_of,
+        drop_guesses=options.drop_guesses, schema=plan.schema, claims=options.claims,
+    )  # fmt: skip
 
 
 def _caption_by_server(
@@ -139,6 +151,8 @@ def _caption_by_server(
         overwrite=options.overwrite,
         replace_edited=options.replace_edited,
         prompts=Prompts.read(prompt, dataset, options.fields),
+        schema=plan.schema,
+        claims=options.claims,
     )
     say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
     for line in (*summary.lines(), *dataset.report()):

@@ -85,11 +85,19 @@ class CaptionOptions:
         typer.Option(
             metavar="KEY=VALUE",
             help="temperature=0.7, confidence=0.4 (drop less probable nouns), scorer_weight=0.1, "
-            "length_penalty_over=all (docs/howto/caption.md). Repeatable.",
+            "length_penalty_over=all, paragraphs=keep (docs/howto/caption.md). Repeatable.",
         ),
     ] = None
     drop_guesses: Annotated[
         bool, typer.Option("--drop-guesses", help="Remove or generalise words that fit other pictures equally well.")
+    ] = False
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="JSON schema of structured captions (server models only): .json.", dir_okay=False),
+    ] = None
+    claims: Annotated[
+        bool,
+        typer.Option("--claims", help="Add the confidence of each claim, from the samples (with N samples)."),
     ] = False
     batch_size: Annotated[
         int | None,

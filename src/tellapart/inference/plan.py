@@ -12,7 +12,8 @@ from tellapart.captioners.load import quoted
 from tellapart.errors import UsageError, nearest
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.prompts import has_fields
-from tellapart.inference.server import MAX_TOKENS
+from tellapart.inference.server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
+from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import DEFAULT, SCORER_WEIGHT, Decoding
 from tellapart.models.names import is_server
 from tellapart.models.saved import default_decoding
@@ -30,6 +31,7 @@ class CaptionPlan:
         template: a prompt with fields (captioners on this machine only).
         features: files with features, which replace the captioner's encoder.
         ledger: the file that stores a server's answers; None: beside the captions.
+        schema: the JSON schema of a server's answers.
     """
 
     model: str
@@ -37,6 +39,7 @@ class CaptionPlan:
     template: str | None = None
     features: str | None = None
     ledger: Path | None = None
+    schema: AnswerSchema | None = None
 
     @property
     def served(self) -> bool:
@@ -53,7 +56,12 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
         refuse({"--fields": None if served else options.fields}, "requires a --prompt with fields, such as {tags}")
     if options.prompt is not None and template is None:
         model = _with_prompt(model, quote(options.prompt, safe=" ") if served else quoted(options.prompt))
-    default = DEFAULT.model_copy(update={"max_tokens": MAX_TOKENS}) if served else default_decoding(model)
+    if served:
+        longer = options.schema is not None or "paragraphs=keep" in ",".join(options.decoding or ())
+        default = DEFAULT.model_copy(update={"max_tokens": MAX_STRUCTURED_TOKENS if longer else MAX_TOKENS})
+    else:
+        refuse({"--schema": options.schema}, "requires a model behind a server")
+        default = default_decoding(model)
     decoding = caption_decoding(options, default)
     if served:
         refuse({"--beams": options.beams}, f"requires a local model, but {model.partition('@')[0]} runs on a server")
@@ -63,7 +71,8 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
                 "file, such as -o captions.jsonl"
             )
         decoding = decoding.model_copy(update={"kind": "greedy"}) if decoding.kind == "beam" else decoding
-        return CaptionPlan(model, decoding, ledger=None if own is None else Path(own))
+        schema = None if options.schema is None else AnswerSchema.read(options.schema)
+        return CaptionPlan(model, decoding, ledger=None if own is None else Path(own), schema=schema)
     return CaptionPlan(model, decoding, template, own)
 
 
@@ -107,12 +116,19 @@ def _rule(text: str) -> str:
     return text
 
 
+def _kept(text: str) -> bool:
+    if text != "keep":
+        raise ValueError
+    return True
+
+
 # Rarely used decoding settings: the parser of each, and a description of valid values for error messages.
 DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
     "temperature": (_number(0.01, 100), "a number from 0.01 to 100"),
     "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
     "scorer_weight": (_number(0.001, 1e6), "a number of at least 0.001"),
     "confidence": (_number(0.01, 0.99), "a number from 0.01 to 0.99"),
+    "paragraphs": (_kept, "keep (the default joins a caption into one line)"),
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tellapart.boost.backends import KEYS, open_backend
+from tellapart.boost.batches import ANTHROPIC_URL, BatchBackend, open_batches
 from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
@@ -31,8 +32,10 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import caption_pictures, nothing_left
+from tellapart.inference.claims import check_lines
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.server_captions import ServerCaptions
+from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.models.names import is_server, warn_outside_scenes
@@ -43,6 +46,7 @@ from tellapart.utils.messages import Progress, say
 
 PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # longer answers are not captions
+MAX_STRUCTURED_TOKENS = 1024  # of structured captions and of several paragraphs
 CONCURRENCY = 16
 SHOWN = 20  # failed pictures listed by name
 
@@ -108,19 +112,35 @@ class ServerSummary:
 
 
 def open_server(name: str) -> tuple[Backend, str]:
-    """Returns the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``, and the prompt. Raises `UsageError`."""
+    """Returns the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``, and the prompt; with ``batch=1`` a batch endpoint.
+
+    Raises `UsageError`.
+    """
     body, _, query = name.partition("?")
     pairs = query.split("&") if query else []
     prompts = [unquote(pair.removeprefix("prompt=")) for pair in pairs if pair.startswith("prompt=")]
     rest = [pair for pair in pairs if not pair.startswith("prompt=")]
     for key in (pair.partition("=")[0] for pair in rest):
-        if key not in KEYS:
-            raise UsageError(f"{body.partition('@')[0]}: unknown setting '{key}'{nearest(key, (*KEYS, 'prompt'))}")
+        if key not in (*KEYS, "batch"):
+            raise UsageError(
+                f"{body.partition('@')[0]}: unknown setting '{key}'{nearest(key, (*KEYS, 'prompt', 'batch'))}"
+            )
     if prompts and not prompts[-1].strip():
         raise UsageError(
             f"{body.partition('@')[0]}: the prompt is empty; remove prompt= to use the default, '{PROMPT}'"
         )
-    return open_backend("?".join([body, "&".join(rest)]) if rest else body), (prompts or [PROMPT])[-1]
+    batch = [pair.removeprefix("batch=") for pair in rest if pair.startswith("batch=")]
+    rest = [pair for pair in rest if not pair.startswith("batch=")]
+    if batch and batch[-1] not in ("0", "1"):
+        raise UsageError(f"{body.partition('@')[0]}: batch={batch[-1]}; expected 1 (the batch endpoint) or 0")
+    spec, prompt = "?".join([body, "&".join(rest)]) if rest else body, (prompts or [PROMPT])[-1]
+    if batch and batch[-1] == "1":
+        return open_batches(spec), prompt
+    if body.startswith("anthropic:"):
+        model = body.partition(":")[2].partition("@")[0]
+        raise UsageError(f"{body}: type 'anthropic:{model}?batch=1' for the batch endpoint; for single requests use "
+                         f"openai:{model}@{ANTHROPIC_URL}")  # fmt: skip
+    return open_backend(spec), prompt
 
 
 def caption_by_server(
@@ -140,6 +160,8 @@ def caption_by_server(
     replace_edited: bool = False,
     store: FeatureStore | None = None,
     prompts: Prompts | None = None,
+    schema: AnswerSchema | None = None,
+    claims: bool = False,
     progress: bool = True,
     **retry: Any,
 ) -> ServerSummary:
@@ -155,6 +177,8 @@ def caption_by_server(
         drop_guesses: as in `caption_pictures`, but compares with a grey picture.
         ledger: the file that stores the answers; None: a file beside ``out``.
         prompts: one prompt per picture; None: made from the prompt in the name if that has fields.
+        schema: requests structured captions; an answer that does not match is requested once more.
+        claims: adds the confidence of each claim; with log-probabilities if the server gives them.
         retry: options of `tellapart.boost.retries.RetryingBackend`.
 
     Raises:
@@ -164,13 +188,16 @@ def caption_by_server(
     """
     started = time.monotonic()
     check_request(decoding, best_of, scorer, drop_guesses, concurrency)
+    check_lines(out, format, decoding, best_of, schema=schema is not None, claims=claims)
+    check_schema(name, decoding, best_of, schema, drop_guesses)
     backend, prompt = open_server(name)
     prompts = prompts or Prompts.read(prompt, dataset)
     if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
         raise UsageError(f"{backend.name}: the temperature is set by --decoding temperature; remove it from the name")
     settings = _settings(backend, prompt, dataset, decoding, best_of, scorer, drop_guesses)
+    settings |= ({"schema": schema.text} if schema else {}) | ({"claims": True} if claims else {})
     ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
-    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts)
+    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts, schema=schema, claims=claims)
     counts = Counts()
     with closing(open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))) as writer:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -180,10 +207,14 @@ def caption_by_server(
             captions.chooser = BestOf.among(dataset, scorer, store, wanted=wanted, progress=progress)
             todo = [item for item in todo if item.id in captions.chooser.places]
         if todo:
-            _announce(captions, todo, ledger)
+            say(announcement(captions, todo, ledger))
             with Ledger.open(ledger) as answers:
+                if isinstance(backend, BatchBackend):
+                    _fill(backend, captions, todo, answers)
                 job = BoostJob(captions.stages, answers, concurrency, **retry)
                 _write_answers(job, captions, todo, dataset, writer, counts, already, progress)
+                if isinstance(backend, BatchBackend):
+                    _add_batch(counts.tally, backend.tally)
     if todo and not counts.written and not already and not counts.failed:
         raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
     seconds = time.monotonic() - started
@@ -215,6 +246,17 @@ def check_request(
     if drop_guesses and (best_of is not None or decoding.samples > 1):
         chosen = "--samples" if best_of is None else "--best-of"
         raise UsageError(f"--drop-guesses and {chosen} cannot be combined; remove one")
+
+
+def check_schema(
+    name: str, decoding: Decoding, best_of: int | None, schema: AnswerSchema | None, drop_guesses: bool
+) -> None:
+    """Raises `UsageError` if a schema, or a batch endpoint, does not go with the other settings."""
+    if drop_guesses and "?" in name and "batch=1" in name.partition("?")[2].split("&"):
+        raise UsageError("--drop-guesses asks about each caption that was written, which a batch cannot; leave one out")
+    if schema is not None and (decoding.kind != "greedy" or best_of or drop_guesses or decoding.confidence):
+        raise UsageError("--schema keeps one answer of each picture as it is; leave out --samples, --best-of, "
+                         "--consensus, --drop-guesses and --decoding confidence")  # fmt: skip
 
 
 def _settings(
@@ -285,14 +327,42 @@ def _total(by_stage: Mapping[str, Tally]) -> Tally:
     return total
 
 
-def _announce(captions: ServerCaptions, todo: list[Item], ledger: Path) -> None:
-    """Prints the number of requests and their estimated cost."""
+def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item], answers: Ledger) -> None:
+    """Gets all answers from the batch endpoint. After Ctrl-C, the batch goes on at the server."""
+    try:
+        backend.fill(captions.samples, todo, answers)
+    except KeyboardInterrupt:
+        say(f"{backend.name}: the batch goes on at the server; the same command waits for it again")
+        raise
+
+
+def _add_batch(tally: Tally, batch: Tally) -> None:
+    """Counts the answers of a batch, which the job found in the ledger, as requested."""
+    for name in ("asked", "requests", "prompt_tokens", "completion_tokens"):
+        setattr(tally, name, getattr(tally, name) + getattr(batch, name))
+    tally.kept = max(0, tally.kept - batch.asked)
+    tally.cost = batch.cost if tally.cost is None else tally.cost + (batch.cost or 0.0)
+
+
+def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **settings: Any) -> str:
+    """Returns the expected and the maximum number of requests for all pictures, with their cost; sends nothing.
+
+    ``settings``: those of `ServerCaptions`.
+    """
+    backend, prompt = open_server(name)
+    captions = ServerCaptions(backend, prompt, prompts=prompts, **settings)
+    half = ", at the price of a batch (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
+    return announcement(captions, list(dataset), Path()) + half
+
+
+def announcement(captions: ServerCaptions, todo: list[Item], ledger: Path) -> str:
+    """Returns the number of requests and their estimated cost."""
     backend = captions.backend
     few, one_each, most = captions.load(todo)
     several = few.requests != one_each.requests
     note = f" ({one_each.requests:,} if the server only returns one choice per request)" if several else ""
     line = f"{backend.name}: {estimate_line(few, most, backend, note)}"
-    say(f"{line}; answers in {ledger} are not requested again" if ledger.exists() else line)
+    return f"{line}; answers in {ledger} are not requested again" if ledger.is_file() else line
 
 
 def captions_of(name: str, data: str, device: str = "auto", precision: str = "auto") -> Path:

@@ -20,8 +20,10 @@ from tellapart.captions.lines import Written
 from tellapart.captions.provenance import PictureRecord
 from tellapart.data.pictures import BytesPicture
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.claims import Sample, Tokens, claim_confidences
 from tellapart.inference.prompts import Prompts
-from tellapart.language.answers import without_markdown
+from tellapart.inference.structured import AnswerSchema, caption_in
+from tellapart.language.answers import tidy_lines, without_markdown
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
 from tellapart.models.decoding import EVIDENCE, Decoding
@@ -56,9 +58,12 @@ class ServerCaptions:
     drop_guesses: bool = False
     prompts: Prompts | None = None
     chooser: BestOf | None = None
+    schema: AnswerSchema | None = None
+    claims: bool = False
     lost: int = 0  # invalid samples of pictures that have a caption
     unspelled: int = 0
     _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
+    _tokens: dict[tuple[str, str], Tokens] = field(default_factory=dict)  # by item and stage, with ``claims``
     _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # as they were before they were sent
     _lock: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time uses the scorer
 
@@ -89,8 +94,17 @@ class ServerCaptions:
         self._chosen.pop(done.item.id, None)
         if (picture := self._pictures.pop(done.item.id, None)) is not None:
             found = replace(found, picture=picture.if_unchanged(done.item.picture))
-        if not self.drop_guesses:
+        found = self._without_guesses(found, done) if self.drop_guesses else found
+        if not self.claims:
             return found
+        samples = [
+            Sample(self._caption(done.texts[name]), self._tokens.pop((done.item.id, name), ()))
+            for name in (stage.name for stage in self.samples)
+            if name in done.texts
+        ]
+        return replace(found, claims=claim_confidences(samples, found.texts))
+
+    def _without_guesses(self, found: Written, done: Boosted) -> Written:
         own, grey = json.loads(done.texts["own"]), json.loads(done.texts["grey"])
         if own is None or grey is None:
             self.unspelled += 1
@@ -113,7 +127,14 @@ class ServerCaptions:
         return few, one_each, most
 
     def _asked(self, item: Item) -> str:
-        return self.prompt if self.prompts is None else self.prompts.by_id[item.id]
+        prompt = self.prompt if self.prompts is None else self.prompts.by_id[item.id]
+        return prompt if self.schema is None else self.schema.prompt(prompt)
+
+    def _caption(self, answer: str) -> str:
+        return caption_of(answer, self.decoding.paragraphs)
+
+    def _check(self, text: str) -> str | None:
+        return unusable(self._caption(text)) if self.schema is None else self.schema.trouble(text)
 
     def _sample(self, number: int, samples: int) -> Stage:
         """Returns the stage that requests one sample."""
@@ -125,18 +146,28 @@ class ServerCaptions:
             messages, most = (Message("user", self._asked(item)),), self.decoding.max_tokens
             return Request(
                 messages, item.picture, temperature, most, seed=seed, truth=item.truth,
-                logprobs=self.decoding.confidence > 0,
+                logprobs=self.decoding.confidence > 0 or self.claims,
+                item=item.id,
+                lenient=not self.decoding.confidence,
+                schema="" if self.schema is None else self.schema.text,
             )  # fmt: skip
 
         temperature, seed = (self.decoding.temperature, number) if sampled else (None, None)
+        name = f"caption.{number}" if number else "caption"
+
+        def edit(item: Item, _: Mapping[str, str], answer: Answer, text: str) -> str:
+            if self.claims:
+                self._tokens[item.id, name] = answer.tokens
+            return self._confident(answer, text) if self.decoding.confidence else text
+
         return Stage(
-            f"caption.{number}" if number else "caption",
+            name,
             self.backend,
             self.prompt,
             lambda item, _: request(item, temperature, seed),
-            lambda item, answers, text: unusable(caption_of(text)),
+            lambda item, answers, text: self._check(text),
             lambda item, _, bad: request(item, max(RETRY_TEMPERATURE, temperature or 0.0), samples + number),
-            (lambda item, _, answer, text: self._confident(answer, text)) if self.decoding.confidence else None,
+            edit,
             group="caption" if sampled else "",
         )
 
@@ -178,7 +209,7 @@ class ServerCaptions:
         with self._lock:
             if item.id in self._chosen:
                 return self._chosen[item.id]
-            captions = tuple(caption_of(texts[one.name]) for one in self.samples if one.name in texts)
+            captions = tuple(self._caption(texts[one.name]) for one in self.samples if one.name in texts)
             if not captions:
                 raise BackendError("no caption to score")
             if self.best_of is not None:
@@ -191,15 +222,18 @@ class ServerCaptions:
                 else:
                     text = consensus(captions)
                 found = Written(item, text)
+            elif self.schema is not None:
+                value = self.schema.value(texts[self.samples[0].name])
+                found = Written(item, caption_in(value), structured=value)
             else:
                 found = Written(item, captions[0], samples=captions)
             self._chosen[item.id] = found
             return found
 
 
-def caption_of(answer: str) -> str:
-    """Returns the caption in an answer, as one line without Markdown."""
-    return " ".join(without_markdown(answer).split())
+def caption_of(answer: str, paragraphs: bool = False) -> str:
+    """Returns the caption in an answer without Markdown: one line, or with ``paragraphs`` one line for each."""
+    return tidy_lines(without_markdown(answer), paragraphs)
 
 
 def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:

@@ -121,9 +121,9 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:
-        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: this cluster has no GPU; remove it")
+        raise UsageError(f"--ray ?gpus={workers.gpus:g}: this cluster has no GPU; remove it")
     if workers.gpus and workers.gpus > 1 and workers.gpus % 1:
-        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: expected a fraction of one GPU, or an integer")
+        raise UsageError(f"--ray ?gpus={workers.gpus:g}: expected a fraction of one GPU, or an integer")
     count = workers.count or 1
     if workers.address is None:
         cpus = workers.cpus if workers.cpus is not None else max(1, (os.cpu_count() or 1) // count)
@@ -136,7 +136,7 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
         available = "; ".join(sorted({f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes}))
         raise UsageError(
             f"no machine in the cluster has {cpus:g} CPUs and {each:g} GPUs for a worker "
-            f"(available: {available}); request fewer with --cpus-per-worker and --gpus-per-worker"
+            f"(available: {available}); request fewer with --ray 'ADDRESS?cpus=1&gpus=0.5'"
         )
     if workers.address is not None and workers.count is None:
         count = int(min(room, 10_000))

@@ -62,13 +62,25 @@ _EMPHASIS = re.compile(r"(?<![\w*])(\*\*\*|\*\*|\*|__|`)(?=\S)(.+?)(?<=\S)\1(?![
 _CAPTION_FIELDS = ("caption", "description", "alt_text", "text", "answer")
 
 
+def without_fence(text: str) -> str:
+    """Returns the content of a Markdown fence (```` ```json ````), if there is one."""
+    return _FENCE.sub(lambda match: match[1], text).strip()
+
+
+def tidy_lines(text: str, paragraphs: bool = False) -> str:
+    """Joins a text into one line, or with ``paragraphs`` into one line for each."""
+    if not paragraphs:
+        return " ".join(text.split())
+    return "\n\n".join(filter(None, (tidy_lines(part) for part in re.split(r"\n\s*\n|\r\n\s*\r\n", text))))
+
+
 def without_markdown(text: str) -> str:
     """Removes Markdown from a caption: fences, headings, list marks and emphasis. Keeps paragraphs.
 
     For a JSON object, fenced or not, the caption is its field ``caption`` (``description``, ``alt_text``, ``text``,
     ``answer``), or its only text.
     """
-    text = _FENCE.sub(lambda match: match[1], text).strip()
+    text = without_fence(text)
     if text.startswith("{") and (value := _json_caption(text)):
         text = value
     text = _LINE_MARK.sub("", text)

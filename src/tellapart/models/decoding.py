@@ -39,6 +39,8 @@ class Decoding(BaseModel):
     ``confidence``: drops nouns with a smaller probability or replaces them by "thing", and removes repetitions; 0 keeps
     captions unchanged.
 
+    ``paragraphs``: keeps the paragraphs of a caption, which is otherwise joined into one line.
+
     Settings that ``kind`` does not read must keep their defaults.
     """
 
@@ -53,6 +55,7 @@ class Decoding(BaseModel):
     samples: int = Field(1, ge=1)
     max_tokens: int = Field(30, ge=1)
     confidence: float = Field(0.0, ge=0, lt=1)
+    paragraphs: bool = Field(False, exclude_if=False.__eq__)
 
     @model_validator(mode="after")
     def as_many_as_it_writes(self) -> Decoding:

@@ -49,7 +49,7 @@ def check_name(name: str, kind: str) -> None:
 
 def is_server(name: str) -> bool:
     """Returns whether a captioner's name refers to a model behind a server."""
-    return name.startswith("openai:")
+    return name.startswith(("openai:", "anthropic:"))
 
 
 def check_attention(name: str, config: Path) -> None:

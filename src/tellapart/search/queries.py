@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from tellapart.data.caption_matching import KnownIds, match_ids
@@ -25,12 +26,16 @@ def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
         queries = found if isinstance(found, list) else [found]
         picture = find_value(PICTURE_KEYS, record) or find_value(ID_KEYS, record)
         if picture is None or not all(isinstance(query, str) and query.strip() for query in queries):
-            raise UsageError(f"{where}: expected a query and a picture; found {', '.join(map(str, record))}")
+            raise UsageError(
+                f"{where}: expected the columns 'query' and 'picture'; found {', '.join(map(str, record))}"
+            )
         rows += [(where, query, str(picture)) for query in queries]
     if not rows:
         raise UsageError(f"{path}: has no queries; expected lines such as: query,picture")
     known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
     ids, _ = match_ids(dict.fromkeys(picture for _, _, picture in rows), known, str(path))
     if unknown := next(((where, picture) for where, _, picture in rows if picture not in ids), None):
-        raise UsageError(f"{unknown[0]}: no picture '{unknown[1]}' among {len(items):,}")
+        hint = get_close_matches(unknown[1], [item.id for item in items], n=1)
+        meant = f"; did you mean '{hint[0]}'?" if hint else f"; expected one such as '{items[0].id}'" if items else ""
+        raise UsageError(f"{unknown[0]}: no picture '{unknown[1]}' among {len(items):,}{meant}")
     return [(query, ids[picture]) for _, query, picture in rows]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tellapart.captions.layouts import BESIDE
 from tellapart.captions.store import CaptionStore
 from tellapart.data import open_many
+from tellapart.errors import UsageError
 from tellapart.models.devices import resolve_device
 from tellapart.scorers.load import load_scorer
 from tellapart.search.index import SearchIndex
@@ -13,15 +15,27 @@ from tellapart.search.page import QueryHits, write_search_page
 from tellapart.search.queries import read_queries
 from tellapart.utils.messages import say
 
+SUFFIXES = (*BESIDE, ".xmp")
+
 __all__ = ["open_index", "search_all", "write_search_page"]
 
 
 def open_index(folder: str, captions: Path | None, scorer: str | None, device: str) -> SearchIndex:
     """Builds the index of a folder's captions and, with a scorer, of its pictures. Raises `UsageError`."""
     dataset = open_many([folder])
+    if captions is not None and str(captions).lower() not in SUFFIXES and not captions.is_file():
+        raise UsageError(f"--captions {captions}: no such file; expected a file of captions, or a suffix: "
+                         f"{', '.join(SUFFIXES)}")  # fmt: skip
     store = CaptionStore.open(dataset, captions, Path(folder))
+    texts = store.captions()
+    if scorer is None and not any(one.text or one.texts for one in texts.values()):
+        raise UsageError(
+            f"{folder}: none of {len(texts):,} pictures has a caption in {store.layout.name}; write captions "
+            f"(tellapart caption MODEL {folder} -o captions.jsonl), name their file with --captions, or add --scorer "
+            "MODEL to search the pictures alone"
+        )
     loaded = None if scorer is None else load_scorer(scorer, resolve_device(device))
-    index = SearchIndex.build(dataset, store.captions(), loaded)
+    index = SearchIndex.build(dataset, texts, loaded)
     for line in dataset.report():
         say(line)
     return index

@@ -1,0 +1,124 @@
+"""Confidence of a caption's claims: the share of the samples that make a claim, and its log-probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captions.lines import METADATA
+from tellapart.captions.writers import LOG, PRINTED, format_of
+from tellapart.errors import UsageError, need_extra
+from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
+from tellapart.language.words import spelled_spans, token_bytes
+from tellapart.models.decoding import Decoding
+from tellapart.rewards.calibration import confidences
+from tellapart.rewards.speaker import Speaker
+from tellapart.types import Rollout
+
+Tokens = Sequence[tuple[str, float]]  # text and log-probability in nats
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sampled caption. ``tokens``: empty if the model gives no log-probabilities."""
+
+    text: str
+    tokens: Tokens = ()
+
+
+def check_claims(decoding: Decoding, best_of: int | None) -> None:
+    """Raises `UsageError` if the settings do not sample several captions, or if the extractor is not installed."""
+    need_extra("words", "--claims", "HanTa")
+    if best_of is None and (not decoding.draws or decoding.drawn.samples < 2):
+        raise UsageError("--claims counts the samples that make a claim; add --samples 10, --consensus 48 or --best-of "
+                         "10 --scorer MODEL")  # fmt: skip
+
+
+def check_lines(
+    out: Path | None,
+    format: str | None,
+    decoding: Decoding,
+    best_of: int | None,
+    *,
+    schema: bool = False,
+    claims: bool = False,
+) -> None:
+    """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs, as `check_claims`."""
+    chosen = format_of(out, format) if out != PRINTED else format or "jsonl"
+    if (schema or claims) and (chosen != "jsonl" or (out is not None and out.name == METADATA)):
+        raise UsageError(f"{'--schema' if schema else '--claims'}: its values go to JSON lines; type -o captions.jsonl")
+    if decoding.paragraphs and chosen not in ("jsonl", "txt", LOG):
+        raise UsageError("--decoding paragraphs=keep: type -o captions.jsonl, or --format txt for a file beside each "
+                         "picture")  # fmt: skip
+    if decoding.paragraphs and (decoding.samples > 1 or decoding.confidence):
+        raise UsageError("--decoding paragraphs=keep is for one caption as it was written; leave out --samples and "
+                         "confidence")  # fmt: skip
+    if claims:
+        check_claims(decoding, best_of)
+
+
+def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Returns the distinct claims of ``captions``, in order, each with its confidence.
+
+    claim: the words of the claim, as `tellapart.language.claims` extracts it: an object; an object and its attribute;
+        a subject, a relation and an object.
+    share: the share of the samples that make the claim, the confidence q of ``eval``'s calibration.
+    log_prob: log-probability in nats of the claim's words given the preceding text, averaged over the samples that make
+        the claim; absent without tokens.
+    """
+    made = [claims_of(extract(sample.text), NO_SYNONYMS) for sample in samples]
+    shares = confidences([{(kind, claim): True for kind, claim, _ in own} for own in made])
+    log_probs: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+    for sample, own in zip(samples, made, strict=True):
+        spans = _token_spans(sample)
+        for kind, claim, places in own if spans else ():
+            log_probs.setdefault((kind, claim), []).append(_log_prob(sample, spans, places[0]))
+    stated = dict.fromkeys(
+        (kind, claim) for text in captions for kind, claim, _ in claims_of(extract(text), NO_SYNONYMS)
+    )
+    return tuple(
+        {"kind": key[0], "claim": list(key[1]), "share": round(shares.get(key, 0.0), 6)}
+        | ({"log_prob": round(sum(log_probs[key]) / len(log_probs[key]), 6)} if key in log_probs else {})
+        for key in stated
+    )
+
+
+def _token_spans(sample: Sample) -> Sequence[tuple[int, int]]:
+    """Returns the characters of each token; empty if the tokens do not spell the text."""
+    pieces = [piece.encode("utf-8", "surrogateescape") for piece, _ in sample.tokens]
+    return (spelled_spans(sample.text, pieces) if pieces else None) or ()
+
+
+def _log_prob(sample: Sample, spans: Sequence[tuple[int, int]], place: tuple[int, int]) -> float:
+    """Sums the log-probabilities of the tokens that overlap a place in the text."""
+    start, end = place
+    return sum(
+        log_p for (first, last), (_, log_p) in zip(spans, sample.tokens, strict=True) if first < end and start < last
+    )
+
+
+def scored_samples(captioner: Captioner, visual: torch.Tensor, groups: Sequence[Sequence[str]]) -> list[list[Sample]]:
+    """Returns the samples of each picture with the captioner's log-probabilities at temperature 1.
+
+    ``visual``: the captioner's input, one row per picture.
+    """
+    texts = [text for group in groups for text in group]
+    rows = captioner.tokenize(texts)
+    tokens_RT, valid_RT = (each.to(captioner.device) for each in captioner.pad(rows))
+    training = captioner.model.training
+    captioner.model.eval()
+    with torch.no_grad():
+        log_p_RT = Speaker(captioner).score(visual, Rollout(tokens_RT, valid_RT, texts, len(groups[0]))).cpu()
+    captioner.model.train(training)
+    samples = []
+    for text, tokens, valid, log_p in zip(texts, tokens_RT.cpu(), valid_RT.cpu(), log_p_RT, strict=True):
+        pieces = token_bytes(tokens[valid].tolist(), text, captioner.tokenizer)
+        spelled = [piece.decode("utf-8", "surrogateescape") for piece in pieces]
+        samples.append(Sample(text, tuple(zip(spelled, log_p[valid].tolist(), strict=True))))
+    each = len(groups[0])
+    return [samples[start : start + each] for start in range(0, len(samples), each)]

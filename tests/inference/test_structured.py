@@ -1,0 +1,219 @@
+"""Structured captions behind a server: a schema that answers must match, and paragraphs that stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+from fault_server import FaultServer
+from PIL import Image
+
+from tellapart.boost.backends import is_strict
+from tellapart.captions.store import CaptionStore, Edit
+from tellapart.data import open_data
+from tellapart.errors import UsageError
+from tellapart.inference.structured import AnswerSchema
+
+COUNT = 6
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "caption": {"type": "string"},
+        "objects": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "people": {"type": "integer", "minimum": 0},
+    },
+    "required": ["caption", "objects", "people"],
+    "additionalProperties": False,
+}
+GOOD = {"caption": "A dog on a lawn.", "objects": ["dog", "lawn"], "people": 0}
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as running:
+        running.keep_bodies, running.says = True, lambda body: json.dumps(GOOD)
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for number in range(COUNT):
+        Image.new("RGB", (32, 24), (40 * number, 90, 60)).save(tmp_path / "photos" / f"{number}.png")
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    return tmp_path
+
+
+def caption(cli: Cli, server: FaultServer, folder: Path, *more: Any) -> Any:
+    out = () if "-o" in more else ("-o", folder / "c.jsonl")
+    return cli("caption", f"openai:org/vlm@{server.url}", folder / "photos", *out, *more)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_answers_are_kept_as_json_with_a_plain_caption(cli: Cli, server: FaultServer, folder: Path) -> None:
+    done = caption(cli, server, folder, "--schema", folder / "schema.json")
+    assert done.status == 0, done.err
+    assert records(folder / "c.jsonl") == [
+        {"id": f"{n}.png", "caption": GOOD["caption"], "structured": GOOD} for n in range(COUNT)
+    ]
+    body = server.bodies[0]
+    format = {"name": "caption", "schema": SCHEMA, "strict": True}
+    assert body["response_format"] == {"type": "json_schema", "json_schema": format}
+    assert body["max_tokens"] == 1024
+    assert json.dumps(SCHEMA) in body["messages"][0]["content"][1]["text"], "not every server shows it to the model"
+    asked = len(server.bodies)
+    assert "0 captions written, 6 already done" in caption(cli, server, folder, "--schema", folder / "schema.json").err
+    assert len(server.bodies) == asked
+    assert "was started with a different decoding, schema" in caption(cli, server, folder).line
+
+
+@pytest.mark.parametrize(
+    "first, reason",
+    [
+        ("A dog on a lawn.", "not JSON"),
+        ("I'm sorry, but I cannot describe this picture.", "a refusal"),
+        (json.dumps({**GOOD, "people": "none"}), "not as the schema says: /people: 'none' is not of type 'integer'"),
+        (json.dumps({"caption": "A dog."}), "not as the schema says: 'objects' is a required property"),
+        (json.dumps({**GOOD, "caption": " "}), "empty"),
+        ('{"caption": "A dog.", "caption": "A cat.", "objects": ["dog"], "people": 0}', "not JSON"),
+    ],
+)
+def test_an_invalid_answer_is_requested_once_more_and_then_named(
+    first: str, reason: str, cli: Cli, server: FaultServer, folder: Path
+) -> None:
+    server.says = lambda body: first if "temperature" not in json.loads(body) else f"```json\n{json.dumps(GOOD)}\n```"
+    done = caption(cli, server, folder, "--schema", folder / "schema.json")
+    assert done.status == 0, done.err
+    assert [row["structured"] for row in records(folder / "c.jsonl")] == [GOOD] * COUNT
+    assert len(server.bodies) == 2 * COUNT
+    server.says = lambda body: first
+    out = folder / "d.jsonl"
+    done = caption(cli, server, folder, "-o", out, "--schema", folder / "schema.json", "--max-tokens", 900)
+    assert done.status == 1 and not out.exists()
+    assert f"no caption for {folder / 'photos' / '0.png'}: {reason}" in done.err
+
+
+def test_a_server_without_response_format_gets_the_schema_in_the_prompt(
+    cli: Cli, server: FaultServer, folder: Path
+) -> None:
+    server.unsupported = ("response_format",)
+    done = caption(cli, server, folder, "--schema", folder / "schema.json")
+    assert done.status == 0, done.err
+    assert "'response_format' is left out from now on" in done.err
+    assert len(records(folder / "c.jsonl")) == COUNT
+    assert "response_format" not in server.bodies[-1]
+
+
+def test_a_schema_without_a_caption_is_kept_and_resumed(cli: Cli, server: FaultServer, folder: Path) -> None:
+    tags = {"type": "object", "properties": {"tags": {"type": "array"}}, "required": ["tags"]}
+    (folder / "tags.json").write_text(json.dumps(tags))
+    server.says = lambda body: '{"tags": ["dog"]}'
+    assert caption(cli, server, folder, "--schema", folder / "tags.json").status == 0
+    assert records(folder / "c.jsonl")[0] == {"id": "0.png", "structured": {"tags": ["dog"]}}
+    assert "strict" not in server.bodies[0]["response_format"]["json_schema"], "OpenAI's strict mode would refuse it"
+    assert "6 already done" in caption(cli, server, folder, "--schema", folder / "tags.json").err
+
+
+def test_what_a_person_changed_in_a_structured_caption_stays(cli: Cli, server: FaultServer, folder: Path) -> None:
+    schema, path = ("--schema", folder / "schema.json"), folder / "c.jsonl"
+    caption(cli, server, folder, *schema)
+    rows = records(path)
+    rows[0]["structured"]["objects"] = ["hound"]
+    rows[1]["caption"] = "A hound."
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store = CaptionStore.open(open_data(str(folder / "photos")), path)
+    store.write({"2.png": Edit(text="A terrier.")}, "edit")
+    assert store.caption("2.png").text == "A terrier."
+    assert records(path)[2] == {
+        "id": "2.png", "caption": "A terrier.", "structured": {**GOOD, "caption": "A terrier."}
+    }  # fmt: skip
+    server.says = lambda body: json.dumps({**GOOD, "people": 1})
+    (folder / "c.ledger.jsonl").unlink()
+    done = caption(cli, server, folder, *schema, "--overwrite")
+    assert "3 captions were written or edited by hand and are kept" in done.err
+    now = {row["id"]: row for row in records(path)}
+    assert now["0.png"]["structured"]["objects"] == ["hound"]
+    assert now["1.png"]["caption"] == "A hound."
+    assert now["2.png"]["caption"] == "A terrier."
+    assert now["3.png"]["structured"]["people"] == 1
+    captions = CaptionStore.open(open_data(str(folder / "photos")), path).captions()
+    authors = [captions[f"{n}.png"].author for n in range(4)]
+    assert [author is not None and author.is_person for author in authors] == [True, True, True, False]
+    undone = cli("captions", "undo", folder / "photos", "--captions", path)
+    assert undone.status == 0, undone.err
+    assert [row["structured"]["people"] for row in records(path)] == [0] * COUNT
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, "cannot be read (No such file or directory); expected a JSON schema"),
+        ("{", "is not JSON"),
+        ("[]", "expected a JSON schema of an object"),
+        ('{"type": "object", "properties": {"a": {"type": "text"}}}', "/properties/a/type: 'text' is not valid"),
+        ('{"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}', "has no '#/$defs/b', to which it refers"),
+        ('{"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/s"}}}', "has no 'http://127.0.0.1:9/s'"),
+    ],
+)
+def test_wrong_schemas_are_named(text: str | None, message: str, cli: Cli, server: FaultServer, folder: Path) -> None:
+    path = folder / "wrong.json"
+    if text is not None:
+        path.write_text(text)
+    server.says = lambda body: '{"a": 1}'
+    done = caption(cli, server, folder, "--schema", path)
+    assert done.status != 0 and message in done.line
+
+
+def test_what_does_not_go_with_a_schema_is_named(cli: Cli, server: FaultServer, folder: Path) -> None:
+    schema = ("--schema", folder / "schema.json")
+    assert "leave out --samples" in caption(cli, server, folder, *schema, "--samples", 3).line
+    assert "type -o captions.jsonl" in caption(cli, server, folder, *schema, "-o", folder / "c.csv").line
+    done = cli("caption", "scenes", folder / "photos", "-o", folder / "c.jsonl", *schema)
+    assert "--schema requires a model behind a server" in done.line
+    assert not server.bodies
+
+
+def test_strict_mode_is_asked_for_only_where_openai_takes_the_schema() -> None:
+    assert is_strict(SCHEMA)
+    assert not is_strict({**SCHEMA, "required": ["caption"]})
+    nested = {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}, "required": ["a"]}
+    assert not is_strict({**nested, "additionalProperties": False})
+
+
+def test_the_schema_is_part_of_an_answers_address(cli: Cli, server: FaultServer, folder: Path) -> None:
+    caption(cli, server, folder, "--schema", folder / "schema.json")
+    (folder / "schema.json").write_text(json.dumps({**SCHEMA, "title": "Other"}))
+    caption(cli, server, folder, "--schema", folder / "schema.json", "--overwrite")
+    assert len(server.bodies) == 2 * COUNT
+    with pytest.raises(UsageError, match="expected a JSON schema"):
+        AnswerSchema.read(folder / "photos")
+
+
+TEXT = "A dog runs  on a lawn.\nIt is brown.\n\n\nBehind it, a fence."
+
+
+def test_paragraphs_stay_where_they_are_asked_for(cli: Cli, server: FaultServer, folder: Path) -> None:
+    server.says = lambda body: TEXT
+    caption(cli, server, folder)
+    assert records(folder / "c.jsonl")[0]["caption"] == "A dog runs on a lawn. It is brown. Behind it, a fence."
+    done = caption(cli, server, folder, "-o", folder / "d.jsonl", "--decoding", "paragraphs=keep")
+    kept = "A dog runs on a lawn. It is brown.\n\nBehind it, a fence."
+    assert done.status == 0 and records(folder / "d.jsonl")[0]["caption"] == kept
+    assert "6 already done" in caption(
+        cli, server, folder, "-o", folder / "d.jsonl", "--decoding", "paragraphs=keep"
+    ).err  # fmt: skip
+    model = f"openai:org/vlm@{server.url}?ledger={folder / 'd.ledger.jsonl'}"
+    cli("caption", model, folder / "photos", "--format", "txt", "--decoding", "paragraphs=keep")
+    assert (folder / "photos" / "0.txt").read_text() == kept + "\n"
+    done = cli("caption", model, folder / "photos", "--format", "txt", "--decoding", "paragraphs=keep", "--overwrite")
+    assert "6 captions written" in done.err, "they are not taken for a person's"
+    csv = caption(cli, server, folder, "-o", folder / "c.csv", "--decoding", "paragraphs=keep")
+    assert "type -o captions.jsonl, or --format txt" in csv.line
+    assert "expected keep" in caption(cli, server, folder, "--decoding", "paragraphs=yes").line
