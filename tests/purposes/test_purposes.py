@@ -795,8 +795,14 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         assert all(item.picture.read().data == before[name] for name, item in packed.items())  # type: ignore[attr-defined]
         texts = {len(item.references) for item in packed.values()}
         assert max(texts) == 3 and all(item.references[0].startswith("ohwx") for item in packed.values())
+        assert cli(*typed, "-o", out).status == 0, "its own file is replaced"
+        with out.open("ab") as file:
+            file.write(b"of a person")
         done = cli(*typed, "-o", out)
-        assert done.status == 2 and "already exists; pass --overwrite, or choose another file" in done.err
+        assert done.status == 2 and "was not written by tellapart or has been edited since; pass --overw" in done.err
+        assert out.read_bytes().endswith(b"of a person")
+        assert cli(*typed, "-o", out, "--overwrite").status == 0
+        assert len(list(open_data(str(out)))) == len(items)
     rows = datasets.load_dataset(
         "parquet", data_files=str(tmp_path / "lora.parquet"), split="train", cache_dir=str(tmp_path / "hf")
     )

@@ -19,7 +19,7 @@ from tellapart.errors import UsageError
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item
-from tellapart.utils.files import replace_file, replace_text, sha256, write_errors
+from tellapart.utils.files import check_output, replace_text, write_errors, write_output
 from tellapart.utils.messages import json_text, parse_json, say
 
 STATE = ("language", "accepted", "decorative")  # optional columns of a table
@@ -45,12 +45,9 @@ def refuse_other_language(out: Path, language: str) -> None:
 
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
-    """Raises `UsageError` if a person wrote the file ``out``, or if it contains pictures and exists already."""
+    """Raises `UsageError` if a person wrote the file ``out``; for a file with pictures see `check_output`."""
     if out.suffix.lower() in PACKED:
-        if not own.is_own(out, sha256(out)):
-            raise UsageError(f"{out} was not written by this command, or has changed since; move it elsewhere")
-        if not replaces.own:
-            raise UsageError(f"{out} already exists; pass --overwrite, or choose another file")
+        check_output(out)
     elif text_of_person(out, own) is not None and not replaces.edited:
         raise UsageError(
             f"{out} was not written by this command, or has changed since; move it elsewhere, or "
@@ -133,14 +130,7 @@ def write_lines(
     """
     rows = _with_text(items, edited)
     if (packed := PACKED.get(out.suffix.lower())) is not None:
-
-        def write(path: Path) -> None:
-            packed(path, rows)
-            own.record({out: sha256(path)})
-
-        with write_errors(out, "specify another file with -o", "free some disk space and run the same command again"):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(out, write)
+        write_output(out, lambda path: packed(path, rows))
         return len(rows)
     text = (
         _table(out, rows)

@@ -4,8 +4,8 @@ All commands follow one rule: a file is replaced if it is empty, or if tellapart
 Any other file requires ``--overwrite``. Inputs of the command, folders and devices are never replaced. tellapart
 recognises its own files by size and modification time, which are recorded per path in ``$TELLAPART_CACHE/outputs`` and
 in the folder of a job; without that record (another machine, an emptied cache) ``--overwrite`` is required again. The
-rule does not apply to files in tellapart's own folders (runs, jobs, studies), which `replace_file` writes, nor to files
-that a command resumes, which it recognises by the files' content or by files beside them.
+rule does not apply to files in tellapart's own folders (runs, jobs, studies), which `replace_file` writes, nor to texts
+that people edit and that commands resume (of caption, alt-text, lora and boost), which are recognised by their content.
 
 The module also has atomic writes, one-line file system errors, locks that name their owner, and checksums of weights. A
 lock is a kernel lock (``flock``) on a hidden file in the folder, so a killed process leaves no lock behind. The file
