@@ -650,7 +650,7 @@ def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_p
     done = cli(*typed, "--copies", copies)
     assert (
         done.status == 2
-        and "02.jpg: exists" in done.err
+        and "02.jpg already exists" in done.err
         and "already exists, and was not written by tellapart or has been" in done.err
     )
     assert cli(*typed, "--copies", copies, "--overwrite").status == 0 and pictures_of(folder) == before

@@ -1,4 +1,4 @@
-"""The command line: each module with an `app` is a verb, or a group of them, and `entry` runs them.
+"""The command line: each module with an `app` is a command or a group of commands, and `entry` runs them.
 
 Verbs are thin: they read options, call one function of the package, and show what it returns.
 """

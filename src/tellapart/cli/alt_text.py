@@ -1,4 +1,4 @@
-"""``tellapart alt-text``: short texts for people who do not see a picture, made of its caption."""
+"""``tellapart alt-text``: short texts for people who cannot see a picture, made from its caption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def alt_text(
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
-    """Make alt text of captions: short, without empty openings, in files and in pictures (XMP)."""
+    """Turn captions into alt text: short, without empty openings, in files and in pictures (XMP)."""
     from tellapart.purposes.write_alt_text import write_alt_texts
 
     write_alt_texts(open_many(pictures), pictures, options, device, precision)

@@ -1,4 +1,4 @@
-"""How commands are defined and parsed: the app, its verbs' order in the help, and the checks of every command line."""
+"""Defines and parses commands: the app, the order of commands in the help, and the checks of every command line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ORDER = (
     ),
     *("data", "tables", "cache", "job"),
 )
-OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name what is written
+OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name output files
 
 
 class Command(TyperCommand):
@@ -86,7 +86,9 @@ class Command(TyperCommand):
         for param in self.params:
             value = ctx.params.get(param.name or "")
             values = value if isinstance(value, list | tuple) else [value]
-            if any(isinstance(number, float) and not math.isfinite(number) for number in values):  # no range holds NaN
+            if any(
+                isinstance(number, float) and not math.isfinite(number) for number in values
+            ):  # NaN passes range checks
                 raise UsageError(f"{param.opts[0]} {value}: expected a finite number")
             if param.type.name not in ("path", "file", "directory"):
                 continue
@@ -98,7 +100,7 @@ class Command(TyperCommand):
                 )
                 raise UsageError(f"{param.opts[0]} -: {expected}")
         if not ctx.resilient_parsing:
-            ctx.call_on_close(set_output_rules)  # no rule of this command is one of the next in this process
+            ctx.call_on_close(set_output_rules)  # rules of this command must not apply to the next one in this process
             self._declare_files(ctx.params)
         return rest
 
@@ -176,7 +178,7 @@ class App(typer.Typer):
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Returns the command with an option for each annotated field of its parameters that are dataclasses.
 
-    The options stand in the place of the parameter, which the function gets as an object made of them.
+    The options replace the parameter; the function receives an object made from them.
     """
     own = inspect.signature(function, eval_str=True).parameters.values()
     options = {each.name: option_parameters(each.annotation) for each in own if is_dataclass(each.annotation)}
@@ -213,7 +215,7 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
 
 
 def with_optional_values(args: list[str]) -> list[str]:
-    """The arguments with a bare ``--ray`` as ``--ray=auto``: what follows it is its value where it is an address."""
+    """Returns the arguments with a bare ``--ray`` as ``--ray=auto``; a following address is kept as its value."""
     replaced: list[str] = []
     for place, argument in enumerate(args):
         if argument == "--":
@@ -225,9 +227,9 @@ def with_optional_values(args: list[str]) -> list[str]:
 
 
 def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
-    """Raise `UsageError` for an option that takes one value and is given several times.
+    """Raises `UsageError` for an option that takes one value and is passed several times.
 
-    A plain flag may be repeated: nothing is lost, unless it has an opposite (``--exact --approximate``).
+    A plain flag may be repeated, unless it has an opposite (``--exact --approximate``).
     """
     if ctx.resilient_parsing:  # shell completion parses incomplete lines
         return

@@ -44,7 +44,7 @@ app = App(
 
 @app.callback(rich_help_panel=DATA)
 def bags() -> None:
-    """The group; its help is the app's."""
+    """The command group; its help text is that of the app."""
 
 
 CARDS = ("card.md", "card.html")
@@ -85,7 +85,7 @@ Decisions = Annotated[
 
 
 class Model(NamedTuple):
-    """A scorer as it was named, and where it is to run."""
+    """The name of a scorer, and the device that it runs on."""
 
     name: str
     device: str
@@ -215,7 +215,7 @@ def _mine_features(
 
 
 def sizes_of(size: str) -> list[int]:
-    """``3,5,7`` as numbers. Raises `UsageError`."""
+    """Parses ``3,5,7`` as numbers. Raises `UsageError`."""
     try:
         return bag_file.check_sizes([int(part) for part in size.split(",") if part.strip()])
     except ValueError:
@@ -354,9 +354,9 @@ def mined_from(
     *,
     kept: Path | None = None,
 ) -> tuple[Scorer, MinedBags]:
-    """The scorer and the bags mined with it. Prints what was skipped.
+    """Returns the scorer and the bags mined with it. Prints what was skipped.
 
-    ``kept``: the file that they are for, which is refused where it holds anything but bags of these settings.
+    ``kept``: the output file, which must not contain anything but bags with these settings.
     """
     from tellapart.bags import mine as mining
 
@@ -451,7 +451,7 @@ def export(
 
 
 def summary(mined: MinedBags) -> dict[str, Any]:
-    """The mined bags as JSON values."""
+    """Returns the mined bags as JSON values."""
     header = mined.file.header
     return {
         "pictures": header.pictures,
@@ -466,7 +466,7 @@ def summary(mined: MinedBags) -> dict[str, Any]:
 
 
 def table(mined: MinedBags) -> rich.table.Table:
-    """The mined bags as a table."""
+    """Returns the mined bags as a table."""
     header = mined.file.header
     copies = "".join(f", {count:,} {what} excluded" for what, count in header.left_out.items())
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
@@ -479,7 +479,7 @@ def table(mined: MinedBags) -> rich.table.Table:
 
 
 def card_table(card: Card) -> rich.table.Table:
-    """A card as a table."""
+    """Returns a card as a table."""
 
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
     for column in benchmark_card.COLUMNS:

@@ -137,7 +137,7 @@ def _by_workers(
     workers: JobOptions,
     as_json: bool,
 ) -> None:
-    """Boosts by many workers, each with its share of the requests in flight."""
+    """Boosts with multiple workers, which share the maximum number of concurrent requests."""
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job
@@ -195,7 +195,7 @@ def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, o
 
 
 def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Statistics) -> str:
-    """Why ``stage`` has no usable answer, and which captions the result has instead: those of ``captions_of``."""
+    """Explains why ``stage`` has no usable answer; the result contains the captions of ``captions_of`` instead."""
     reasons = ", ".join(f"{count:,} {why}" for why, count in statistics.bad[stage].most_common(3))
     instead = f"those of stage {captions_of}" if captions_of else "the original human captions"
     option = "--mllm" if stage == "describe" else "--llm"
@@ -207,7 +207,7 @@ def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Stat
 
 
 def table(summary: Summary) -> rich.table.Table:
-    """A job's summary as a table."""
+    """Returns a job's summary as a table."""
     title = f"{summary.out}: {summary.boosted:,} of {summary.items:,} captions boosted; {summary.retries:,} retries"
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
     for column in ("stage", "from the ledger", "asked", "retries", "rejected", "tokens in", "out", "cost"):

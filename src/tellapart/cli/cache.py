@@ -47,7 +47,7 @@ def cache(
 
 
 def describe_cache() -> tuple[dict[str, Any], Table]:
-    """The content of the cache as JSON values and as a table."""
+    """Returns the content of the cache as JSON values and as a table."""
 
     from tellapart.features import store as feature_store
 
@@ -79,7 +79,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
 
 
 def remove_rows(name: str) -> tuple[dict[str, Any], str]:
-    """Delete the rows of the encoders of this name or label. Returns as `empty_cache`."""
+    """Deletes the rows of the encoders with this name or label. Returns the same as `empty_cache`."""
     from tellapart.features import store as feature_store
 
     store = feature_store.FeatureStore()
@@ -96,7 +96,7 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
 
 
 def empty_cache() -> tuple[dict[str, Any], str]:
-    """Delete everything. Returns the freed bytes as JSON values and as a line of text."""
+    """Deletes everything. Returns the freed bytes as JSON values and as a line of text."""
     from tellapart.features import store as feature_store
 
     store = feature_store.FeatureStore()
@@ -107,7 +107,7 @@ def empty_cache() -> tuple[dict[str, Any], str]:
     return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: freed {freed / 1000000000.0:.2f} GB"
 
 
-# What lies in the cache beside features: what it is called in the table, and the names of its folders.
+# Content of the cache besides features: its label in the table, and the names of its folders.
 FOLDERS = {
     "meteor": ("(METEOR's tables)", r"[0-9a-f]{20}|\.making-.+"),
     "models": ("(models of packages)", r"[\w.-]+-[0-9a-f]{8}|tmp\w+"),

@@ -1,4 +1,4 @@
-"""``tellapart caption``: write captions of pictures; with ``--workers`` by a job, into the same file."""
+"""``tellapart caption``: caption pictures; with ``--workers``, a job writes the same file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def caption(
 def caption_job(
     plan: CaptionPlan, pictures: Sequence[str], options: CaptionOptions, job: JobOptions, device: str, precision: str
 ) -> None:
-    """Captions by many workers, and joins their captions in one file. Raises `UsageError` for what no worker can do."""
+    """Captions with multiple workers, and merges the results. Raises `UsageError` for unsupported options."""
     from tellapart.inference.caption import caption_request
     from tellapart.inference.folder import BATCH_SIZE
     from tellapart.jobs.works.table import merge_job

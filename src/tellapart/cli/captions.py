@@ -29,7 +29,7 @@ app = App(
 
 @app.callback(rich_help_panel=MEASURING)
 def captions() -> None:
-    """The group; its help is the app's."""
+    """The command group; its help text is that of the app."""
 
 
 Folder = Annotated[Path, typer.Argument(help="Folder of pictures.")]
@@ -103,7 +103,7 @@ def undo(
         typer.Option(metavar="TIME", help="Undo all changes after this local time: 14:05 or '2026-11-28 14:05:00'."),
     ] = None,
 ) -> None:
-    """Undo changes of captions. Captions that were changed since in another program stay."""
+    """Undo changes of captions. Captions that another program has changed since are kept."""
     if last is not None and to is not None:
         raise UsageError("--last and --to cannot be combined; remove one of them")
     store = CaptionStore.open(folder, captions)
@@ -122,7 +122,7 @@ def undo(
 
 
 def _utc(typed: str) -> str:
-    """Returns a typed local time as the journal has times. Raises `UsageError`."""
+    """Converts a local time to the format of the journal. Raises `UsageError`."""
     now = datetime.now().astimezone()
     try:
         time = datetime.fromisoformat(typed if "-" in typed else f"{now:%Y-%m-%d} {typed}")

@@ -1,4 +1,4 @@
-"""``tellapart check``: find damage in captions and their pictures before anything is trained or measured with them."""
+"""``tellapart check``: find damaged captions and pictures before training or evaluating with them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(
 ) -> None:
     """Find damaged captions and pictures: cut, shared or templated captions, wrong pairs, unreadable pictures.
 
-    Needs no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
+    Requires no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
     """
     from tellapart.check.run import check_captions
 
@@ -83,7 +83,7 @@ def check(
 
 
 def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
-    """Returns the kinds that ``--fail-on`` names with their levels as shares; None: its own. Raises `UsageError`."""
+    """Returns the kinds in ``--fail-on`` with their thresholds as fractions; None: the default. Raises `UsageError`."""
 
     levels: dict[str, float | None] = {}
     for option in options:

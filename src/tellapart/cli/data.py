@@ -1,4 +1,4 @@
-"""``tellapart data``: what is made of data sets: simpler captions, and features for programs of one's own."""
+"""``tellapart data``: list the kinds of data sets, simplify captions, and export features."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def simplify(
 
 
 def _picture(file: str, captions: Path, output: Path) -> dict[str, str]:
-    """Returns the picture as the output has to name it: a relative name is one from the folder of the list.
+    """Returns the picture's name for the output; relative names start from the folder of the list.
 
-    Pictures are looked for as the readers of data sets do: beside the list and in ``images/``, also without the folder
+    Searches for pictures like the readers of data sets: beside the list and in ``images/``, also without the folder
     that the list names.
     """
     names = dict.fromkeys((file, Path(file).name)) if file else ()

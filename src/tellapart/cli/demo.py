@@ -70,7 +70,7 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
 
 
 def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
-    """The first look-alike sets of the gallery where the captions before and after differ, right or wrong."""
+    """Returns the gallery's first look-alike sets whose captions before and after training differ."""
     path = folder / "gallery.json"
     sets = json.loads(path.read_text(encoding="utf-8"))["sets"] if path.is_file() else []
     differing = [s for s in sets if s["systems"]["before"]["caption"] != s["systems"]["after"]["caption"]]
@@ -78,7 +78,7 @@ def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
 
 
 def show_example(folder: Path, example: dict[str, Any]) -> None:
-    """Print one picture (drawn with half blocks in a terminal) and its captions."""
+    """Prints one picture (drawn with half blocks in a terminal) and its captions."""
     gallery = json.loads((folder / "gallery.json").read_text(encoding="utf-8"))
     say("")
     if sys.stderr.isatty():
@@ -101,7 +101,7 @@ def claims_text(answer: dict[str, Any]) -> str:
 
 
 def draw(image: Image.Image, columns: int = 40) -> None:
-    """Print a picture in a terminal: each character shows two pixels, one above the other."""
+    """Prints a picture in a terminal: each character shows two pixels, one above the other."""
     small = image.resize((columns, columns))
     text = rich.text.Text()
     for y in range(0, columns - 1, 2):
@@ -114,7 +114,7 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 
 
 def summary(folder: Path) -> RenderableType:
-    """Returns what changed in five rows, and where the rest is."""
+    """Returns the main changes as five rows, and where to find the rest."""
 
     results = read_run(folder, describe).results
     comparison = compare(results) if results is not None else None

@@ -1,4 +1,4 @@
-"""Runs ``tellapart``: the app with all verbs, the flags that may stand anywhere, and how errors end a command."""
+"""Runs ``tellapart``: the app with all commands, global flags, and error handling."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tellapart.utils.checkout import git_state
 from tellapart.utils.messages import Verbosity, for_terminal, set_verbosity, single_line, stdout_errors
 from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 
-# Flags that every command takes anywhere in the line; the short form maps to the long one.
+# Flags that every command accepts anywhere in the line; the short form maps to the long one.
 GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
 
 
 def apply_global_options(arguments: list[str], flags: set[str]) -> list[str]:
-    """Set the verbosity, allow the code that ``--allow-code`` names, and return the remaining arguments.
+    """Sets the verbosity, allows the code that ``--allow-code`` names, and returns the remaining arguments.
 
-    Raises `UsageError` for an argument that cannot be a path, and for flags that contradict each other.
+    Raises `UsageError` for an argument that cannot be a path, and for conflicting flags.
     """
     for argument in arguments:
         if "\0" in argument or not (argument.isascii() or _encodable(argument)):
@@ -42,7 +42,7 @@ def apply_global_options(arguments: list[str], flags: set[str]) -> list[str]:
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Separate `GLOBAL_FLAGS` from the other arguments; nothing after ``--`` is a flag."""
+    """Separates `GLOBAL_FLAGS` from the other arguments; nothing after ``--`` is a flag."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, positional = arguments[:end], arguments[end:]
     flags = {GLOBAL_FLAGS[option] for option in options if option in GLOBAL_FLAGS}
@@ -61,7 +61,7 @@ def _encodable(argument: str) -> bool:
 
 
 def _apply_verbosity(flags: set[str]) -> None:
-    """Set the verbosity of this process and of the libraries below it."""
+    """Sets the verbosity of this process and of the libraries it uses."""
     if {"--quiet", "--verbose"} <= flags:
         raise UsageError("--quiet and --verbose cannot be combined; remove one of them")
     set_verbosity(
@@ -75,7 +75,7 @@ def _apply_verbosity(flags: set[str]) -> None:
 
 
 def _without_allowed_code(arguments: list[str]) -> list[str]:
-    """Allow the code that ``--allow-code MODULE:FACTORY`` names, and return the other arguments."""
+    """Allows the code that ``--allow-code MODULE:FACTORY`` names, and returns the other arguments."""
     remaining: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -113,7 +113,7 @@ def common(
         ),
     ] = None,
 ) -> None:
-    """Options that every command takes. They are here for ``--help``: `main` removes them before typer parses."""
+    """Options that every command accepts. They are listed for ``--help``; `main` removes them before typer parses."""
     if version:
         state = git_state()
         with stdout_errors():
@@ -131,21 +131,21 @@ def main() -> None:
 def _open_streams() -> None:
     """Opens standard streams that the caller closed (``>&-``) on the null device.
 
-    A file opened later would else take the number of stdout, and hold what libraries print there.
+    Otherwise, a file opened later could get the file descriptor of stdout, and receive what libraries print.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # the lowest free file descriptor
             if getattr(sys, name) is None:
                 setattr(sys, name, open(number, "r+" if number == 0 else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _stop_at_sigterm() -> None:
-    """Makes SIGTERM (of ``timeout``, Slurm, containers) end this process as Ctrl-C does, with what it holds put away.
+    """Makes SIGTERM (sent by ``timeout``, Slurm, containers) end this process like Ctrl-C, so that it cleans up.
 
-    Processes that it forks end at once, as they would without.
+    Forked processes still end immediately.
     """
     own = os.getpid()
 
@@ -195,12 +195,12 @@ def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
 
 
 def whole_app() -> App:
-    """The app with every command."""
+    """Returns the app with every command."""
     return app_of(_groups(_modules()))
 
 
 def app_of_verb(arguments: list[str]) -> App:
-    """The app with the commands of the verb that was typed, or with every command if the line does not begin with one.
+    """Returns the app with the typed command, or with every command if the line does not begin with one.
 
     A verb's module imports what its functions need; the modules of other verbs would cost a second.
     """
@@ -219,13 +219,13 @@ def app_of(groups: Iterable[App]) -> App:
 
 
 def _modules() -> list[str]:
-    """The other modules of this folder."""
+    """Returns the other modules of this folder."""
     files = [file for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py")]
     return sorted({file.stem for file in files} - {"__init__", __name__.rpartition(".")[2]})
 
 
 def _groups(modules: Iterable[str]) -> Iterator[App]:
-    """Every module with an `app` is a command, or a group of them."""
+    """Yields every module with an `app`, which is a command or a group of commands."""
     for module in modules:
         group = getattr(import_module(f"{FOLDER}.{module}"), "app", None)
         if isinstance(group, App):
@@ -233,7 +233,7 @@ def _groups(modules: Iterable[str]) -> Iterator[App]:
 
 
 def one_line(error: Exception) -> str | None:
-    """The message of an error that a user can mend; None for a bug, which deserves its traceback."""
+    """Returns the message of an error that a user can fix; None for a bug, which deserves its traceback."""
     if isinstance(error, TellapartError):
         return str(error)
     if isinstance(error, OSError):
@@ -248,6 +248,6 @@ def one_line(error: Exception) -> str | None:
 
 
 def fail(line: str, status: int) -> NoReturn:
-    """End the process with a message on stderr."""
+    """Ends the process with a message on stderr."""
     print(for_terminal(f"tellapart: {single_line(line)}"), file=sys.stderr, flush=True)
     sys.exit(status)

@@ -120,7 +120,7 @@ def show_keys(as_json: bool) -> None:
 
 
 def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
-    """Raises `UsageError` where there is nothing to measure, or no metric."""
+    """Raises `UsageError` if there are no captions or no metrics."""
     if not options.captions and not captioner and (options.human is None or options.data is None):
         raise UsageError("Missing option '--captions'; see: tellapart eval --help")
     if captioner and options.data is None:
@@ -151,7 +151,7 @@ def headroom(
     """Compare what a captioner states with what it could state at the same precision.
 
     Ranks the claims of sampled captions by the captioner's confidence, and prints precision and recall of greedy
-    captions beside them. Claims about scenes are compared with the scene, others with the words of the references.
+    captions. Claims about scenes are verified against the scene, others against the words of the references.
     """
     from tellapart.evaluation.headroom import headroom_of
 

@@ -18,7 +18,7 @@ app = App()
 
 
 def objectives(incomplete: str) -> list[str]:
-    """For the shell's completion."""
+    """Completes objectives in the shell."""
     from tellapart.recipe.presets import objective_names
 
     return [name for name in objective_names() if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""``tellapart job``: the state of a job of many workers, and its results joined."""
+"""``tellapart job``: the state of a multi-worker job, and its merged results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder, RE
 
 @app.callback(rich_help_panel=HOUSEKEEPING)
 def job() -> None:
-    """The group; its help is the app's."""
+    """The command group; its help text is that of the app."""
 
 
 @app.command()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 LAUNCHED = "TELLAPART_LAUNCHED"  # set in the processes that `in_processes` starts
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where a process of torch's launcher leaves why it failed
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # file to which a process of torch's launcher writes its error
 INTERRUPTED = 130  # exit status after Ctrl-C
 LOST = re.compile(r"gloo|nccl|connection (closed|reset)|store|broken pipe", re.IGNORECASE)
 
@@ -33,9 +33,9 @@ Nproc = Annotated[
 
 
 def in_processes(count: int | None) -> None:
-    """Run the command that was typed in ``count`` processes, and end this one with their exit status.
+    """Runs the current command in ``count`` processes, and ends this one with their exit status.
 
-    Returns where there is nothing to start: without a count, with 1, and in those processes. The processes print as one
+    Returns if there is nothing to start: without a count, with 1, and in those processes. The processes print like one
     would; the first that fails is reported in one line, and the others are stopped. Raises `UsageError` for more
     processes than there are GPUs.
     """
@@ -59,7 +59,7 @@ def in_processes(count: int | None) -> None:
         run_id=f"tellapart-{os.getpid()}", max_restarts=0,
     )  # fmt: skip
     signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-    handlers = {number: signal.getsignal(number) for number in signals}  # the launcher leaves its own behind
+    handlers = {number: signal.getsignal(number) for number in signals}  # the launcher does not restore it
     try:
         api.elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
     except multiprocessing.errors.ChildFailedError as error:
@@ -76,7 +76,7 @@ def in_processes(count: int | None) -> None:
 
 
 class _Failed(TellapartError):
-    """Holds what one of the processes failed with; ``exit_code`` is its status."""
+    """Error of one of the processes; ``exit_code`` is its status."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)
@@ -84,7 +84,7 @@ class _Failed(TellapartError):
 
 
 def explained(failures: Mapping[int, ProcessFailure]) -> tuple[str, int]:
-    """Why the processes ended, in one line, and the exit status; ``failures`` by rank.
+    """Returns why the processes ended, in one line, and the exit status; ``failures`` by rank.
 
     A process that was killed, or that failed by itself, is the cause; those that lost the connection to it are not.
     """
@@ -120,7 +120,7 @@ def _recorded(failure: ProcessFailure) -> dict[str, Any]:
 
 
 def end_rank(error: BaseException, line: str | None, status: int) -> NoReturn:
-    """End a process of `in_processes`; the launcher tells what it failed with."""
+    """Ends a process of `in_processes`, and passes its error to the launcher."""
     info = {
         "timestamp": str(int(time.time())),
         "line": line or f"{type(error).__name__}: {error}",

@@ -35,7 +35,7 @@ def lora(
 
 
 def show_shares(shares: Sequence[WordShare], captions: int) -> None:
-    """Prints how many captions say each word, and which words are left out."""
+    """Prints how many captions contain each word, and which words are removed."""
     show(None, lambda: share_table(shares, captions), False)
 
 

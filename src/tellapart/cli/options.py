@@ -1,4 +1,4 @@
-"""Options that several commands have. ``--device`` and ``--precision``: docs/devices.md."""
+"""Options shared by several commands. ``--device`` and ``--precision``: docs/devices.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RecipePrecision = Annotated[str, typer.Option("--precision", help="auto (as in t
 
 
 def precision_settings(precision: str) -> Sequence[str]:
-    """The ``--set`` that ``--precision`` stands for in training. Raises `UsageError`."""
+    """Returns the ``--set`` that corresponds to ``--precision`` in training. Raises `UsageError`."""
     if precision == "fp16":
         raise UsageError(
             "--precision fp16 is not supported for training, which does not scale the loss; use --precision bf16"
@@ -50,7 +50,7 @@ LEAST_RESOURCES = {"cpus": 0.1, "gpus": 0.0}  # of a worker
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The options of commands that many workers can do."""
+    """The options of commands that support multiple workers."""
 
     workers: Annotated[
         int | None,
@@ -72,7 +72,7 @@ class WorkerOptions:
 
     @property
     def wanted(self) -> bool:
-        """Is True where the command is a job. Raises `UsageError` for an option that has no effect without."""
+        """Returns whether the command is a job. Raises `UsageError` for an option that otherwise has no effect."""
         if self.workers is not None or self.ray is not None:
             return True
         for name, value in asdict(self).items():
@@ -82,7 +82,7 @@ class WorkerOptions:
         return False
 
     def cluster(self) -> ClusterWorkers:
-        """Returns the workers that are wanted."""
+        """Returns the requested workers."""
 
         address = (self.ray or "local").partition("?")[0] or "auto"
         resources = self.resources()
@@ -110,7 +110,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True)
 class JobOptions(WorkerOptions):
-    """The options of commands that are one job, which can be estimated."""
+    """The options of commands that run as a single job, whose cost can be estimated."""
 
     estimate: Annotated[
         bool,
@@ -129,7 +129,7 @@ class JobOptions(WorkerOptions):
 
     @property
     def wanted(self) -> bool:
-        """As `WorkerOptions.wanted`."""
+        """Same as `WorkerOptions.wanted`."""
         wanted = super().wanted
         if wanted and self.price is not None and not self.estimate:
             raise UsageError("--price requires --estimate; add it, or remove --price")
@@ -137,7 +137,7 @@ class JobOptions(WorkerOptions):
 
 
 def recipe_names(incomplete: str) -> list[str]:
-    """Recipes that ship with the package, and TOML files and folders that begin so, for the shell's completion."""
+    """Completes included recipes, and TOML files and folders, in the shell."""
     from tellapart.recipe.reading import shipped
 
     folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]

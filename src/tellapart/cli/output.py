@@ -23,7 +23,7 @@ WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would
 
 
 def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:
-    """Print ``value`` as JSON, or what ``render`` returns: a line of text or anything that rich prints."""
+    """Prints ``value`` as JSON, or the result of ``render``: a line of text or anything that rich prints."""
     rendered = json_text(value) if as_json else render()
     with stdout_errors():
         if isinstance(rendered, str):
@@ -33,7 +33,7 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
 
 
 def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
-    """Returns a table for the terminal. Columns of numbers are set right; texts are no markup."""
+    """Returns a table for the terminal. Right-aligns columns of numbers; texts are not parsed as markup."""
 
     rows = [*map(list, rows)]
     table = Table(box=box.SIMPLE_HEAD, title=title and Text(title), title_justify="left")
@@ -46,7 +46,7 @@ def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "
 
 
 def show_run(folder: Path, as_json: bool) -> None:
-    """Print the results of a finished run, and where its model and report are."""
+    """Prints the results of a finished run, and the locations of its model and report."""
 
     value, results = read_results(folder)
     none = "Not evaluated, because the recipe names no test set. To evaluate the model, run: tellapart eval"

@@ -1,4 +1,4 @@
-"""``tellapart recipes``: the recipes that ship with the package."""
+"""``tellapart recipes``: the recipes included in the package."""
 
 from __future__ import annotations
 

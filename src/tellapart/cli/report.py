@@ -65,7 +65,7 @@ def changes(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Show where CIDEr falls most (better, equal or hallucinated captions) and what only AFTER gets right."""
+    """Show where CIDEr decreases most (better, equal or hallucinated captions) and what only AFTER gets right."""
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
@@ -99,7 +99,7 @@ def changes(
 
 
 def changes_tables(found: Changes) -> rich.console.Group:
-    """For the terminal: the falls, and what only the system after gets right."""
+    """Formats the decreases, and what only the new system gets right, for the terminal."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
     title = (
         f"CIDEr decreases on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest "

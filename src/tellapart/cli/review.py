@@ -1,4 +1,4 @@
-"""``tellapart review``: look through the captions of a folder on a local page, and correct them."""
+"""``tellapart review``: browse and correct the captions of a folder on a local page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def review(
     ] = 8765,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Review captions on a local page: filter, edit, accept, find and replace. Saves straight into the files."""
+    """Review captions on a local page: filter, edit, accept, find and replace. Saves edits immediately."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     if model is not None and scorer is None:
         raise UsageError("--model requires --scorer, which finds the captions to rewrite; add --scorer MODEL")

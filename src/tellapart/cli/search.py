@@ -1,4 +1,4 @@
-"""``tellapart search``: find pictures of a folder by words, in their captions and by a scorer."""
+"""``tellapart search``: find pictures in a folder by words, using captions and a scorer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _hits(hits: Sequence[Hit]) -> rich.table.Table | str:
 
 
 def _figures(figures: SearchFigures) -> dict[str, Any]:
-    """Returns the figures as JSON: by way and measure the value and its interval, in per cent."""
+    """Returns the results as JSON: the value and interval of each method and measure, in percent."""
     values = {
         way: {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in row.items()}
         for way, row in figures.values.items()

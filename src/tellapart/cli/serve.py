@@ -40,10 +40,10 @@ def serve(
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
-    """Serve a captioner to OpenAI's clients until Ctrl-C: POST /v1/chat/completions, one picture as a data: address.
+    """Serve a captioner to OpenAI's clients until Ctrl-C: POST /v1/chat/completions, one picture as a data: URL.
 
-    Beside n, temperature and max_tokens a request may send consensus, best_of, confidence, drop_guesses and beams. With
-    a key in $TELLAPART_SERVE_KEY every request must carry it.
+    Besides n, temperature and max_tokens, requests accept consensus, best_of, confidence, drop_guesses and beams. With
+    a key in $TELLAPART_SERVE_KEY, every request must send it.
     """
     need_extra("serve", "the endpoint", "starlette", "uvicorn")
     from tellapart.captioners import load_captioner

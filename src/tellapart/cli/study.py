@@ -54,7 +54,7 @@ app.add_typer(creating)
 
 @app.callback(rich_help_panel=DATA)
 def study() -> None:
-    """The group; its help is the app's."""
+    """The command group; its help text is that of the app."""
 
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the study.")]
@@ -248,7 +248,7 @@ def forget(
 
 
 def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:
-    """The answers at ``--store``, else in the study's folder."""
+    """Opens the answers at ``--store``, otherwise in the study's folder."""
 
     return AnswerStore.open(study, location or study.folder / STORE, create=create)
 
@@ -259,7 +259,7 @@ Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Number 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyMaterial:
-    """Says where a study's captions come from, and where it goes."""
+    """Sources of a study's captions, and its output folder."""
 
     captions: Annotated[
         list[Path] | None,
@@ -274,7 +274,7 @@ class StudyMaterial:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Describes what every kind of study has; the fields are those of `tellapart.study.create.StudyPlan`."""
+    """Options shared by all kinds of studies; the fields are those of `tellapart.study.create.StudyPlan`."""
 
     human: Annotated[
         str | None,
@@ -337,7 +337,7 @@ def create(
     scorer: str | None = None,
     **more: Any,
 ) -> None:
-    """Read the material, write the study, and say what was made. ``more``: further fields of the plan."""
+    """Reads the material, creates the study, and prints a summary. ``more``: further fields of the plan."""
     from tellapart.study.create import StudyPlan, create_study, read_material
 
     plan = StudyPlan(kind=kind, **asdict(design), **more)
@@ -349,7 +349,7 @@ def create(
 
 
 def summary(study: Study) -> dict[str, Any]:
-    """A new study as JSON values."""
+    """Returns a new study as JSON values."""
 
     return {
         "folder": str(study.folder),
@@ -366,7 +366,7 @@ def summary(study: Study) -> dict[str, Any]:
 
 
 def summary_line(study: Study) -> str:
-    """A new study in lines."""
+    """Returns a new study as lines of text."""
     made = summary(study)
     what = "look-alike sets" if study.kind == "pick" else "pictures"
     lines = [
@@ -428,7 +428,7 @@ def plan(
 
 
 def numbers(option: str, text: str) -> list[int]:
-    """Whole numbers from 1 on, with commas."""
+    """Parses comma-separated integers of at least 1."""
     try:
         found = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -439,7 +439,7 @@ def numbers(option: str, text: str) -> list[int]:
 
 
 def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> rich.table.Table:
-    """The designs, the cheapest first."""
+    """Returns the designs, cheapest first."""
     title = (
         (f"the first design with a power of {100 * power:g} % is marked")
         if best

@@ -69,7 +69,7 @@ class TableOptions:
     ] = None
 
     def given(self, precision: str) -> Given:
-        """Returns what the user brings. Raises `UsageError` for files that are not there."""
+        """Returns the user's captions and captioners by system. Raises `UsageError` for missing files."""
         from tellapart.recipe.tables import Given, absent_metrics
 
         return Given(
@@ -97,7 +97,7 @@ def tables(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Print a table of a paper with our figures beside the paper's: train, caption and evaluate what is missing.
+    """Print a table of a paper with our figures next to the paper's; trains, captions and evaluates what is missing.
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
@@ -141,7 +141,7 @@ def refuse_data_options(options: TableOptions) -> None:
 
 
 def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
-    """Runs the commands whose results are missing. Raises `UsageError` for data that is not there."""
+    """Runs the commands whose results are missing. Raises `UsageError` for missing data."""
     for plan in plans:
         if absent := plan.needed_files():
             path, why = next(iter(absent.items()))
@@ -159,7 +159,7 @@ def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
 def on_scenes(
     chosen: Sequence[tuple[int, str]], named: bool, seeds: str, device: str, precision: str, as_json: bool
 ) -> None:
-    """Runs the tables of paper 2 that have a miniature. Raises `UsageError` where one that was named has none."""
+    """Runs the tables of paper 2 that have a version on scenes. Raises `UsageError` if a requested one has none."""
     _find_replication()
     from replication import cores, ndlb
     from replication import tables as miniatures
@@ -202,7 +202,7 @@ def existing(path: str) -> Path:
 
 
 def run_step(step: Step, place: str, options: Sequence[str]) -> None:
-    """Runs a command in a process of its own. Raises `TellapartError` where it fails."""
+    """Runs a command in a separate process. Raises `TellapartError` if it fails."""
 
     say(f"{place}: {step.typed()}")
     words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
@@ -228,7 +228,7 @@ def dry_json(plan: Plan, costs: Costs) -> dict[str, Any]:
 
 
 def dry_text(plan: Plan, costs: Costs, speed: float) -> str:
-    """Returns a table's commands in lines that a shell takes, estimates and what is missing as comments."""
+    """Returns a table's commands as shell lines, with estimates and missing files as comments."""
     lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
     lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
     lines += [f"# {note}" for note in plan.notes()]
@@ -309,7 +309,7 @@ def study_figures(plan: Plan) -> Mapping[str, Mapping[str, float]]:
 
 
 def _find_replication() -> None:
-    """Puts the clone's top on the path, where ``replication`` lies. Raises `TellapartError` outside a clone."""
+    """Adds the clone's root, which contains ``replication``, to the path. Raises `TellapartError` outside a clone."""
     if importlib.util.find_spec("replication") is None:
         sys.path.append(str(Path(__file__).parents[3]))
     if importlib.util.find_spec("replication") is None:

@@ -34,13 +34,13 @@ CAPTION_KEYS = (
     *("caption_str", "paragraph", "vlm_caption", "long_caption", "extra_caption", "short_caption"),
     *("alttextaccessibility", "caption-abstract", "imagedescription"),  # exiftool's names of fields in pictures
 )
-# What a model wrote stands before what may be the prompt or people's own caption beside it.
+# A model's output takes precedence over what may be the prompt or a human caption.
 GENERATED_KEYS = (
     *("prediction", "predictions", "pred", "predict", "response", "responses", "generated_text", "generated_caption"),
     *("generation", "hypothesis", "output", "outputs", "filtered_resps", "resps", "caption", "captions", "answer"),
     *("references", *CAPTION_KEYS[2:], "result", "annotations"),
 )
-# And people's captions before what a model wrote.
+# Human captions take precedence over a model's output.
 REFERENCE_KEYS = (
     *("references", "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "target", "targets"),
     *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output", "annotations", "label", "labels"),
@@ -121,7 +121,7 @@ def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[
 
 
 def batch_failure(record: Mapping[str, Any]) -> str:
-    """Why a line of a server's batch has no answer, such as ``status 400: too long`` or ``expired``; "" where it has.
+    """Returns why a line of a server's batch has no answer, such as ``status 400: too long``; "" if it has one.
 
     Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
     {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
@@ -208,7 +208,7 @@ def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
 
 
 def picture_value(record: Mapping[str, Any]) -> Any:
-    """Returns what stands for a record's picture: a path, an address, base64, a mapping, a list; None for nothing.
+    """Returns a record's picture as given: a path, a URL, base64, a mapping or a list; None if there is none.
 
     In Karpathy's JSON of COCO ``filepath`` is the folder of ``filename``: ``val2014`` and ``COCO_val2014_….jpg``.
     """
@@ -320,7 +320,7 @@ def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
-    """Returns what a text stands for as JSON, or as Python or NumPy writes it; None where it is none of these."""
+    """Parses a text as JSON, or as written by Python or NumPy; returns None if it is none of these."""
     try:
         return parse_json(text)
     except json.JSONDecodeError:

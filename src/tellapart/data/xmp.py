@@ -2,7 +2,7 @@
 
 The properties are ``Iptc4xmpCore:AltTextAccessibility`` and ``Iptc4xmpCore:ExtDescrAccessibility`` (IPTC Photo Metadata
 Standard 2021.1), each an ``rdf:Alt`` with a text per language, the one for all others as ``x-default``. Everything
-else that a packet says stays. Who wrote a text and when is an event of ``xmpMM:History``.
+else in a packet is kept. Author and time of a text are an event in ``xmpMM:History``.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def with_texts(packet: str, texts: Mapping[str, str], where: str) -> str:
 def with_languages(
     packet: str, texts: Mapping[tuple[str, str], str], where: str, event: TextEvent | None = None
 ) -> str:
-    """Returns an XMP packet with these texts by property and language; an empty ``packet`` is begun anew.
+    """Returns an XMP packet with these texts by property and language; an empty ``packet`` starts a new one.
 
     Texts in other languages, all other properties, and comments stay. An ``event`` is added to the history. Raises
-    `UsageError` that begins with ``where`` for what is no XMP.
+    `UsageError` that begins with ``where`` for invalid XMP.
     """
     root = _parsed(packet or _EMPTY, where)
     descriptions = root.findall(f".//{{{_RDF}}}Description")
@@ -80,7 +80,7 @@ def with_languages(
             listed.insert(0 if language == DEFAULT else len(listed), line)
         line.text = _NOT_IN_XML.sub("\ufffd", text)
     ElementTree.indent(root)
-    # A carriage return that is no character reference would be read as a line feed.
+    # A literal carriage return would be read as a line feed, so it is written as a character reference.
     text = ElementTree.tostring(root, encoding="unicode").replace("\r", "&#xD;")
     before, after = (re.findall("<!--.*?-->", part, re.DOTALL) for part in _around(packet))
     return _BEGIN + "\n".join([*before, text, *after]) + _END
@@ -147,7 +147,7 @@ def _parsed(packet: str, where: str) -> ElementTree.Element:
 
 
 def _around(packet: str) -> tuple[str, str]:
-    """Returns what stands before and after the root of a packet: comments and processing instructions."""
+    """Returns what precedes and follows the root of a packet: comments and processing instructions."""
     outside = r"(?>\s+|<\?.*?\?>|<!--.*?-->)*+"
     text = packet.strip().strip("\ufeff\0")
     before = re.match(outside, text, re.DOTALL)
@@ -170,12 +170,12 @@ def read_sidecar(path: Path) -> str:
 
 
 def takes_packet(data: bytes) -> bool:
-    """Returns whether a file that begins with these bytes is a JPEG or PNG, whatever its name says."""
+    """Returns whether a file that begins with these bytes is a JPEG or PNG, regardless of its name."""
     return data.startswith((_PNG_SIGNATURE, b"\xff\xd8\xff"))
 
 
 def packet_in(data: bytes, where: str = "the picture") -> str:
-    """Returns the packet inside a picture; "" where there is none. Raises `UsageError` for one that is damaged."""
+    """Returns the packet inside a picture; "" if there is none. Raises `UsageError` for a damaged one."""
     try:
         if not takes_packet(data):  # the one of another format lies in the file as it is
             plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)
@@ -194,9 +194,9 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
 
 
 def with_packet(data: bytes, packet: str, where: str) -> bytes:
-    """Returns the bytes of a JPEG or PNG with this packet in place of its own; pixels and all else stay as they are.
+    """Returns the bytes of a JPEG or PNG with its packet replaced by this one; everything else is unchanged.
 
-    Raises `UsageError` for other formats, and for a packet that no segment of a JPEG holds.
+    Raises `UsageError` for other formats, and for a packet that exceeds a JPEG segment.
     """
     written = packet.encode()
     if data.startswith(_PNG_SIGNATURE):

@@ -1,5 +1,5 @@
-"""The readers: one module for each layout of a data set. A module registers its `tellapart.data.reader.Reader`.
+"""The readers: one module per data set layout, each of which registers its `tellapart.data.reader.Reader`.
 
-A new layout is one module here and a test; the specification, its errors, the help of the command line and the tables
-in ``docs/data.md`` read the entry.
+A new layout requires one module here and a test; the specification, its errors, the command-line help and the tables
+in ``docs/data.md`` use the registered entry.
 """

@@ -1,9 +1,9 @@
 """``coco:FILE`` or ``coco:FOLDER``: COCO's captions JSON.
 
-``{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": "…"}]}``. A folder
-stands for its ``captions*.json`` (there or in ``annotations/``). A file's split is in its name
-(``captions_val2017.json``). Pictures are sought in ``images=FOLDER``, else beside the file in ``images/``,
-``val2017/``, ``images/val2017/``, ``validation/``: in the first that has some. The id is the image's id.
+``{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": "…"}]}``. For a folder, reads
+its ``captions*.json`` (there or in ``annotations/``). The split is inferred from the file name
+(``captions_val2017.json``). Pictures are in ``images=FOLDER``; by default, in the first of ``images/``, ``val2017/``,
+``images/val2017/`` and ``validation/`` beside the file that contains some. The id is the image's id.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""``concadia:FILE``: Concadia (Kreiss et al. 2022), pictures of Wikipedia with a caption and a description each.
+"""``concadia:FILE``: Concadia (Kreiss et al. 2022), pictures from Wikipedia, each with a caption and a description.
 
 ``wiki_split.json``: ``{"images": [{"filename": "1.jpg", "split": "train", "caption": {"raw": "…"}, "description":
-{"raw": "…"}}]}``. A description (alt text) says what is to be seen, a caption what it means beside the picture.
-``text=`` chooses: ``descriptions`` (default), ``captions``, or ``both``, the description first. Pictures are in
-``images=FOLDER``, else beside the file in ``resized/`` (as it was published) or ``images/``. The id is the file name.
+{"raw": "…"}}]}``. A description (alt text) replaces the picture, a caption supplements it. ``text=`` selects
+``descriptions`` (default), ``captions``, or ``both`` (the description first). Pictures are in ``images=FOLDER``, by
+default in ``resized/`` (as published) or ``images/`` beside the file. The id is the file name.
 """
 
 from __future__ import annotations

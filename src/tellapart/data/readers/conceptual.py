@@ -1,11 +1,10 @@
-"""``conceptual:FILE``: Conceptual Captions (Sharma et al. 2018; Changpinyo et al. 2021), and what could be fetched of
-it.
+"""``conceptual:FILE``: Conceptual Captions (Sharma et al. 2018; Changpinyo et al. 2021), with the downloaded pictures.
 
-``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have ``caption<TAB>address`` a line and no
-header, ``cc12m.tsv`` the other way round. The pictures are in ``images=FOLDER``, else beside the file in ``images/``,
-``training/`` or ``train/`` (``validation/``, ``val/``), under any of the names of `tellapart.data.tables`. The split
-is in the file's name. The id is the picture's path in its folder. Addresses whose file is missing, empty or only half
-fetched are counted in ``Dataset.missing``.
+``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have one ``caption<TAB>URL`` per line and no
+header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``,
+``training/`` or ``train/`` (``validation/``, ``val/``) beside the file, under any of the names in
+`tellapart.data.tables`. The split is inferred from the file name. The id is the picture's path in its folder. URLs
+whose file is missing, empty or incomplete are counted in ``Dataset.missing``.
 """
 
 from __future__ import annotations

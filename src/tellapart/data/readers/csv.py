@@ -1,11 +1,11 @@
-"""``csv:FILE``: a table with a header, a picture a row, or a caption a row.
+"""``csv:FILE``: a table with a header, with one picture or one caption per row.
 
-``image,caption`` and under it ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars; quotes as spreadsheets
-set them. Known names of columns: `tellapart.data.tables`; others are named with ``image=COLUMN``,
-``captions=COLUMN``, ``id=COLUMN``; a column ``split`` is a split. Paths are relative to the file or to
-``images=FOLDER``; of an address (``https://…``) what was fetched is sought there. A cell may also be a picture in
-base64, as in VLMEvalKit's tables. Without an id the path as written is the id. Rows of the same id are one picture
-with several captions, wherever they stand.
+For example ``image,caption`` followed by ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars, with quotes
+as in spreadsheets. Recognized column names: see `tellapart.data.tables`; others are specified with ``image=COLUMN``,
+``captions=COLUMN`` and ``id=COLUMN``; a column ``split`` contains the split. Paths are relative to the file or to
+``images=FOLDER``, which also contains the files downloaded from URLs. A cell may also contain a picture in base64, as
+in VLMEvalKit's tables. The default id is the path as written. All rows with the same id form one picture with several
+captions.
 """
 
 from __future__ import annotations

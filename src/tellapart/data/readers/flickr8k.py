@@ -1,11 +1,11 @@
 """``flickr8k:FOLDER``: the original files of Flickr8k (Hodosh, Young and Hockenmaier, 2013); or a token file,
 such as Flickr30k's ``results_20130124.token``.
 
-``Flickr8k.token.txt`` has a caption a line, ``name.jpg#k<TAB>caption``; ``Flickr_8k.trainImages.txt``,
-``…devImages.txt`` and ``…testImages.txt`` have a name a line; the pictures are in ``images/`` (or
-``Flicker8k_Dataset/``, as it was published, or ``images=FOLDER``). The id is the file name. Pictures that
-are in no list have no split. The token file names two pictures that do not exist: reported. Flickr30k's pictures are
-sought in ``flickr30k-images/``, ``flickr30k_images/`` and ``images/``.
+``Flickr8k.token.txt`` has one caption per line, ``name.jpg#k<TAB>caption``; ``Flickr_8k.trainImages.txt``,
+``…devImages.txt`` and ``…testImages.txt`` have one name per line; pictures are in ``images/`` (or
+``Flicker8k_Dataset/``, as published, or ``images=FOLDER``). The id is the file name. Pictures that are in no list have
+no split. The token file names two pictures that do not exist, which are reported. Flickr30k's pictures are in
+``flickr30k-images/``, ``flickr30k_images/`` or ``images/``.
 """
 
 from __future__ import annotations

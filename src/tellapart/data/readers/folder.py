@@ -1,13 +1,13 @@
-"""``folder:PATH``: the pictures and clips in a folder and the folders below it.
+"""``folder:PATH``: the pictures and clips in a folder and its subfolders.
 
-Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder, with percent
-signs as in a URL where that is not text (``caf%E9.jpg``).
-References, where there are any, are the lines of the text file of the same name (``cat.txt`` or ``cat.jpg.txt``, else
-``cat.caption``), or all of it where its lines are prose (`tellapart.data.sidecars.is_prose`; ``lines=`` decides
-instead), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text":
-"a cat"}``), in the folder and in any below it. Hidden files and folders are passed over; text files without a picture,
-rows without one, pictures of a kind that is not read here (HEIC, SVG, …), names that go on after a picture's suffix
-(``cat.jpg?w=300``), empty files and downloads that were broken off (``.part``) are reported.
+Items are ordered by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder;
+bytes that are not valid UTF-8 become percent signs as in a URL (``caf%E9.jpg``). References, if any, are the lines of
+the text file with the same name (``cat.txt`` or ``cat.jpg.txt``, otherwise ``cat.caption``), or the whole text if its
+lines are prose (`tellapart.data.sidecars.is_prose`; ``lines=`` overrides this). Without text files, references come
+from Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``) in the folder
+and its subfolders. Skips hidden files and folders. Reports text files without a picture, rows without one, unsupported
+picture formats (HEIC, SVG, …), names that continue after the suffix (``cat.jpg?w=300``), empty files and incomplete
+downloads (``.part``).
 """
 
 from __future__ import annotations

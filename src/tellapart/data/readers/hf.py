@@ -1,10 +1,10 @@
 """``hf:FOLDER`` or ``hf:NAME``: a data set of the library ``datasets`` (extra ``datasets``).
 
-FOLDER was written by ``save_to_disk`` (one data set, or several by split); NAME is a name on the hub, with
-``config=NAME`` where it has several, which must be in the cache where there is no network. Columns: as for ``csv:``
-(`tellapart.data.tables`); a column of the type ``Image`` or ``Video`` is known by it; paths are relative to
-``images=FOLDER``, else to the folder. Splits are those of the data set, else of a column ``split``. Without a column
-for it the id is ``SPLIT/ROW``, rows from 0.
+FOLDER was written by ``save_to_disk`` (one data set, or several by split). NAME is a name on the hub, with
+``config=NAME`` if it has several configurations; offline, it must be in the cache. Columns are recognized as for
+``csv:`` (`tellapart.data.tables`), and by the types ``Image`` and ``Video``; paths are relative to ``images=FOLDER``,
+by default to the folder. Splits are those of the data set, otherwise of a column ``split``. The default id is
+``SPLIT/ROW``, counted from 0.
 """
 
 from __future__ import annotations

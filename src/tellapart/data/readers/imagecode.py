@@ -1,9 +1,9 @@
-"""``imagecode:FILE``: ImageCoDe (Krojer et al. 2022), sets of ten nearly equal pictures and descriptions of some.
+"""``imagecode:FILE``: ImageCoDe (Krojer et al. 2022), sets of ten very similar pictures, some with a description.
 
 ``valid_data.json``: ``{"SET": {"3": "…"}}`` describes ``SET/img3.jpg`` among ``SET/img0.jpg`` to ``SET/img9.jpg``.
-The test file, ``{"SET": ["…"]}``, does not say whom its descriptions mean: its pictures have no references. Pictures
-are in ``images=FOLDER``, else beside the file in ``image-sets/`` (as they were published) or ``images/``.
-``only=described`` leaves out the pictures without a description. The id is ``SET/img3.jpg``, as in the candidate sets
+The test file, ``{"SET": ["…"]}``, does not reveal which pictures its descriptions refer to, so its pictures have no
+references. Pictures are in ``images=FOLDER``, by default in ``image-sets/`` (as published) or ``images/`` beside the
+file. ``only=described`` excludes pictures without a description. The id is ``SET/img3.jpg``, as in the candidate sets
 of `tellapart.evaluation.file_sets`, which reads the same file.
 """
 

@@ -1,11 +1,11 @@
-"""``instructions:FILE``: what a language model is asked and what it is to answer; no pictures.
+"""``instructions:FILE``: instructions and answers for a language model, without pictures.
 
-Alpaca's file, a JSON list of ``{"instruction": "…", "input": "…", "output": "…"}``, or such objects one a line
-(``.jsonl``). ``"prompt"`` in place of instruction and input is given to the model as it stands; an instruction is put
-into Alpaca's own words first. ``output`` may be a list of answers; where no entry has one, these are questions. Among
-entries with answers, those without one (Alpaca has some) are left out and counted. ``id`` and ``split`` as in
-``jsonl:``; without ``id`` an entry's number, from 1, is its id. Vicuna's questions
-(``{"question_id": 1, "text": "…", "category": "generic"}``) are read as well.
+Reads Alpaca's file, a JSON list of ``{"instruction": "…", "input": "…", "output": "…"}``, or one such object per line
+(``.jsonl``). A ``"prompt"`` instead of instruction and input is passed to the model unchanged; an instruction is
+inserted into Alpaca's template. ``output`` may be a list of answers. If no entry has one, the entries are questions;
+otherwise entries without an answer (Alpaca has some) are skipped and counted. ``id`` and ``split`` are as in
+``jsonl:``; the default id is the entry's number, from 1. Also reads Vicuna's questions (``{"question_id": 1, "text":
+"…", "category": "generic"}``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""``jsonl:FILE``: one picture a line, as JSON; or a JSON list of such records.
+"""``jsonl:FILE``: one picture per line, as JSON; or a JSON list of such records.
 
 ``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is
-relative to the file (or to ``images=FOLDER``); ``captions`` is a list, or ``caption`` one text, or neither; without
-``id`` the path as written is the id. Other names that people give picture and captions are known too
-(`tellapart.data.records`): Hugging Face's ``file_name`` and ``text``, LLaVA's ``conversations``. Other fields are the
-user's own and are passed over. In a JSON list, records of one id are one picture with the captions of all.
+relative to the file (or to ``images=FOLDER``). Captions are a list ``captions``, a single text ``caption``, or absent;
+the default id is the path as written. Other common names for pictures and captions are recognized
+(`tellapart.data.records`), such as Hugging Face's ``file_name`` and ``text`` or LLaVA's ``conversations``. Other fields
+are ignored. In a JSON list, all records with the same id form one picture with several captions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""``karpathy:FILE``: Karpathy's JSON of splits (``dataset_coco.json``, ``dataset_flickr30k.json``, …).
+"""``karpathy:FILE``: Karpathy's JSON with splits (``dataset_coco.json``, ``dataset_flickr30k.json``, …).
 
 ``{"images": [{"filename": "1.jpg", "filepath": "val2014", "split": "restval", "cocoid": 1, "sentences": [{"raw":
-"…"}]}]}``. ``restval`` belongs to ``train``. Pictures are sought in ``images=FOLDER`` (default: of ``images/``,
-``flickr30k-images/``, … beside the file and the file's folder the first that has some), there under ``filepath``. The
-id is ``cocoid``, else the file name: the same ids as ``coco:`` and ``flickr8k:`` give.
+"…"}]}]}``. ``restval`` is part of ``train``. Pictures are in ``images=FOLDER`` (default: the first of ``images/``,
+``flickr30k-images/``, … beside the file and the file's folder that contains some), below ``filepath``. The id is
+``cocoid``, otherwise the file name, as in ``coco:`` and ``flickr8k:``.
 """
 
 from __future__ import annotations

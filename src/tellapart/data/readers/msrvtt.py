@@ -1,11 +1,11 @@
 """``msrvtt:FILE``: MSR-VTT (Xu et al. 2016), clips with twenty sentences each.
 
 ``train_val_videodatainfo.json``: ``{"videos": [{"video_id": "video0", "split": "train"}], "sentences": [{"video_id":
-"video0", "caption": "…"}]}``. Also a list of ``{"video_id": …, "caption": …}``, as JSON or a line each: ``caption``
-may be a list, or be called ``captions`` or ``sentence``. A folder stands for its ``train_val_videodatainfo.json`` and
-``test_videodatainfo.json``. Clips (``video0.mp4``, also avi, webm, mkv) are in
-``images=FOLDER``, else beside the file in ``TrainValVideo/``, ``TestVideo/``, ``videos/``, ``videos/all/`` or the
-file's folder. The id is the ``video_id``.
+"video0", "caption": "…"}]}``. Also reads a list of ``{"video_id": …, "caption": …}``, as JSON or one per line;
+``caption`` may be a list, or be named ``captions`` or ``sentence``. For a folder, reads its
+``train_val_videodatainfo.json`` and ``test_videodatainfo.json``. Clips (``video0.mp4``, also avi, webm, mkv) are in
+``images=FOLDER``, by default in ``TrainValVideo/``, ``TestVideo/``, ``videos/``, ``videos/all/`` beside the file, or in
+its folder. The id is the ``video_id``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """``msvd:FILE`` or ``msvd:FOLDER``: MSVD, Microsoft's corpus of video descriptions (Chen and Dolan 2011).
 
-``AllVideoDescriptions.txt`` has ``NAME description`` a line (``#`` begins a remark); the corpus as CSV has the
-columns ``VideoID``, ``Start``, ``End``, ``Language``, ``Description``, and a clip is called ``VideoID_Start_End``. Of
-the CSV the English descriptions are taken, or ``language=German``. Clips (``NAME.avi``, also mp4, webm, gif) are in
-``images=FOLDER``, else beside the file in ``YouTubeClips/``, ``videos/`` or the file's folder. Splits: lists of names
-``train_list.txt``, ``val_list.txt``, ``test_list.txt``; else by ``youtube_mapping.txt`` (``NAME vid1``), of which the
-first 1,200 are train, 100 val, the others test. The id is the name.
+``AllVideoDescriptions.txt`` has one ``NAME description`` per line (``#`` begins a comment). The corpus as CSV has the
+columns ``VideoID``, ``Start``, ``End``, ``Language`` and ``Description``; its clips are named ``VideoID_Start_End``,
+and its descriptions are in English unless ``language=German`` or another is specified. Clips (``NAME.avi``, also mp4,
+webm, gif) are in ``images=FOLDER``, by default in ``YouTubeClips/`` or ``videos/`` beside the file, or in its folder.
+Splits come from lists of names, ``train_list.txt``, ``val_list.txt`` and ``test_list.txt``, otherwise from
+``youtube_mapping.txt`` (``NAME vid1``): the first 1,200 are train, the next 100 val, the others test. The id is the
+name.
 """
 
 from __future__ import annotations

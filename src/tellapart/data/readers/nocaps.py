@@ -1,9 +1,8 @@
-"""``nocaps:FILE`` or ``nocaps:FOLDER``: nocaps (Agrawal et al. 2019), all of it or by domain.
+"""``nocaps:FILE`` or ``nocaps:FOLDER``: nocaps (Agrawal et al. 2019), all domains or some.
 
 ``nocaps_val_4500_captions.json`` is in COCO's layout, and each image has a ``domain``: ``in-domain``, ``near-domain``
-or ``out-domain``. ``domain=in`` takes the pictures of one, ``domain=near,out`` of two. The test file has neither
-captions nor domains. Pictures are sought as ``coco:`` seeks them; the split is in the file's name, the id is the
-image's id.
+or ``out-domain``. ``domain=in`` selects one, ``domain=near,out`` two of them. The test file has neither captions nor
+domains. Pictures are found as for ``coco:``; the split is inferred from the file name, and the id is the image's id.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""``parquet:FILES``: Parquet, a picture a row (extra ``parquet``).
+"""``parquet:FILES``: Parquet, one picture per row (extra ``parquet``).
 
-FILES is a file, a folder of them, ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture's column holds bytes,
-or ``{"bytes", "path"}`` as Hugging Face writes it, or a path or an address whose file is in ``images=FOLDER`` (else
-beside the Parquet file). Columns are known by name or named, as for ``csv:`` (`tellapart.data.tables`). The split is
-in a column ``split``, else in the file's name. Without a column for it the id is the path, else ``FILE#ROW``, rows
-from 0. Row groups are read in small batches. A file that is damaged is named and counted, the others are read.
+FILES is a file, a folder, or a pattern such as ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture column
+contains bytes, ``{"bytes", "path"}`` as Hugging Face writes it, or a path or URL whose file is in ``images=FOLDER`` (by
+default beside the Parquet file). Columns are recognized or specified as for ``csv:`` (`tellapart.data.tables`). The
+split is in a column ``split``, otherwise inferred from the file name. The default id is the path, otherwise
+``FILE#ROW``, counted from 0. Row groups are read in small batches. Damaged files are reported, and the others are read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""``scenes:DOMAIN``: the synthetic world `scenes`; nothing is read from disk.
+"""``scenes:DOMAIN``: synthetic scenes; reads nothing from disk.
 
-``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is how often a
-reference names a detail, ``family`` how many scenes one attribute apart stand together; ``frames=4`` makes clips, and
-``stills=true`` their frames, one after the other, pictures of their own. See `tellapart.scenes.Scenes`, whose defaults
-hold for what is not named.
+``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is the probability
+that a reference mentions a detail, and ``family`` the size of groups of scenes that differ in one attribute.
+``frames=4`` creates clips, and ``stills=true`` uses their frames as separate pictures. For defaults see
+`tellapart.scenes.Scenes`.
 """
 
 from __future__ import annotations

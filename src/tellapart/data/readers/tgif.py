@@ -1,9 +1,9 @@
-"""``tgif:FILE``: TGIF (Li et al. 2016), animated GIFs with a sentence or three.
+"""``tgif:FILE``: TGIF (Li et al. 2016), animated GIFs with one to three sentences each.
 
-``tgif-v1.0.tsv`` has ``address<TAB>sentence`` a line. The GIFs are called as their addresses end, in
-``images=FOLDER``, else beside the file in ``gifs/`` or ``images/``, or in ``gifs/`` beside its folder. The splits are
-lists of addresses: ``train.txt``, ``val.txt``, ``test.txt`` in ``splits/`` or beside the file. The id is the GIF's file
-name.
+``tgif-v1.0.tsv`` has one ``URL<TAB>sentence`` per line. The GIFs are named after the last part of their URL. They are
+in ``images=FOLDER``, by default in ``gifs/`` or ``images/`` beside the file, or in ``gifs/`` beside its folder. Splits
+are lists of URLs, ``train.txt``, ``val.txt`` and ``test.txt``, in ``splits/`` or beside the file. The id is the GIF's
+file name.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""``webdataset:SHARDS``: tar files in which the members of a sample stand together and share a name.
+"""``webdataset:SHARDS``: tar files in which the members of a sample are adjacent and share a name.
 
-``0001.jpg``, ``0001.txt`` (a caption a line), ``0001.json`` (``caption``, ``text``, ``answer``, ``caption_0``, … as in
-`tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``;
-uncompressed, since pictures are read at their place. Of a sample's pictures and texts, those whose name is the sample's
-and a suffix come first: ``0001.jpg`` before ``0001.depth.png``. The text wins over the JSON. The split is the JSON's,
-else in the shard's name. The id is ``SHARD/0001``: names often begin anew in each shard. Samples without a picture,
-with several of which none has a plain name, or with texts that cannot be read are named and counted, and so are further
-pictures of a sample, links, and a shard that is damaged: the samples before the damage and those of the other shards
-are read.
+``0001.jpg``, ``0001.txt`` (one caption per line), ``0001.json`` (``caption``, ``text``, ``answer``, ``caption_0``, … as
+in `tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or
+``data-*.tar``; they must be uncompressed for random access. If a sample has several pictures or texts, the one named
+like the sample takes precedence: ``0001.jpg`` before ``0001.depth.png``. The text takes precedence over the JSON. The
+split is that of the JSON, otherwise inferred from the shard's name. The id is ``SHARD/0001``, because names often
+restart in each shard. Reports and counts samples without a picture, with several but none named like the sample, or
+with unreadable texts, as well as further pictures of a sample, links, and damaged shards; reads the samples before the
+damage and the other shards.
 """
 
 from __future__ import annotations
