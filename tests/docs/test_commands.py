@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from command_line import Cli, Done
-from fault_server import FaultServer
+from fault_server import FaultServer, text_of
 from workspace import make_workspace
 
 from tellapart.captions.provenance import Provenance
@@ -41,6 +41,7 @@ SUBSTITUTIONS = {
     "--llm openai:MODEL@URL": "--llm scripted",
     "openai:MODEL@http://127.0.0.1:8000/v1": "openai:MODEL",  # at the address in OPENAI_BASE_URL: `server`
     "openai:MODEL@URL": "openai:MODEL",
+    "'openai:MODEL?batch=1&in=2.5&out=10' photos/ -o batch.jsonl": "openai:MODEL photos/ -o batch.jsonl",
     "coco:coco?split=val": "'scenes:plain?n=20'",
     "--device cuda:1 --precision fp16": "--device cpu --precision bf16",
     "n=3000": "n=30",
@@ -65,6 +66,8 @@ ADDED = {
         " --set data.test='scenes:plain?n=20&split=test'"
     ),
 }
+
+SCHEMA_ANSWER = '{"caption": "A dog.", "objects": ["dog"], "people": 0}'
 
 # What cannot run here, with the reason: the beginning of a command.
 NOT_RUN = {
@@ -114,6 +117,8 @@ NOT_RUN = {
     "tellapart tables": "trains for minutes; tests/replication does it on little data",
     "tellapart eval --captions before.jsonl --captions after.jsonl --references references.jsonl --data photos/ "
     "--llm-judge": "needs a server; tests/evaluation has one",
+    "tellapart caption 'openai:MODEL?batch=1'": "needs a batch endpoint; tests/inference/test_batches.py has one",
+    "tellapart caption 'anthropic:MODEL?batch=1'": "needs a batch endpoint; tests/inference/test_batches.py has one",
     "tellapart study arena": "needs a server; tests/evaluation has one",
 }
 
@@ -183,6 +188,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server at the address that ``openai:MODEL`` means."""
     with FaultServer() as running:
         running.refuses = 10**15
+        running.says = lambda body: SCHEMA_ANSWER if b'"response_format"' in body else text_of(body, running.refuses)
         monkeypatch.setenv("OPENAI_BASE_URL", running.url)
         yield
 

@@ -25,6 +25,9 @@ def make_workspace(folder: Path, captioner: Path, scorer: Path) -> None:
     for i, scene in enumerate(Scenes(20, split="test", seed=5)):
         write_photo(folder / "more-photos" / f"more-{i:03}.jpg", scene)
     write_captions(folder, scenes)
+    properties = {"caption": {"type": "string"}, "objects": {"type": "array"}, "people": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    (folder / "schema.json").write_text(json.dumps(schema))
     write_coco(folder, scenes)
     write_clips(folder / "clips")
     (folder / "models").mkdir()

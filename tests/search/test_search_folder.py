@@ -125,3 +125,12 @@ def test_what_cannot_be_searched_says_what_to_type(cli: Cli, folder: Path, tmp_p
     assert "none of 12 pictures has a caption in .txt files; write captions (tellapart caption MODEL" in line
     assert "or add --scorer MODEL to search the pictures alone" in line
     assert cli("search", folder, "zebra", "--scorer", "scenes").status == 0
+
+
+def test_the_page_of_many_queries_states_the_figures(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.csv"
+    queries.write_text("query,picture\nzebra,05.png\n")
+    assert cli("search", folder, "--queries", queries, "--report", tmp_path / "a.html").status == 0
+    page = (tmp_path / "a.html").read_text()
+    assert "<p>1 queries, 12 pictures; per cent with 95 % intervals</p>" in page
+    assert "<p>captions (BM25): R@1 100.0 [" in page

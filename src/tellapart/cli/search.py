@@ -57,6 +57,7 @@ def search(
         check_output(report, ".html", ".htm")
     from tellapart.search.start import open_index, search_all, write_search_page
 
+    lines: list[str] = []
     index = open_index(folder, captions, scorer, device)
     found = search_all(index, query, queries, count)
     if queries is None:
@@ -65,8 +66,11 @@ def search(
     else:
         figures = index.measure([(one.query, one.picture) for one in found])
         show(_figures(figures), lambda: _table(figures), as_json)
+        lines = _lines(figures)
     if report is not None:
-        write_search_page(report, query or f"{queries and queries.name}: {len(found):,} queries", found, index.items)
+        write_search_page(
+            report, query or f"{queries and queries.name}: {len(found):,} queries", found, index.items, lines
+        )
         say(f"report: {report}")
 
 
@@ -87,6 +91,15 @@ def _figures(figures: SearchFigures) -> dict[str, Any]:
         for way, row in figures.values.items()
     }
     return {"queries": figures.queries, "pictures": figures.pictures, "values": values}
+
+
+def _lines(figures: SearchFigures) -> list[str]:
+    """Returns the figures as lines of the page."""
+    rows = []
+    for way, row in figures.values.items():
+        values = (f"{name} {one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for name, one in row.items())
+        rows.append(f"{WAYS[way]}: {', '.join(values)}")
+    return [f"{figures.queries:,} queries, {figures.pictures:,} pictures; per cent with 95 % intervals", *rows]
 
 
 def _table(figures: SearchFigures) -> rich.table.Table:

@@ -26,8 +26,10 @@ class QueryHits:
     picture: str = ""
 
 
-def write_search_page(path: Path, title: str, found: Sequence[QueryHits], items: Sequence[Item]) -> None:
-    """Writes a single HTML file with embedded pictures. Raises as `write_output`."""
+def write_search_page(
+    path: Path, title: str, found: Sequence[QueryHits], items: Sequence[Item], figures: Sequence[str] = ()
+) -> None:
+    """Writes a single HTML file with embedded pictures. ``figures``: lines above them. Raises as `write_output`."""
     pictures = {item.id: item for item in items}
     images = {id_: _image(pictures[id_]) for id_ in {hit.id for one in found for hit in one.hits}}
     results = [
@@ -41,7 +43,9 @@ def write_search_page(path: Path, title: str, found: Sequence[QueryHits], items:
         }
         for one in found
     ]
-    write_output(path, template(Path(__file__).parent / "page.html").render(title=title, results=results))
+    write_output(
+        path, template(Path(__file__).parent / "page.html").render(title=title, results=results, figures=figures)
+    )
 
 
 def _note(one: QueryHits) -> str:
