@@ -106,7 +106,7 @@ def test_a_server_without_log_probabilities_gives_shares_alone(cli: Cli, folder:
             "--batch-size", 1,
         )  # fmt: skip
     assert done.status == 0, done.err
-    assert "'logprobs' is left out from now on" in done.err
+    assert "'logprobs' is omitted from now on" in done.err
     claims = [one for row in records(tmp_path / "a.jsonl") for one in row["claims"]]
     assert claims and all(one.keys() == {"kind", "claim", "share"} for one in claims)
     assert {one["share"] for one in claims} <= {0.5, 1.0}

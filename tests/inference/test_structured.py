@@ -106,7 +106,7 @@ def test_a_server_without_response_format_gets_the_schema_in_the_prompt(
     server.unsupported = ("response_format",)
     done = caption(cli, server, folder, "--schema", folder / "schema.json")
     assert done.status == 0, done.err
-    assert "'response_format' is left out from now on" in done.err
+    assert "'response_format' is omitted from now on" in done.err
     assert len(records(folder / "c.jsonl")) == COUNT
     assert "response_format" not in server.bodies[-1]
 

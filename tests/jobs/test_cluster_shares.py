@@ -42,7 +42,7 @@ def test_each_worker_has_its_share(wanted: Workers, there: list[dict[str, float]
         (Workers(1, gpus=2), [{"CPU": CORES, "GPU": 1}], "request fewer with --ray"),
         (Workers(address="auto", gpus=1.5), [{"CPU": 8, "GPU": 4}], "expected a fraction of one GPU, or an integer"),
         (Workers(address="auto", cpus=16), [{"CPU": 8}], "no machine in the cluster has 16 CPUs and"),
-        (Workers(3, address="auto", cpus=16), [{"CPU": 8}] * 4, "there are: 8 CPUs, 0 GPUs"),
+        (Workers(3, address="auto", cpus=16), [{"CPU": 8}] * 4, "available: 8 CPUs, 0 GPUs"),
     ],
 )
 def test_more_than_there_is_is_refused(wanted: Workers, there: list[dict[str, float]], line: str) -> None:

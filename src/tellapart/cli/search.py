@@ -99,7 +99,7 @@ def _lines(figures: SearchFigures) -> list[str]:
     for way, row in figures.values.items():
         values = (f"{name} {one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for name, one in row.items())
         rows.append(f"{WAYS[way]}: {', '.join(values)}")
-    return [f"{figures.queries:,} queries, {figures.pictures:,} pictures; per cent with 95 % intervals", *rows]
+    return [f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95 % intervals", *rows]
 
 
 def _table(figures: SearchFigures) -> rich.table.Table:
