@@ -17,6 +17,7 @@ from command_line import Cli, Done
 from PIL import Image
 
 from tellapart.captioners import load_captioner
+from tellapart.captions.journal import UNKNOWN, Log, new_run
 from tellapart.captions.provenance import FILE_NAME, OwnFiles, Provenance, TextRow
 from tellapart.captions.writers import text_of_person
 from tellapart.data import open_data, xmp
@@ -252,13 +253,13 @@ def test_a_text_in_utf_16_for_a_generator_is_told(cli: Cli, folder: Path) -> Non
 
 @pytest.mark.parametrize("text", ["", "a dog on grass\nthe dog is brown\n"])
 def test_captions_of_people_for_a_generator_are_told(cli: Cli, folder: Path, text: str) -> None:
-    """An emptied one is a caption; of two lines kohya reads the first."""
+    """An emptied one is a caption; two lines are two captions, of which kohya reads the first."""
     made(cli, "lora", folder, *LORA)
     (folder / "2.txt").write_text(text)
     done = made(cli, "lora", folder, *LORA)
     listed = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert (
-        listed["2.jpg"] == ("a dog on grass. the dog is brown" if text else "")
+        listed["2.jpg"] == (["a dog on grass", "the dog is brown"] if text else "")
         and (folder / "2.txt").read_text() == text
     )
     if not text:
@@ -493,6 +494,17 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
     for name, text in rows.items():
         assert text.startswith("last") and (folder / name).with_suffix(".txt").read_text() == text + "\n"
     assert not [path for path in folder.glob(".*") if path.name != FILE_NAME]
+
+
+def test_runs_that_were_killed_before_they_wrote_do_not_make_a_text_a_persons(tmp_path: Path) -> None:
+    """However many there were: each recorded what it was about to replace."""
+    log = Provenance.open(tmp_path / "a.jsonl")
+    for number in range(9):
+        log.record({"1": TextRow.new(f"new {number}")}, new_run("lora", UNKNOWN), {"1": "old"} if number else None)
+        log.record({"1": TextRow.new("old")}) if not number else None
+    again = Provenance.open(tmp_path / "a.jsonl")
+    assert again.wrote("1", "old") and again.wrote("1", "new 8") and not again.wrote("1", "new 3")
+    assert Log.open(tmp_path).rows["a.jsonl", "1"].author("old") == UNKNOWN
 
 
 def test_half_a_line_in_the_log_spoils_nothing(tmp_path: Path) -> None:

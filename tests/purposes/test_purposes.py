@@ -120,6 +120,8 @@ def test_what_a_set_has_in_common_is_left_out_and_the_rest_is_grammatical() -> N
     assert kept.edited(DOG)["1.jpg"].text == "photo of ohwx, a dog is running through the grass, film"
     assert kept.edited(DOG)["3.jpg"].text == "photo of ohwx, a dog sitting on a couch, film"
     assert maker.edited({"7.jpg": "The image shows brown grass."})["7.jpg"].text == "ohwx, brown grass."
+    both = DOG | {"7.jpg": "The image shows brown dog, and a hat."}
+    assert maker.edited(both)["7.jpg"].text == "ohwx, brown, and a hat."
     few = {key: DOG[key] for key in list(DOG)[:4]}
     assert not any(one.left_out for one in maker.evidence(few)), (
         "four captions are too few to determine what the set has in"
@@ -136,6 +138,8 @@ def test_a_common_phrase_is_left_out_and_its_words_stay_elsewhere() -> None:
     texts = {key: one.text for key, one in LoraCaptions("ohwx").edited(barns).items()}
     assert texts["0.jpg"] == "ohwx with a red car" and texts["4.jpg"] == "ohwx, a field with red flowers"
     assert texts["5.jpg"] == "ohwx, a horse"
+    dogs = {f"{n}.jpg": "a dog on a lawn" for n in range(8)} | {"8.jpg": "a brown dog by a lake"}
+    assert LoraCaptions("ohwx").edited(dogs)["8.jpg"].text == "ohwx, brown, by a lake", "in all captions"
     kept = LoraCaptions("ohwx", keep=frozenset({"red"}))
     assert kept.edited(barns)["0.jpg"].text == "ohwx, red, with a red car"
     avoided = {

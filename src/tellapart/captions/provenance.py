@@ -10,7 +10,7 @@ in the folder.
     {"file": "*.txt", "id": "1.txt", "text": HASH}                                 a text in a file of its own
 
 Lines are written before the texts that they describe, so a killed process leaves no text of ours that looks like a
-person's. The last two texts of each row are known. A picture is identified by the bytes that were decoded
+person's. The last texts of each row are known (`RECENT`). A picture is identified by the bytes that were decoded
 (`PictureRecord`), independently of the spelling of its path and the location of its folder.
 """
 
@@ -33,6 +33,7 @@ from tellapart.types import Item, Picture
 from tellapart.utils.messages import parse_json
 
 FILE_NAME = ".tellapart-captions.jsonl"
+RECENT = 4  # texts of a row that are known; if processes are killed before they write, the oldest is on disk
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def text_hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class TextRow:
-    """One text in the log. ``hashes``: the hashes of the last two texts that tellapart wrote; ``captions``: the
+    """One text in the log. ``hashes``: the hashes of the last texts that tellapart wrote; ``captions``: the
     captioner's captions that the text was made from, if any."""
 
     hashes: tuple[str, ...] = ()
@@ -115,9 +116,11 @@ class TextRow:
     def with_line(self, value: Mapping[str, Any]) -> TextRow:
         """Returns the row after one more line of the log."""
         hashes = dict.fromkeys([*self.hashes, *([str(value["text"])] if "text" in value else [])])
+        if "text" in value and (before := text_hash(str(value.get("before")))) in self.hashes:
+            hashes = dict.fromkeys([before, str(value["text"])])  # whatever killed processes recorded and did not write
         picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
         captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
-        return TextRow(tuple(hashes)[-2:], picture, captions)
+        return TextRow(tuple(hashes)[-RECENT:], picture, captions)
 
 
 @dataclass(frozen=True)

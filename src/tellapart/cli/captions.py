@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from rich import box
 from rich.text import Text
 
 from tellapart.captions.journal import Author
+from tellapart.captions.layouts import Sidecars
+from tellapart.captions.lines import METADATA
 from tellapart.captions.store import CaptionStore, StoredCaption
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Json
@@ -119,6 +122,10 @@ def undo(
     if done.stayed:
         some = ", ".join(done.stayed[:5]) + (", …" if len(done.stayed) > 5 else "")
         say(f"{len(done.stayed):,} captions have changed since and were kept: {some}")
+    listed = folder / METADATA  # tellapart lora writes its texts there, too
+    if captions is None and isinstance(store.layout, Sidecars) and listed.is_file():
+        say(f"{listed} was not changed; to undo its last change as well, run: "
+            f"{shlex.join(['tellapart', 'captions', 'undo', str(folder), '--captions', str(listed)])}")  # fmt: skip
 
 
 def _utc(typed: str) -> str:

@@ -73,12 +73,13 @@ class LoraCaptions:
         """Returns the content words and phrases of the captions, and marks those that are removed.
 
         The most frequent ones are first; phrases are listed only if they are removed. A phrase is up to
-        `LONGEST_PHRASE` content words in a row. A part of a longer phrase counts only where it stands outside of it,
-        so "red barn" in all captions leaves "red" in "a red car".
+        `LONGEST_PHRASE` content words in a row. A part of a longer phrase is not listed if it stands nowhere else, and
+        only nouns count inside of it, too, so "red barn" in all captions leaves "red" in "a red car".
         """
         runs = [_runs(text) for text in captions.values() if not unusable(text)]
         pictures = len({key.partition("\n")[0] for key, text in captions.items() if not unusable(text)})
         least = self.common * len(runs) if pictures >= LEAST else math.inf
+        nouns = Counter(key for caption in runs for key in {(one[0],) for run in caption for one in run if one[-1]})
         forms, shares, phrases = Counter[tuple[Key, str]](), dict[Key, int](), set[Key]()
         for size in range(LONGEST_PHRASE, 0, -1):
             count = Counter[Key]()
@@ -89,6 +90,8 @@ class LoraCaptions:
             if size > 1:
                 count = Counter({key: times for key, times in count.items() if times > least and self._keeps_no(key)})
                 phrases |= count.keys()
+            else:  # nouns count everywhere: a dog in all pictures is common, whatever it does in most of them
+                count = Counter({key: max(times, nouns[key]) for key, times in count.items()})
             shares |= count
         form_of: dict[Key, str] = {}
         for (key, form), _ in forms.most_common():
@@ -116,14 +119,16 @@ class LoraCaptions:
         if why := unusable(caption):
             return Edited("", (("no text", why),))
         words = {one[0] for one in out if len(one) == 1}
-        text = without_words(without_openings(caption)[0], words, self.trigger, out)
+        plain = without_openings(caption)[0]
+        if plain.split()[0].lower() in caption.split():  # the removal of an opening gave its first word a capital
+            plain = plain[0].lower() + plain[1:]
+        text = without_words(plain, words, self.trigger, out)
         if self.lengths is not None:
             part = RandomStream("length-mix", self.seed, key).weighted_choice(LENGTHS, self.lengths)
             text = shortened(text, int(part * len(text)), whole_phrases=True)[0]
         if not re.match(rf"{re.escape(self.trigger)}(?!\w)", text):
             first, _, rest = text.partition(" ")
-            small = first.lower()  # the removal of an opening gave its first word a capital
-            text = f"{small if small in FUNCTION_WORDS or small in caption.split() else first} {rest}".strip()
+            text = f"{first.lower() if first.lower() in FUNCTION_WORDS else first} {rest}".strip()
             text = f"{self.trigger}, {text}" if text else self.trigger
         text = f"{self.prefix} {text}".strip()
         for phrase in self.include:
@@ -134,12 +139,16 @@ class LoraCaptions:
         return Edited(text)
 
 
-Run = Sequence[tuple[str, str, int, int]]  # content words in a row: key, sentence, start and end in it
+Run = Sequence[tuple[str, str, int, int, bool]]  # words in a row: key, sentence, start and end in it, whether a noun
 
 
 def _runs(caption: str) -> list[Run]:
     found = sentences(without_openings(caption)[0])
-    return [[(key, part, word.start, word.end) for key, word in run] for part in found for run in word_runs(part)]
+    return [
+        [(key, part, word.start, word.end, word.kind == "head") for key, word in run]
+        for part in found
+        for run in word_runs(part)
+    ]
 
 
 def _parts(run: Run, size: int, phrases: Set[Key]) -> Iterator[tuple[Key, str]]:
@@ -148,5 +157,5 @@ def _parts(run: Run, size: int, phrases: Set[Key]) -> Iterator[tuple[Key, str]]:
     taken = places_in_phrases(keys, phrases)
     for start in range(len(run) - size + 1):
         if not taken.issuperset(range(start, start + size)):
-            (_, text, begin, _), (_, _, _, end) = run[start], run[start + size - 1]
+            (_, text, begin, *_), (*_, end, _) = run[start], run[start + size - 1]
             yield tuple(keys[start : start + size]), text[begin:end].lower()
