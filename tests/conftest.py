@@ -74,14 +74,19 @@ def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tellapart.utils.registry._allowed", set())
 
 
+INSTALLED: set[str] = set()  # modules that were seen to lie in no folder of a test
+
+
 @pytest.fixture(autouse=True)
 def no_module_of_another_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Forgets the modules that a test imported from a folder of its own, so that no later test finds them by name."""
     yield
     folders = f"{tmp_path_factory.getbasetemp()}{os.sep}"
-    for name, module in list(sys.modules.items()):  # thousands, after each test
-        if (getattr(module, "__file__", None) or "").startswith(folders):
+    for name in sys.modules.keys() - INSTALLED:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
             del sys.modules[name]
+        else:
+            INSTALLED.add(name)
 
 
 @pytest.fixture
