@@ -14,20 +14,12 @@ from PIL import Image
 from tellapart.boost.backends import open_backend
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
-from tellapart.evaluation.judges.judge import (
-    CANNOT,
-    Judge,
-    captionqa,
-    clair,
-    dcscore,
-    json_in,
-    letter_in,
-    number_in,
-    rating,
-    read_prompt,
-    read_questions,
-)
+from tellapart.evaluation.judges.caption_qa import CANNOT, captionqa, read_questions
+from tellapart.evaluation.judges.judge import Judge
+from tellapart.evaluation.judges.prompts import read_prompt
+from tellapart.evaluation.judges.ratings import clair, dcscore, rating
 
 FAST = {"base": 0.001, "cap": 0.01}
 TRUE_WORDS = ("dog", "grass", "ball")

@@ -15,19 +15,11 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.agreement import spearman
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
+from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references
+from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
+from tellapart.evaluation.facts.chair import Chair, read_instances, read_synonyms
 from tellapart.evaluation.facts.scene_truth import verify_scene
-from tellapart.evaluation.facts.verify import (
-    Chair,
-    Verdict,
-    rate_statistic,
-    rates,
-    read_instances,
-    read_synonyms,
-    unmatched_claims,
-    verify_references,
-    verify_scorer,
-    whole_sentences,
-)
+from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claims import NO_SYNONYMS
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims

@@ -18,7 +18,8 @@ from tellapart.check.captions import refusal as checked_refusal
 from tellapart.check.captions import rows_of
 from tellapart.data import open_data
 from tellapart.errors import TellapartError
-from tellapart.evaluation.judges.judge import Judge, Question, read_prompt
+from tellapart.evaluation.judges.judge import Judge, Question
+from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.language.answers import answer_text, refusal, without_markdown
 from tellapart.models.decoding import Decoding

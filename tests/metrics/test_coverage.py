@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.facts.verify import rate_statistic
+from tellapart.evaluation.facts.verdict import rate_statistic
 from tellapart.evaluation.metrics.facts import percentage
 from tellapart.evaluation.test_sets import lookalike_sets, random_pools, retrieve, whole_sets
 from tellapart.metrics.registry import METRICS

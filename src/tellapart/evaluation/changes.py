@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.facts.verify import facts_of
+from tellapart.evaluation.facts.by_references import facts_of
 from tellapart.evaluation.gallery import Kind
 from tellapart.evaluation.test_sets import random_pools, retrieve
 from tellapart.language.claims import NO_SYNONYMS, claims_of, extract

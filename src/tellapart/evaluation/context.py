@@ -15,7 +15,8 @@ from tellapart.data.pictures import is_clip
 from tellapart.evaluation import test_sets
 from tellapart.evaluation.clip_inputs import ClipInputs, frames_seen
 from tellapart.evaluation.file_sets import FileSets
-from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
+from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
 from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.evaluation.test_sets import CandidateSets, Retrieval

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.comparison import Comparison
 from tellapart.evaluation.context import EvalContext, EvalInputs
-from tellapart.evaluation.facts.verify import Verdict
+from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.notes import notes_on_cider, notes_on_cut_texts, notes_on_pairing, notes_on_queries
 from tellapart.evaluation.prepare import make_context

@@ -15,7 +15,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from tellapart.errors import UsageError, nearest
-from tellapart.evaluation.judges.judge import Judge, check_folder
+from tellapart.evaluation.judges.judge import Judge
+from tellapart.evaluation.judges.prompts import check_folder
 
 if TYPE_CHECKING:
     from tellapart.evaluation.judges.judge import Judge

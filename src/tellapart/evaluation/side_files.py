@@ -18,9 +18,9 @@ from tellapart.data.selection import is_id_list
 from tellapart.data.specification import listed
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import CandidateInputs
-from tellapart.evaluation.facts import verify
+from tellapart.evaluation.facts import chair
 from tellapart.evaluation.file_sets import FileSets, hard_pool, read_sets
-from tellapart.evaluation.judges.judge import ChoiceQuestion, read_questions
+from tellapart.evaluation.judges.caption_qa import ChoiceQuestion, read_questions
 from tellapart.evaluation.matching import files_of, note_of
 from tellapart.language.claims import Synonyms
 from tellapart.types import Item
@@ -35,8 +35,8 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
         raise UsageError(
             "instances names objects as COCO does; add --set synonyms=FILE, which says what captions call them"
         )
-    known = verify.read_synonyms(synonyms) if synonyms is not None else Synonyms()
-    return known, {} if instances is None else verify.read_instances(instances, known)
+    known = chair.read_synonyms(synonyms) if synonyms is not None else Synonyms()
+    return known, {} if instances is None else chair.read_instances(instances, known)
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:

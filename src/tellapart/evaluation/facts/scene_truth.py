@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tellapart.evaluation.facts.verify import Verdict
+from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.language.claims import Attribute, Extraction, extract
 from tellapart.scenes.parser import ClaimWords, Mention, ParsedCaption, token_spans, tokens
 from tellapart.scenes.truth import check_claims

@@ -20,7 +20,9 @@ from rich import box
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
+from tellapart.evaluation.judges.answers import letter_in
+from tellapart.evaluation.judges.judge import Judge, Question
+from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.matching import match_files, name_systems, with_ids
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture

@@ -13,9 +13,11 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext, names_in
 from tellapart.evaluation.facts import FINE_KINDS, check_tagger
-from tellapart.evaluation.facts import verify as verifiers
+from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references
+from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
+from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.scene_truth import verify_scene
-from tellapart.evaluation.facts.verify import Verdict
+from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claims import KINDS
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
@@ -33,18 +35,18 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """Verifies claims by references: a claim is true if a reference makes it."""
-    return _each(context, slot, "facts", partial(verifiers.verify_references, synonyms=context.inputs.synonyms))
+    return _each(context, slot, "facts", partial(verify_references, synonyms=context.inputs.synonyms))
 
 
 def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """Like `by_references`, for one kind of claim."""
-    verify = partial(verifiers.verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
+    verify = partial(verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
     return _each(context, slot, f"facts:{kind}", verify)
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """Verifies objects by CHAIR, against those of the references and, if given, of COCO's instances."""
-    chair = verifiers.Chair(context.inputs.synonyms, context.inputs.instances)
+    chair = Chair(context.inputs.synonyms, context.inputs.instances)
     names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
@@ -64,7 +66,7 @@ def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """Scores claims by the share of other pictures that they fit worse, according to the scorer."""
     return context.once(
         ("verdicts", "scorer", id(slot)),
-        lambda: verifiers.verify_scorer(slot.captions, context.images, context.texts.encode),
+        lambda: verify_scorer(slot.captions, context.images, context.texts.encode),
     )
 
 
@@ -72,7 +74,7 @@ def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """Like `by_scorer`, for the caption's sentences."""
     return context.once(
         ("verdicts", "sentences", id(slot)),
-        lambda: verifiers.verify_scorer(slot.captions, context.images, context.texts.encode, verifiers.whole_sentences),
+        lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
     )
 
 
@@ -90,7 +92,7 @@ def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) ->
     """Computes precision, recall or F × 100; corpus scores sum counts over captions before dividing."""
     verdicts = verify(context, slot)
     counts_N4 = np.array([verdict.counts() for verdict in verdicts])
-    return Measurement(100 * verifiers.rates(verdicts)[:, which], verifiers.rate_statistic(counts_N4, which))
+    return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
 
 
 def _extractor(context: EvalContext) -> str:
@@ -203,10 +205,7 @@ def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [
-        {
-            kind: verifiers.unmatched_claims(caption, references, context.inputs.synonyms, kind)
-            for kind in _CAPTURE_WEIGHTS
-        }
+        {kind: unmatched_claims(caption, references, context.inputs.synonyms, kind) for kind in _CAPTURE_WEIGHTS}
         for caption, references in track(pairs, label="extracting claims")
     ]
     texts = list(
@@ -237,7 +236,7 @@ def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes the share of hallucinated objects × 100, from counts summed over captions."""
     verdicts = by_objects(context, slot)
     wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
-    return Measurement(100 * (1 - verifiers.rates(verdicts)[:, 0]), verifiers.rate_statistic(wrong_N4, 0))
+    return Measurement(100 * (1 - rates(verdicts)[:, 0]), rate_statistic(wrong_N4, 0))
 
 
 @chair_metric(

@@ -10,8 +10,10 @@ import numpy as np
 from tellapart.data.readers import instructions
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import check_tagger
-from tellapart.evaluation.facts.verify import Verdict, claim_phrase, facts_of
-from tellapart.evaluation.judges import judge as judges
+from tellapart.evaluation.facts.by_references import claim_phrase, facts_of
+from tellapart.evaluation.facts.verdict import Verdict
+from tellapart.evaluation.judges import caption_qa, ratings
+from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.language.claims import KINDS
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
@@ -34,7 +36,7 @@ class JudgeMetric(ContextMetric):
     def variant(self, context: EvalContext) -> str:
         """Returns the computation, its prompts, the judge and the dates."""
         judge = context.loaded_judge
-        prompts = ",".join(judges.read_prompt(name, judge.prompts).signature for name in self.prompts)
+        prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
         return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
@@ -61,7 +63,7 @@ judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE
 )
 def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes CLAIR × 100."""
-    return Measurement(100 * judges.clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
+    return Measurement(100 * ratings.clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
 @judge_metric(
@@ -78,7 +80,7 @@ def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes paper 1's rating, 1 to 10."""
     judge, requests = context.loaded_judge, requests_of(context)
-    return Measurement(judges.rating(judge, context.ids, slot.captions, slot.references or [], requests))
+    return Measurement(ratings.rating(judge, context.ids, slot.captions, slot.references or [], requests))
 
 
 def requests_of(context: EvalContext) -> list[str] | None:
@@ -97,7 +99,7 @@ def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlo
 
     def rate() -> np.ndarray:
         judge, requests = context.loaded_judge, requests_of(context)
-        return judges.ratings(judge, context.ids, slot.captions, slot.references or [], requests)
+        return ratings.ratings(judge, context.ids, slot.captions, slot.references or [], requests)
 
     rating_N2 = context.once(("smile_relative", id(slot)), rate)
     kinds = [getattr(item.picture, "category", "") for item in context.items or ()] or [""] * len(context.ids)
@@ -129,7 +131,7 @@ def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
     pictures = [item.picture for item in context.items]
     return context.once(
         ("dcscore", id(slot)),
-        lambda: judges.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
+        lambda: ratings.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
     )
 
 
@@ -138,7 +140,7 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
     questions, judge = context.inputs.questions, context.loaded_judge
     found = context.once(
         ("captionqa", id(slot)),
-        lambda: judges.captionqa(judge, context.ids, slot.captions, questions, context.inputs.seed),
+        lambda: caption_qa.captionqa(judge, context.ids, slot.captions, questions, context.inputs.seed),
     )
     weight_N = np.array([len(questions.get(id_, ())) for id_ in context.ids])
     return Measurement(100 * found[which], weight_N=weight_N)
@@ -158,7 +160,7 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
         for texts in slot.references or []
     ]
     count_N3 = context.once(
-        ("checklist", id(slot)), lambda: judges.checklist(context.loaded_judge, context.ids, slot.captions, facts)
+        ("checklist", id(slot)), lambda: ratings.checklist(context.loaded_judge, context.ids, slot.captions, facts)
     )
     mentioned_N = count_N3[:, 0] + count_N3[:, 1]
     above_N, below_N = (mentioned_N, count_N3.sum(1)) if which == 0 else (count_N3[:, 0], mentioned_N)

@@ -1,0 +1,170 @@
+"""CHAIR (Rohrbach et al. 2018), the rate of hallucinated objects, and coverage, its counterpart.
+
+With a file of synonyms (the authors' ``synonyms.txt``), objects are words of that file, found as in the authors' code:
+lower case, singular, two-word objects first. Without one, objects are those of the generic extractor. A picture's
+objects are those of its references and, if a file is given, of COCO's instances.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.facts.verdict import Span, Verdict
+from tellapart.language.claims import (
+    Synonyms,
+)
+from tellapart.utils.messages import parse_json
+
+# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that name no object: a
+# "baby bird" is not a person.
+_TWO_WORDS = [
+    "motor bike",
+    "motor cycle",
+    "air plane",
+    "traffic light",
+    "street light",
+    "traffic signal",
+    "stop light",
+    "fire hydrant",
+    "stop sign",
+    "parking meter",
+    "suit case",
+    "sports ball",
+    "baseball bat",
+    "baseball glove",
+    "tennis racket",
+    "wine glass",
+    "hot dog",
+    "cell phone",
+    "mobile phone",
+    "teddy bear",
+    "hair drier",
+    "potted plant",
+    "bow tie",
+    "laptop computer",
+    "stove top oven",
+    "home plate",
+]
+_ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "animal", "cub"]
+_VEHICLES = ("jet", "train")
+
+
+def read_synonyms(path: Path) -> Synonyms:
+    """Reads a file of synonyms. Raises `UsageError` for a line without a name, and for ambiguous words."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); expected lines such as 'person, girl, boy'") from None
+    rows = [[cell.strip().lower() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+    if not rows or not all(row[0] for row in rows):
+        raise UsageError(f"{path}: expected one object a line, its name and its synonyms with commas")
+    found: dict[str, str] = {}
+    for row in rows:
+        for word in row:
+            if word:
+                found[word] = row[0]  # the last line wins, as in the authors' code
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return Synonyms(found, f"{path.name}@{digest}")
+
+
+def two_words(synonyms: Synonyms) -> dict[str, str]:
+    """Maps two-word objects to their names: COCO's, and all pairs in the file."""
+    found = {pair: pair for pair in (*_TWO_WORDS, *_pairs(synonyms.object_of))}
+    found |= {f"{kind} {animal}": animal for animal in _ANIMALS for kind in ("baby", "adult")}
+    found |= {f"passenger {vehicle}": vehicle for vehicle in _VEHICLES}
+    return found | {"bow tie": "tie", "toilet seat": "toilet", "wine glas": "wine glass"}
+
+
+def _pairs(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.count(" ") == 1]
+
+
+ABSENT = "no such object in the references"
+_WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")
+_IRREGULAR = {
+    "men": "man", "women": "woman", "children": "child", "mice": "mouse", "geese": "goose", "knives": "knife",
+    "feet": "foot", "teeth": "tooth", "oxen": "ox", "calves": "calf", "halves": "half", "lives": "life",
+}  # fmt: skip
+Found = tuple[str, int, int]  # an object's name, and its position in the caption
+
+
+@dataclass
+class Chair:
+    """CHAIR over one vocabulary. ``instances``: objects by picture id, in addition to those of the references."""
+
+    synonyms: Synonyms
+    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Prepares the two-word objects."""
+        self._pairs = two_words(self.synonyms)
+
+    def objects(self, text: str) -> list[Found]:
+        """Returns every object mention in a text with its position, including repeats."""
+        words = [(self._singular(match[0]), match.start(), match.end()) for match in _WORD.finditer(text.lower())]
+        joined: list[Found] = []
+        at = 0
+        while at < len(words):
+            pair = f"{words[at][0]} {words[at + 1][0]}" if at + 1 < len(words) else ""
+            if pair in self._pairs:
+                joined.append((self._pairs[pair], words[at][1], words[at + 1][2]))
+                at += 2
+            else:
+                joined.append(words[at])
+                at += 1
+        names = {name for name, _, _ in joined}
+        if {"toilet", "seat"} <= names:  # a toilet seat is not a chair
+            joined = [found for found in joined if found[0] != "seat"]
+        known = self.synonyms.object_of
+        return [(known[name], start, end) for name, start, end in joined if name in known]
+
+    def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
+        """Verifies a caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
+        there = {name for text in references for name, _, _ in self.objects(text)}
+        there |= self.instances.get(picture, frozenset())
+        named = self.objects(caption)
+        false: list[Span] = [(start, end, ABSENT) for name, start, end in named if name not in there]
+        recalled = len(there & {name for name, _, _ in named})
+        return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
+
+    def _singular(self, word: str) -> str:
+        """Returns the form of a word that is in the vocabulary, or the word itself."""
+        forms = [word, _IRREGULAR.get(word, word)]
+        if word.endswith("ies"):
+            forms.append(word[:-3] + "y")
+        if word.endswith("es"):
+            forms.append(word[:-2])
+        if word.endswith("s") and not word.endswith("ss"):
+            forms.append(word[:-1])
+        known = self.synonyms.object_of
+        for form in forms:
+            if form in known:
+                return form
+        parts = {part for pair in self._pairs for part in pair.split()}
+        return next((form for form in forms if form in parts), word)
+
+
+def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
+    """Reads the objects of each picture of a COCO ``instances_*.json``, by id and file name. Raises `UsageError`."""
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+        names = {category["id"]: synonyms.canonical(category["name"]) for category in value["categories"]}
+        found: dict[int, set[str]] = {}
+        for annotation in value["annotations"]:
+            found.setdefault(annotation["image_id"], set()).add(names[annotation["category_id"]])
+        files = {image["id"]: image.get("file_name", "") for image in value.get("images", ())}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected COCO's instances_*.json") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: is no COCO instances file ({type(error).__name__}: {error})") from None
+    by_name: dict[str, frozenset[str]] = {}
+    for number in {**files, **found}:  # a picture without annotations has no objects
+        file = Path(files.get(number, ""))
+        for name in filter(None, (str(number), str(file) if file.name else "", file.name, file.stem)):
+            by_name[name] = frozenset(found.get(number, ()))
+    return by_name

@@ -1,0 +1,72 @@
+"""The verdict on one caption: how many of its claims are true, and how many true facts it states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tellapart.metrics.statistics import Sums
+
+Span = tuple[int, int, str]  # start and end in characters, and the reason
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Counts for one caption. A verifier without complete ground truth sets ``expected`` to 0, so recall is undefined.
+
+    claims: the number of checkable claims.
+    correct: the number of true claims, fractional for a graded verifier.
+    expected: the number of facts in a full description.
+    recalled: the number of these facts that the caption states.
+    false: the positions of false words.
+    """
+
+    claims: float
+    correct: float
+    expected: float = 0.0
+    recalled: float = 0.0
+    false: tuple[Span, ...] = ()
+
+    @property
+    def precision(self) -> float:
+        """Returns the precision, 0..1; NaN for a caption without claims."""
+        return self.correct / self.claims if self.claims else float("nan")
+
+    @property
+    def recall(self) -> float:
+        """Returns the recall, 0..1; NaN if the verifier has no complete ground truth."""
+        return self.recalled / self.expected if self.expected else float("nan")
+
+    @property
+    def f(self) -> float:
+        """Returns the harmonic mean of precision and recall; 0 for a caption without claims."""
+        if not self.expected:
+            return float("nan")
+        both = (self.precision if self.claims else 0.0) + self.recall
+        return 2 * self.precision * self.recall / both if self.claims and both else 0.0
+
+    def counts(self) -> tuple[float, float, float, float]:
+        """Returns ``(correct, claims, recalled, expected)``."""
+        return (self.correct, self.claims, self.recalled, self.expected)
+
+
+def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
+    """Returns precision, recall and F of each caption, N×3, 0..1."""
+    return np.array([(verdict.precision, verdict.recall, verdict.f) for verdict in verdicts]).reshape(-1, 3)
+
+
+def rate_statistic(counts_N4: np.ndarray, which: int) -> Sums:
+    """Returns precision (0), recall (1) or F (2) of a corpus × 100, from counts summed over captions."""
+
+    def number(counts_R4: np.ndarray) -> np.ndarray:
+        correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            precision, recall = correct / claims, recalled / expected
+            f = 2 * precision * recall / (precision + recall)
+        f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)  # as for a single caption
+        found: np.ndarray = 100 * (precision, recall, f)[which]
+        return found
+
+    return Sums(counts_N4, number, bounds=(0.0, 100.0))

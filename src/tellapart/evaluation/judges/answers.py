@@ -1,0 +1,91 @@
+"""Parses a judge's answer: JSON, a number, a list, a letter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_LETTER = re.compile(r"\b([A-Z])\b")
+_LED = re.compile(r"^\W*(?:[Aa]nswer\W*)?([A-Z])[.)]\W*\w")  # "B. A red car", which repeats the option
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def json_in(text: str) -> Any:
+    """Returns the first JSON object or list in an answer, ignoring other text and code fences, or None."""
+    decoder = json.JSONDecoder()
+    for match in re.finditer(r"[\[{]", text):
+        try:
+            return decoder.raw_decode(text[match.start() :])[0]
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
+    """Returns the number under ``key``, else the only number in the answer; None if outside ``low`` … ``high``.
+
+    Finds ``key`` in damaged JSON, too. Several numbers without a key are not a valid answer.
+    """
+    value = json_in(text)
+    found = value.get(key) if isinstance(value, dict) else None
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        rest = text if found is None else ""
+        named = re.search(rf'"{re.escape(key)}"\W*?(-?\d+(?:\.\d+)?)', rest)
+        numbers = _NUMBER.findall(re.sub(r"(?<=\d)\s*(?:/|(?:out )?of)\s*\d+", "", rest))  # "85/100" is 85
+        found = named[1] if named else numbers[0] if len(numbers) == 1 else None
+    try:
+        number = float(found) if found is not None else None
+    except ValueError:
+        return None
+    return number if number is not None and low <= number <= high else None
+
+
+def strings_in(text: str) -> list[str] | None:
+    """Parses a list of distinct texts, in order; None if the answer is not such a list."""
+    value = json_in(text)
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        return None
+    return list(dict.fromkeys(part.strip() for part in value if part.strip()))
+
+
+def flags_in(text: str, count: int) -> list[bool] | None:
+    """Parses a list of ``count`` booleans; None if the answer is not such a list."""
+    value = json_in(text)
+    whole = isinstance(value, list) and len(value) == count and all(isinstance(part, bool) for part in value)
+    return value if whole else None
+
+
+def places_in(text: str, count: int, most: int) -> list[int] | None:
+    """Parses a list of ``count`` integers from 0 to ``most``; None if the answer is not such a list."""
+    value = json_in(text)
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    return value if all(type(part) is int and 0 <= part <= most for part in value) else None
+
+
+def letter_in(text: str, options: int) -> int | None:
+    """Returns the index of the option that an answer names by its letter, or None.
+
+    The last line takes precedence, because models that explain themselves end with the letter.
+    """
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    for line in reversed(lines):
+        line = line.upper() if len(line) <= 4 else line
+        led = _LED.match(line)
+        letters = [led[1]] if led else _LETTER.findall(line)
+        if found := [place for letter in letters if (place := ord(letter) - ord("A")) < options]:
+            return found[-1]
+    return None
+
+
+ANSWERS = ("yes", "no", "not mentioned")
+
+
+def answers_in(text: str, count: int) -> list[str] | None:
+    """Parses a list of ``count`` of `ANSWERS`; None if the answer is not such a list."""
+    value = json_in(text)
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    said = [str(part).strip().lower().replace("_", " ") for part in value]
+    return said if set(said) <= set(ANSWERS) else None

@@ -1,0 +1,110 @@
+"""CaptionQA (Yang et al. 2025): a judge answers questions about a picture from its caption only."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.judges.answers import letter_in
+from tellapart.evaluation.judges.judge import Judge, Question
+from tellapart.evaluation.judges.prompts import read_prompt
+from tellapart.language.english import word_set
+from tellapart.utils.messages import parse_json
+
+CANNOT = "Cannot answer from the caption"
+_CANNOT_BONUS = 0.05
+_YES_NO = word_set("is are was were do does did have has had can could will would should shall may might must")
+
+
+@dataclass(frozen=True)
+class ChoiceQuestion:
+    """A question of CaptionQA with its choices and the index of the correct one."""
+
+    question: str
+    choices: tuple[str, ...]
+    answer: int
+
+
+def read_questions(path: Path) -> dict[str, list[ChoiceQuestion]]:
+    """Reads CaptionQA's file ``{picture: [{"question", "choices", "answer"}]}``; the answer is one of the choices.
+
+    Raises `UsageError` for anything else.
+    """
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+        found = {
+            str(picture): [_question(path, str(picture), entry) for entry in entries]
+            for picture, entries in value.items()
+        }
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected CaptionQA's questions") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path}: {type(error).__name__}: {error}; expected {{picture: [{{question, choices, answer}}]}}"
+        ) from None
+    if not any(found.values()):
+        raise UsageError(f"{path}: has no question")
+    return found
+
+
+def _question(path: Path, picture: str, entry: Mapping[str, object]) -> ChoiceQuestion:
+    given = entry["choices"]
+    if not isinstance(given, list):
+        raise TypeError("choices is no list")
+    choices = tuple(str(choice["text"] if isinstance(choice, dict) else choice).strip() for choice in given)
+    answer = str(entry["answer"]).strip()
+    if answer not in choices or len(choices) < 2:
+        raise UsageError(f"{path}: the answer '{answer}' about {picture} is none of the choices {', '.join(choices)}")
+    return ChoiceQuestion(str(entry["question"]), choices, choices.index(answer))
+
+
+def captionqa(
+    judge: Judge,
+    ids: Sequence[str],
+    captions: Sequence[str],
+    questions: Mapping[str, Sequence[ChoiceQuestion]],
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Computes CaptionQA (Yang et al. 2025), question answering from the caption only. Returns score N and accuracy N.
+
+    A correct answer scores 1. "cannot answer from the caption", an option except for yes-no questions, scores
+    1 / number of choices + 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
+    """
+    asked: list[Question] = []
+    keys: list[tuple[int, ChoiceQuestion, list[str]]] = []
+    for number, (id_, caption) in enumerate(zip(ids, captions, strict=True)):
+        for place, question in enumerate(questions.get(id_, ())):
+            options = [*question.choices, *(() if _is_yes_no(question) else (CANNOT,))]
+            random.Random(f"{seed}/{id_}/{place}").shuffle(options)
+            lines = "\n".join(f"{chr(ord('A') + n)}. {text}" for n, text in enumerate(options))
+            values = {"caption": caption, "question": question.question, "options": lines}
+            asked.append(Question(f"{id_}#{place}", values))
+            keys.append((number, question, options))
+    most = max((len(options) for *_, options in keys), default=0)
+    prompt = read_prompt("captionqa", judge.prompts)
+    answers = judge.ask(prompt, asked, lambda text: letter_in(text, most) is not None)
+    score: list[list[float]] = [[] for _ in captions]
+    right: list[list[float]] = [[] for _ in captions]
+    for (number, question, options), text in zip(keys, answers, strict=True):
+        picked = None if text is None else letter_in(text, len(options))
+        if picked is None:
+            continue
+        correct = options[picked] == question.choices[question.answer]
+        unknown = 1 / len(question.choices) + _CANNOT_BONUS if options[picked] == CANNOT else 0.0
+        score[number].append(1.0 if correct else unknown)
+        right[number].append(float(correct))
+    return _means(score), _means(right)
+
+
+def _is_yes_no(question: ChoiceQuestion) -> bool:
+    words = {choice.lower() for choice in question.choices}
+    return {"yes", "no"} <= words or question.question.lower().split(" ", 1)[0] in _YES_NO
+
+
+def _means(values: Sequence[Sequence[float]]) -> np.ndarray:
+    return np.array([np.mean(own) if own else np.nan for own in values])

@@ -1,0 +1,66 @@
+"""The judges' prompts: files with ``$placeholders``, from the package or the user."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from tellapart.errors import UsageError
+
+# Maximum answer tokens by name. A prompt must have the same placeholders as the package's prompt.
+PROMPTS = {
+    "clair": 256,
+    "dcscore_units": 2048,
+    "dcscore_verify": 2048,
+    "dcscore_match": 2048,
+    "rating": 512,
+    "ratings": 512,
+    "arena": 512,
+    "captionqa": 64,
+    "checklist": 2048,
+}
+_OURS = Path(__file__).parent / "texts"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The text of a prompt. ``own``: whether it is the user's."""
+
+    name: str
+    text: str
+    max_tokens: int
+    own: bool = False
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """Returns the text with its placeholders replaced by the unmodified values."""
+        return Template(self.text).substitute(values).strip()
+
+    @property
+    def signature(self) -> str:
+        """Identifies the prompt and its origin, as part of a metric's signature."""
+        digest = hashlib.blake2b(self.text.encode(), digest_size=4).hexdigest()
+        return f"prompt:{'own' if self.own else 'tellapart'}@{digest}"
+
+
+def read_prompt(name: str, folder: Path | None = None) -> Prompt:
+    """Reads ``NAME.txt`` from a folder, else from the package. Raises `UsageError` for a missing placeholder."""
+    ours = _OURS / f"{name}.txt"
+    own = folder is not None and (folder / ours.name).is_file()
+    path = folder / ours.name if folder is not None and own else ours
+    text = path.read_text(encoding="utf-8")
+    found, places = Template(text).get_identifiers(), Template(ours.read_text(encoding="utf-8")).get_identifiers()
+    if set(found) != set(places):
+        raise UsageError(
+            f"{path}: has the places {', '.join(f'${place}' for place in sorted(found)) or 'none'}; expected "
+            f"{', '.join(f'${place}' for place in places)} (a dollar sign itself is $$)"
+        )
+    return Prompt(name, text, PROMPTS[name], own)
+
+
+def check_folder(folder: Path | None) -> None:
+    """Raises `UsageError` for a folder that has none of our prompts."""
+    if folder is not None and not any((folder / f"{name}.txt").is_file() for name in PROMPTS):
+        raise UsageError(f"{folder}: has none of {', '.join(f'{name}.txt' for name in PROMPTS)}")
