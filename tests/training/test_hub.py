@@ -105,12 +105,20 @@ def test_to_the_hub_and_back(server: Hub, photos: Path, tiny_scorer: Path, tmp_p
 
 @pytest.mark.long
 def test_what_cannot_be_pushed_is_one_line_before_training(
-    server: Hub, photos: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path, cli: Cli
+    server: Hub,
+    photos: Path,
+    tiny_scorer: Path,
+    tiny_captioner: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = finetune(tiny_captioner, photos, tiny_scorer, tmp_path / "out", "--push-to-hub")
     name = "--push-to-hub a b/c is no name of a repository; expected USER/NAME"
     assert name in cli(*command, "a b/c").line
-    assert "HF_HUB_OFFLINE is set" in cli(*command, "me/apart").line
+    with monkeypatch.context() as patch:
+        patch.setenv("HF_TOKEN", TOKEN)
+        assert "HF_HUB_OFFLINE is set" in cli(*command, "me/apart").line
     none, wrong = run_commands(
         *[[*command, "me/apart"]] * 2,
         environment=environment(server, tmp_path / "home"),
