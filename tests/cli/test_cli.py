@@ -176,13 +176,12 @@ def test_quiet_leaves_results_and_errors_and_verbose_tells_more(
         ("finetune m p --objective smi", ["smile"]),
     ],
 )
-def test_the_shell_completes(typed: str, completed: list[str]) -> None:
+def test_the_shell_completes(typed: str, completed: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     words = f"tellapart {typed}"
     line = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_TELLAPART_COMPLETE": "complete_bash"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tellapart"], capture_output=True, text=True, env={**os.environ, **line}, check=True
-    )
-    assert set(completed) <= set(done.stdout.split())
+    for name, value in line.items():
+        monkeypatch.setenv(name, value)
+    assert set(completed) <= set(cli().out.split())
 
 
 @pytest.mark.parametrize(
@@ -572,15 +571,14 @@ def test_eval_prints_five_metrics_with_their_signatures_unless_all_are_asked_for
     command = ("eval", "--captions", captions, "--data", DATA, "--scorer", tiny_scorer, "--resamples", 20)
     every = json.loads(cli(*command, "--json").out)["signatures"]
 
-    def printed(*more: str) -> tuple[list[str], list[str]]:
-        lines = cli(*command, *more).out.splitlines()
-        heads = [line.split()[0].rstrip(":") if line.split() else "" for line in lines]
-        rows = [head for head, line in zip(heads, lines, strict=True) if head in every and f"{head}: " not in line]
-        return rows, [head for head in every if f"{head}: {every[head]}" in lines]
-
+    printed = cli(*command).out
+    lines = printed.splitlines()
+    heads = [line.split()[0].rstrip(":") if line.split() else "" for line in lines]
+    rows = [head for head, line in zip(heads, lines, strict=True) if head in every and f"{head}: " not in line]
+    signed = [head for head in every if f"{head}: {every[head]}" in lines]
     main = {"recall@1.lookalike", "cider", "clipscore", "bleu4", "hallucination_rate"}
-    assert [set(found) for found in printed()] == [main, main]
-    assert f"{len(every) - 5} more metrics were measured: add --metrics all" in cli(*command).out
+    assert set(rows) == main and set(signed) == main
+    assert f"{len(every) - 5} more metrics were measured: add --metrics all" in printed
     whole = cli(*command, "--metrics", "all", "--json")
     assert set(json.loads(whole.out)["signatures"]) >= {*every, "facts", "facts_exact", "meteor", "graph_f"}
     notes = json.loads(whole.out)["notes"]
