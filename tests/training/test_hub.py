@@ -111,14 +111,10 @@ def test_what_cannot_be_pushed_is_one_line_before_training(
     tiny_captioner: Path,
     tmp_path: Path,
     cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = finetune(tiny_captioner, photos, tiny_scorer, tmp_path / "out", "--push-to-hub")
     name = "--push-to-hub a b/c is no name of a repository; expected USER/NAME"
     assert name in cli(*command, "a b/c").line
-    with monkeypatch.context() as patch:
-        patch.setenv("HF_TOKEN", TOKEN)
-        assert "HF_HUB_OFFLINE is set" in cli(*command, "me/apart").line
     none, wrong = run_commands(
         *[[*command, "me/apart"]] * 2,
         environment=environment(server, tmp_path / "home"),
@@ -126,6 +122,9 @@ def test_what_cannot_be_pushed_is_one_line_before_training(
     )
     assert "needs a token that may write; type: hf auth login, or set HF_TOKEN" in none.line
     assert "cannot push to me/apart: " in wrong.line
+    offline = environment(server, tmp_path / "home", HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1")
+    (done,) = run_commands([*command, "me/apart"], environment=offline)
+    assert "HF_HUB_OFFLINE is set" in done.line
     assert not (tmp_path / "out").exists()
 
 
