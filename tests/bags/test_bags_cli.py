@@ -127,7 +127,7 @@ def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, 
 
 
 def test_bags_of_other_settings_and_other_files_are_not_replaced(
-    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before pictures are encoded; the same settings mine again, and --overwrite replaces."""
     out, rows = tmp_path / "b.jsonl", tmp_path / "rows"
@@ -149,6 +149,11 @@ def test_bags_of_other_settings_and_other_files_are_not_replaced(
         in cli(*mine, "3", "--max-cosine", "0.9").line
     )
     assert f"{out} contains bags with different settings (data: " in cli(*large).line
+    monkeypatch.chdir(photos.parent)
+    for spelled in (f"./{photos.name}/", f"folder:{photos.name}", f"{photos}/../{photos.name}"):
+        done = cli("bags", "mine", spelled, "--scorer", f"{tiny_scorer}/../{tiny_scorer.name}", "-o", out, "--size", 3)
+        assert done.status == 0, (spelled, done.err)
+    assert cli(*mine, "3").status == 0
     assert out.read_bytes() == before
     assert cli(*large, "--overwrite").status == 0 and cli(*large).status == 0
     assert read_bags(out).header.data == f"features:{rows}"

@@ -21,6 +21,7 @@ from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval
+from tellapart.evaluation.matching import match_files
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import bleu
 
@@ -112,6 +113,40 @@ def test_empty_text_files_beside_pictures_count(tmp_path: Path, capsys: pytest.C
     shard = tar(tmp_path / "s.tar", ("0.png", png()), ("0.txt", b"\n"), ("1.png", png()), ("1.txt", b"a dog\n\n"))
     assert [item.references for item in open_data(str(shard))] == [(), ("a dog",)]
     assert "1 captions are empty" in capsys.readouterr().err
+
+
+def test_references_without_a_word_are_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tokenizers leave nothing of them, so that they lower CIDEr as empty ones do."""
+    draw(tmp_path / "a.png")
+    texts = ["a dog", ".", " \u200b ", "…", "🐕", "3"]
+    (tmp_path / "t.jsonl").write_text(json.dumps({"image": "a.png", "captions": texts}) + "\n")
+    assert open_data(str(tmp_path / "t.jsonl"))[0].references == ("a dog", "🐕", "3")
+    assert "ignoring 3 empty captions" in capsys.readouterr().err
+    (tmp_path / "r.json").write_text(json.dumps({"a": texts, "b": ["a cat"]}))
+    (tmp_path / "c.json").write_text(json.dumps({"a": "a dog", "b": "a cat"}))
+    _, references, notes = read_and_match(tmp_path / "c.json", tmp_path / "r.json")
+    assert references == {"a": ["a dog", "🐕", "3"], "b": ["a cat"]}
+    assert any("ignoring 3 empty references" in note for note in notes)
+
+
+def read_and_match(captions: Path, references: Path) -> Any:
+    return match_files({"c": read_caption_file(captions)}, read_reference_file(references), None, False, 0.0)
+
+
+@pytest.mark.parametrize("write", [write_csv, write_parquet, write_jsonl])
+def test_texts_for_missing_values_are_no_captions_and_named(
+    write: Callable[[Path], str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``str(nan)`` and ``na_rep`` of pandas, Excel's ``#N/A``, which pandas reads as missing, too."""
+    texts = {"a.png": ["NA", "a dog"], "b.png": ["nan"], "c.png": ["a null sign"], "d.png": ["#N/A"]}
+    monkeypatch.setitem(globals(), "CAPTIONS", texts)
+    for name in texts:
+        draw(tmp_path / name)
+    spec = write(tmp_path)
+    assert [item.references for item in open_data(spec)] == [("a dog",), (), ("a null sign",), ()]
+    assert "ignoring 3 captions that stand for a missing value ('NA', 'nan', 'null', …)" in capsys.readouterr().err
+    references = read_reference_file(spec).texts
+    assert [[text for text in own if text] for own in references.values()] == [["a dog"], [], ["a null sign"], []]
 
 
 FLAGGED = [

@@ -71,6 +71,20 @@ def test_files_of_the_system_are_no_captions(tmp_path: Path, capsys: pytest.Capt
     assert read_caption_lists(tmp_path) == {"p0": ["a dog"]}
 
 
+def test_folders_that_systems_keep_for_themselves_hold_no_pictures(tmp_path: Path) -> None:
+    """Thumbnails of a Synology, a Mac's half of a zip file, and bins."""
+    for folder in ("@eaDir/p0.png", "__MACOSX", "#recycle", "$RECYCLE.BIN/S-1", ".thumbnails"):
+        (tmp_path / folder).mkdir(parents=True)
+        draw(tmp_path / folder / "t.png")
+        (tmp_path / folder / "t.txt").write_text("a thumbnail\n")
+    draw(tmp_path / "p0.png")
+    (tmp_path / "p0.txt").write_text("a dog\n")
+    assert ids(open_data(str(tmp_path))) == ["p0.png"]
+    assert read_caption_lists(tmp_path) == {"p0": ["a dog"]}
+    shard = tar(tmp_path / "a.tar", ("@eaDir/k0/t.png", png()), ("__MACOSX/k1.png", png()), ("k0.png", png("blue")))
+    assert ids(open_data(str(shard))) == ["a/k0"]
+
+
 @pytest.mark.parametrize("name", ["shot.png.txt", "shot.TXT", "shot.png.caption", "shot.png.TXT", "shot.Caption"])
 def test_texts_beside_pictures_whatever_program_named_them(name: str, tmp_path: Path) -> None:
     draw(tmp_path / "shot.png")

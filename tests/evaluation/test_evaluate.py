@@ -770,3 +770,14 @@ def test_captions_of_two_runs_are_told_apart_by_their_folders() -> None:
     for twice in ([runs[0], runs[0]], [Path("x.csv"), Path("x.jsonl")]):
         with pytest.raises(UsageError, match="two caption files have the same name"):
             name_systems(twice)
+
+
+def test_the_same_captions_more_often_or_in_another_order_do_not_differ() -> None:
+    """An unseen event cannot be: the interval of the difference is [0, 0], not one of the metric's range."""
+    texts = {str(n): ["a dog on the grass", f"a cat on sofa {n}"] for n in range(40)}
+    others = {key: own[::-1] * 2 for key, own in texts.items()}
+    results = evaluate({"a": texts, "b": others}, metrics=["repetition_rate", "vocabulary", "length"])
+    assert {pair.metric for pair in results.pairs} == {"repetition_rate", "vocabulary", "length"}
+    for pair in results.pairs:
+        difference = pair.difference
+        assert (difference.value, difference.low, difference.high, difference.p) == (0, 0, 0, 1), pair.metric

@@ -87,6 +87,16 @@ def test_boost_and_judges_store_no_half_answers(server: FaultServer, tmp_path: P
         f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>{CAPTION}<|return|>",
         f"<reasoning>A dog?</reasoning>{CAPTION}<end_of_turn>",
         f"</s>{CAPTION}<｜end▁of▁sentence｜>",
+        f"<caption>{CAPTION}</caption>",
+        f"Here it is:\n<Output>\n{CAPTION}\n</Output>",
+        f"\\boxed{{{CAPTION}}}",
+        f"ASSISTANT: {CAPTION}",
+        f"### Response:\n{CAPTION}",
+        f"<start_of_image>[BOS] {CAPTION} [EOS]<unused95>",
+        "<ref>A red star</ref><box>(12,3),(40,31)</box> on the snow.",
+        "<|object_ref_start|>A red star<|object_ref_end|><|box_start|>(12,3),(40,31)<|box_end|> on the snow.",
+        "<|ref|>A red star<|/ref|><|det|>[[12, 3, 40, 31]]<|/det|> on the snow.",
+        f"<loc0012><loc0300>{CAPTION}",
     ],
 )
 def test_control_tokens_are_no_words_of_a_caption(text: str) -> None:
@@ -116,6 +126,20 @@ REFUSALS = (
     "抱歉，我无法查看这张图片。",
     "申し訳ありませんが、画像を見ることができません。",
     "I’m sorry, but I can't see it.",
+    "It looks like you haven't uploaded an image.",
+    "It seems there is no image attached.",
+    "Unable to describe the image.",
+    "There is no picture here to describe with a caption.",  # a person's, in COCO
+    "Es ist mir leider nicht möglich, dieses Bild zu beschreiben.",
+    "Je regrette, mais je ne suis pas en mesure de voir l'image.",
+    "Me temo que no puedo ver la imagen.",
+    "Mi rincresce, ma non posso vedere l'immagine.",
+    "Não foi possível carregar a imagem.",
+    "Ik zie geen afbeelding.",
+    "Nie widzę żadnego obrazu.",
+    "Изображение не загружено.",
+    "看起来您没有上传图片。",
+    "画像が表示されていません。",
 )
 
 
@@ -126,8 +150,48 @@ def test_a_refusal_in_any_language_is_no_alt_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Unfortunately named shop on a corner.",
+        "Sorry sight of a wrecked car in a ditch.",
+        "Please share the road sign beside a cyclist.",
+        "No image of a dog is on the wall.",
+        "Apologetic dog looks up at the camera.",
+        "Leider-Schild an einer Tür.",
+    ],
+)
+def test_a_caption_that_begins_like_a_refusal_is_none(text: str) -> None:
+    assert not refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The image of the camera is blocking the middle word.",
+        "The scene of the beach with the blue house is clear without any fading.",
+        "The picture of the couple in bed is displayed in the large window.",
+        "A picture of a horse hangs above the bed.",
+        "A snapshot of a girl is taped to the fridge.",
+        "A shot of a lake. The image has just gotten brighter.",
+        "A clock on a wall. It shows ten past two.",
+    ],
+)
+def test_words_about_a_picture_in_the_picture_stay(text: str) -> None:
+    assert without_openings(text) == (text, "")
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("The picture of three buses on a lot.", "Three buses on a lot."),
+        ("A photo of a dog that is asleep.", "A dog that is asleep."),
+        ("The image has a dog.", "A dog."),
+        ("Hier sieht man einen Hund.", "Einen Hund."),
+        ("Il s'agit d'une photo d'un chien.", "Un chien."),
+        ("Se trata de una imagen de un perro.", "Un perro."),
+        ("Questa è una foto di un cane.", "Un cane."),
+        ("Trata-se de uma imagem de um cão.", "Um cão."),
+        ("Dit is een foto van een hond.", "Een hond."),
         ("Das Bild zeigt einen Hund im Gras.", "Einen Hund im Gras."),
         ("Auf dem Bild ist ein Hund zu sehen, der schläft.", "Ein Hund, der schläft."),
         ("L’image montre un chien.", "Un chien."),

@@ -262,6 +262,28 @@ def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
         embed(items, made, own, EmbedSettings(False, tmp_path))
 
 
+def test_an_alt_text_that_a_person_emptied_in_the_sidecar_stays_empty(tmp_path: Path) -> None:
+    """As programs leave it: an empty line, or no property; a sidecar that is gone is written again."""
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    items = list(open_data(str(tmp_path)))
+    made = AltText().edited(dict.fromkeys(("a.jpg", "b.jpg", "c.jpg"), "a dog"))
+    embed(items, made, OwnFiles(), EmbedSettings())
+    emptied = (tmp_path / "a.xmp").read_text(encoding="utf-8").replace("a dog", "")
+    (tmp_path / "a.xmp").write_text(emptied, encoding="utf-8")
+    without = re.sub("(?s)<Iptc4xmpCore:AltText.*</Iptc4xmpCore:AltText[^>]*>", "", emptied)
+    assert without != emptied
+    (tmp_path / "b.xmp").write_text(without, encoding="utf-8")
+    (tmp_path / "c.xmp").unlink()
+    for _ in range(2):
+        assert embed(items, made, OwnFiles(), EmbedSettings()).stayed == ("a.jpg", "b.jpg")
+    assert (tmp_path / "a.xmp").read_text(encoding="utf-8") == emptied
+    assert (tmp_path / "b.xmp").read_text(encoding="utf-8") == without
+    assert alt_of((tmp_path / "c.xmp").read_text(encoding="utf-8")) == "a dog"
+    assert embed(items, made, OwnFiles(), EmbedSettings(True)).stayed == ()
+    assert alt_of((tmp_path / "a.xmp").read_text(encoding="utf-8")) == "a dog"
+
+
 MARK = b"http://ns.adobe.com/xap/1.0/\0"
 
 

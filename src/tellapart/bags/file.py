@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tellapart.data.specification import parse
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
@@ -64,7 +66,6 @@ class Header:
 
 SETTINGS = (
     "data",
-    "scorer",
     "fingerprint",
     "sizes",
     "captions",
@@ -147,11 +148,23 @@ def refuse_others(path: Path, header: Header) -> None:
         return
     instead = "pass --overwrite to replace it, or choose another file with -o"
     there = read_bags(path).header
-    if other := [name for name in SETTINGS if getattr(there, name) != getattr(header, name)]:
+    if other := [name for name in SETTINGS if _setting(there, name) != _setting(header, name)]:
         before, now = getattr(there, other[0]) or "none", getattr(header, other[0]) or "none"
         before, now = (", ".join(map(str, one)) if isinstance(one, tuple) else one for one in (before, now))
         what = other[0].replace("_", " ")
         raise UsageError(f"{path} contains bags with different settings ({what}: {before}, not {now}); {instead}")
+
+
+def _setting(header: Header, name: str) -> Any:
+    """Returns a setting as it is compared: data and captions are the same however their paths are spelled."""
+    value = getattr(header, name)
+    if name == "captions" and value:
+        return str(Path(value).expanduser().resolve())
+    if name == "data" and value:
+        with contextlib.suppress(UsageError):
+            kind, path, options = parse(value)
+            return kind, path.resolve(), options.values
+    return value
 
 
 def read_truematch(path: Path) -> list[Bag]:

@@ -161,7 +161,8 @@ def encode_job(
     here = Path(scorer).expanduser()
     place = str(here.absolute()) if here.exists() else scorer
     settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
-    deciding = {"scorer": scorer, "scorer_files": files_digest(scorer, "scorer"), "precision": precision}
+    # The files identify a scorer, however its path is spelled.
+    deciding = {"scorer": files_digest(scorer, "scorer") or scorer, "precision": precision}
     request = JobRequest("encode", settings, deciding)
     with finished_job(
         request, pictures, out, options, "encoding", overwrite=overwrite, suffix=SUFFIX, replaces=False

@@ -43,7 +43,7 @@ from tellapart.data.caption_json import is_json_lines, read_json_lines, read_jso
 from tellapart.data.caption_lines import read_lines
 from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
 from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
-from tellapart.data.dropped import DroppedCaptions
+from tellapart.data.dropped import counting_dropped
 from tellapart.data.file_patterns import files_below
 from tellapart.data.records import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS, MarkedText, is_file_name
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
@@ -110,36 +110,37 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
     splits: dict[str, str] = {}
     failures: dict[str, str] = {}
     unread: list[tuple[str, MarkedText]] = []
-    dropped = DroppedCaptions()
     bare = 0
-    for number, entry in enumerate(entries, start=1):
-        key = clean_text(entry.id or entry.file or str(number))
-        if entry.failure:
-            failures[key] = entry.failure
-            continue
-        bare += not (entry.id or entry.file)
-        marked = [text for text in entry.texts if isinstance(text, MarkedText)]
-        unread += [(key, text) for text in marked if text.error and not text.flag]
-        own = texts.setdefault(key, [])
-        for text in entry.texts:
-            if flag := getattr(text, "flag", ""):
-                dropped.add(flag, repr(key))
-            else:
+    with counting_dropped(str(path)) as dropped:
+        for number, entry in enumerate(entries, start=1):
+            key = clean_text(entry.id or entry.file or str(number))
+            if entry.failure:
+                failures[key] = entry.failure
+                continue
+            bare += not (entry.id or entry.file)
+            marked = [text for text in entry.texts if isinstance(text, MarkedText)]
+            unread += [(key, text) for text in marked if text.error and not text.flag]
+            own = texts.setdefault(key, [])
+            for text in entry.texts:
+                if flag := getattr(text, "flag", ""):
+                    dropped.add(flag, repr(key))
+                    continue
                 own.append(str(text))
-        if entry.file:
-            files.setdefault(key, entry.file)
-        if entry.split:
-            splits.setdefault(key, entry.split)
+            if entry.file:
+                files.setdefault(key, entry.file)
+            if entry.split:
+                splits.setdefault(key, entry.split)
     lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # not asked again since
     if lost:
         more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
-        found = f"{path}: {len(lost):,} of {number:,} lines contain no answer: {', '.join(lost[:MAX_SHOWN])}{more}"
+        found = (
+            f"{path}: {len(lost):,} of {number:,} lines contain no whole answer: {', '.join(lost[:MAX_SHOWN])}{more}"
+        )
         if not texts:
             raise UsageError(f"{found}; expected at least one caption")
         say(f"{found}; only the other lines are used")
     if not texts:
         raise UsageError(f"{path} contains no captions; expected at least one")
-    dropped.say(str(path))
     if unread:
         (first, text), count = unread[0], sum(map(len, texts.values()))
         if most_unread < 1 and len(unread) >= most_unread * count and text.error is not None:

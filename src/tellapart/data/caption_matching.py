@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from tellapart.data.dropped import has_text
 from tellapart.errors import UsageError
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
@@ -185,7 +186,7 @@ def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> Mat
 
 def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the non-empty references of each id, and a note on the empty ones, which are dropped as in data sets."""
-    kept = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
+    kept = {key: [text for text in texts if has_text(text)] for key, texts in references.items()}
     few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
     many = f"references: ignoring {sum(few.values()):,} empty references ({preview_ids(few)})"
     return kept, [many] if few else []

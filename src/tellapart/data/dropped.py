@@ -6,6 +6,7 @@ Readers of files and data sets drop empty references and the captions that VizWi
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,22 @@ from contextvars import ContextVar
 from tellapart.utils.messages import say_once
 
 EMPTY = "empty"
+MISSING = "missing"
+_MISSING_TEXTS = frozenset(("nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "null", "NULL", "None"))
+
+
+def has_text(caption: str) -> bool:
+    """Returns whether a caption has a letter, digit or symbol, so that it is not empty to a tokenizer."""
+    return any(unicodedata.category(character)[0] in "LMNS" for character in caption)
+
+
+def stands_for_nothing(caption: str) -> bool:
+    """Returns whether a caption is what pandas, Excel or str() write for a missing value, such as ``nan`` or ``NA``."""
+    return caption.strip() in _MISSING_TEXTS
 
 
 class DroppedCaptions:
-    """Counts of dropped captions by reason: `EMPTY`, or the flag of VizWiz."""
+    """Counts of dropped captions by reason: `EMPTY`, `MISSING`, or the flag of VizWiz."""
 
     def __init__(self) -> None:
         self.counts, self._first = Counter[str](), dict[str, str]()
@@ -29,7 +42,12 @@ class DroppedCaptions:
 
     def say(self, name: str) -> None:
         """Prints how many captions were dropped, and where the first one is."""
-        flags = {reason: count for reason, count in self.counts.items() if reason != EMPTY}
+        flags = {reason: count for reason, count in self.counts.items() if reason not in (EMPTY, MISSING)}
+        if missing := self.counts[MISSING]:
+            say_once(
+                f"{name}: ignoring {missing:,} captions that stand for a missing value ('NA', 'nan', 'null', …), such "
+                f"as one of {self._first[MISSING]}"
+            )
         if empty := self.counts[EMPTY]:
             say_once(f"{name}: ignoring {empty:,} empty captions, such as one of {self._first[EMPTY]}")
         if flags:
@@ -42,12 +60,12 @@ _current: ContextVar[DroppedCaptions | None] = ContextVar("dropped captions", de
 
 
 @contextmanager
-def counting_dropped(name: str) -> Iterator[None]:
+def counting_dropped(name: str) -> Iterator[DroppedCaptions]:
     """Counts calls of `drop` inside the block and reports them at the end. Rows that are read again do not count."""
     dropped = DroppedCaptions()
     token = _current.set(dropped)
     try:
-        yield
+        yield dropped
     finally:
         _current.reset(token)
     dropped.say(name)

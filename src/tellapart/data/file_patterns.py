@@ -8,10 +8,15 @@ from pathlib import Path, PurePath
 
 from tellapart.errors import UsageError
 
+SYSTEM_FOLDERS = frozenset(("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN"))  # of macOS, Synology and Windows
+
 
 def is_hidden(inside: PurePath) -> bool:
-    """Returns whether a path inside a folder is hidden or in a hidden folder: ``._1.txt``, ``.ipynb_checkpoints``."""
-    return any(part.startswith(".") and part != ".." for part in inside.parts)
+    """Returns whether a path inside a folder is hidden, or in a hidden folder or one that a system keeps for itself.
+
+    Examples: ``._1.txt``, ``.ipynb_checkpoints``, and ``@eaDir``, in which a Synology keeps thumbnails.
+    """
+    return any((part.startswith(".") and part != "..") or part in SYSTEM_FOLDERS for part in inside.parts)
 
 
 def files_below(folder: Path, *patterns: str) -> list[Path]:

@@ -16,7 +16,9 @@ import tokenize
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from tellapart.data.dropped import MISSING, drop, stands_for_nothing
 from tellapart.errors import UsageError
+from tellapart.language.answers import answer_text
 from tellapart.utils.messages import clean_text, parse_json
 
 PICTURE_KEYS = (
@@ -120,8 +122,25 @@ def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[
     return texts
 
 
+_FINISHED = ("stop", "eos", "end_turn", "stop_sequence")
+
+
+def _unfinished(answer: Any) -> str:
+    """Returns why a server ended its answer too early, such as ``length``; "" if the answer is whole."""
+    if not isinstance(answer, Mapping):
+        return ""
+    choices = [answer.get(key) for key in ("choices", "candidates")]
+    for part in (answer, *(choice[0] for choice in choices if choice and isinstance(choice, list))):
+        for key in ("finish_reason", "stop_reason", "finishReason"):
+            reason = part.get(key) if isinstance(part, Mapping) else None
+            if isinstance(reason, str) and reason and reason.lower() not in _FINISHED:
+                return reason
+    return ""
+
+
 def batch_failure(record: Mapping[str, Any]) -> str:
-    """Returns why a line of a server's batch has no answer, such as ``status 400: too long``; "" if it has one.
+    """Returns why a line of a server's batch has no whole answer, such as ``status 400: too long``, ``expired`` or
+    ``ended with 'length'``; "" if it has one.
 
     Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
     {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
@@ -138,7 +157,9 @@ def batch_failure(record: Mapping[str, Any]) -> str:
     elif isinstance(error, dict) and not response:
         found = str(error.get("code") or error.get("status") or "error")
     else:
-        return ""
+        answers = result.get("message"), response.get("body"), response
+        reason = next(filter(None, map(_unfinished, answers)), "")
+        return f"ended with {clean_line(reason)!r}" if reason else ""
     while isinstance(error, dict):  # Anthropic has an error in the error
         error = error.get("error") or error.get("message")
     return clean_line(f"{found}: {error}" if isinstance(error, str) else found)
@@ -266,7 +287,9 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         answers = value.get("choices") or value.get("candidates")  # of a server: OpenAI's, Gemini's
         if isinstance(answers, list) and answers:
-            return caption_texts(answers[0], where, depth + 1)
+            texts = caption_texts(answers[0], where, depth + 1)
+            said = [answer_text(text) or "" for text in texts]  # as `caption` reads a server's answer
+            return [text if one == text else one for text, one in zip(texts, said, strict=True)]
         if len(value) == 1 and _TASK.match(str(next(iter(value)))):
             return caption_texts(next(iter(value.values())), where, depth + 1)
         if spoken := next((value[key] for key in _SPOKEN_KEYS if _is_spoken(value.get(key))), None):
@@ -297,12 +320,10 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
     raise UsageError(f"{where}: the conversation has no answer; expected a turn of 'gpt' or 'assistant'")
 
 
-_MISSING_VALUES = {"nan", "NaN", "<NA>", "null", "NULL", "None"}  # as pandas and str() write a cell without text
-
-
 def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
     cell = text.strip()
-    if cell in _MISSING_VALUES:
+    if stands_for_nothing(cell):
+        drop(MISSING, where)
         return []
     if is_file_name(cell) and len(cell.split()) == 1:
         return [MarkedText(text, RowError(where, f"expected a caption, got the file name {cell[:60]!r}"))]

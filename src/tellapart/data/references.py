@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tellapart.data.dropped import EMPTY, drop
+from tellapart.data.dropped import EMPTY, drop, has_text
 from tellapart.data.records import MarkedText, caption_texts, clean_line, with_flags
 from tellapart.types import Item
 
@@ -24,7 +24,7 @@ def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None =
     texts = []
     for text in found:
         line = clean_line(text)
-        if reason := getattr(text, "flag", "") or ("" if line else EMPTY):
+        if reason := getattr(text, "flag", "") or ("" if has_text(line) else EMPTY):
             drop(reason, where)
         else:
             texts.append(line)

@@ -140,7 +140,8 @@ def size_facts(
     if texts:
         hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
         questions_N = sets.questions(len(image_ND))
-        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, resamples=resamples)
+        unit_N = sets.units(len(image_ND))  # pictures of a bag compete with each other
+        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, unit_N=unit_N, resamples=resamples)
     order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
     examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
     return SizeFacts(

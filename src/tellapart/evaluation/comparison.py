@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     pass
 
 
+def caption_shares(texts: Sequence[str]) -> dict[str, float]:
+    """Returns the share of each distinct caption among a picture's captions: a metric is the mean over them."""
+    return {text: count / len(texts) for text, count in Counter(texts).items()}
+
+
 class Comparison:
     """Fills a `Results`: `add` adds the measurements of a metric, `finish` computes intervals and differences.
 
@@ -32,6 +38,9 @@ class Comparison:
     def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:
         self.results, self.inputs = results, inputs
         self.captions = {name: [slot.captions for slot in own] for name, own in slots.items()}
+        self._shares = {
+            name: [caption_shares(texts) for texts in zip(*own, strict=True)] for name, own in self.captions.items()
+        }
         self._draws = Draws(inputs.resamples, inputs.seed)
         self._tests: dict[str, MetricTests] = {}
 
@@ -47,7 +56,7 @@ class Comparison:
         unit_N = context.sets(pools).units(len(context.ids)) if pools in context.file_sets else None
         self._describe(metric, key, context, measured, scorer, "" if unit_N is None else ",unit:sets")
         pairs = list(self._pairs(measured))
-        same = [(a, b) for a, b in pairs if HUMAN not in (a, b) and self.captions[a] == self.captions[b]]
+        same = [(a, b) for a, b in pairs if HUMAN not in (a, b) and self._shares[a] == self._shares[b]]
         self._tests[key] = MetricTests(self._draws, measured, pairs, metric.bounds_in(context), unit_N, same)
         for system, one in measured.items():
             if one.value_N is not None:

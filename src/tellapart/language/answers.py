@@ -21,15 +21,24 @@ _REASONED = re.compile(
     r"|<\|channel\|>\s*final\s*<\|message\|>",
     re.IGNORECASE,
 )
-_ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DOTALL)
+_ANSWER = re.compile(  # models write the answer between the tags of their prompt or of their training
+    r"<(answer|caption|description|alt_text|output|response|final_answer)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
+)
+_BOXED = re.compile(r"\s*\\boxed\{(.*)\}\s*", re.DOTALL)
+_PLACE = re.compile(  # where a grounded model saw what it names; the coordinates are no words
+    r"(?:<box>|<\|(?:box|quad|point)_start\|>|<\|det\|>)[\s\d.,;()\[\]]*(?:</box>|<\|(?:box|quad|point)_end\|>|<\|/det\|>)"
+    r"|<(?:loc_?|patch_index_|bin_)\d+>",
+    re.IGNORECASE,
+)
 _HEADER = re.compile(  # whose turn begins
     r"(?:<\|(?:im_)?start(?:_header_id)?\|>|<start_of_turn>|<\|start_of_role\|>)\s*(?:assistant|model)?"
-    r"\s*(?:<\|(?:end_header_id|im_sep|end_of_role|message)\|>)?",
+    r"\s*(?:<\|(?:end_header_id|im_sep|end_of_role|message)\|>)?|(?:#{2,3} *)?(?:assistant|response) ?:",
     re.IGNORECASE,
 )
 _CONTROL = re.compile(
-    r"<\|[^\s|<>]{1,40}\|>|<｜[^\s｜<>]{1,40}｜>|</?(?:s|answer|bos|eos|pad|unk|image|(?:start|end)_of_turn|end_of_utterance)>"
-    r"|\[/?INST\]|<</?SYS>>",
+    r"<\|[^\s|<>]{1,40}\|>|<｜[^\s｜<>]{1,40}｜>|</?(?:s|answer|bos|eos|pad|unk|image|ref|box|object|phrase"
+    r"|(?:start|end)_of_(?:turn|image)|end_of_utterance|extra_id_\d+|unused\d+)>"
+    r"|\[(?:/?INST|BOS|EOS|CLS|SEP|PAD|UNK)\]|<</?SYS>>",
     re.IGNORECASE,
 )
 _END = re.compile(  # text after it is another turn
@@ -43,17 +52,19 @@ def answer_text(text: str) -> str | None:
     """Returns a model's answer without reasoning and control tokens; None if the reasoning has no end.
 
     Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; a chat template may have opened it. The
-    answer is the content of ``<answer>…</answer>``, if present. Text after an end token such as ``<|im_end|>`` is
-    another turn.
+    answer is the content of ``<answer>…</answer>``, ``<caption>…</caption>`` or ``\\boxed{…}``, if present. Text after
+    an end token such as ``<|im_end|>`` is another turn. Coordinates of a grounded model are no part of it.
     """
     text = _REASONED.split(text)[-1]
     if _REASONS.search(text):
         return None
     if match := _ANSWER.search(text):
-        text = match[1]
+        text = match[2]
+    text = _PLACE.sub("", text)
     while match := _HEADER.match(text.lstrip()) or _CONTROL.match(text.lstrip()):
         text = text.lstrip()[match.end() :]
-    return _CONTROL.sub("", _END.split(text)[0]).strip()
+    text = _CONTROL.sub("", _END.split(text)[0]).strip()
+    return match[1].strip() if (match := _BOXED.fullmatch(text)) else text
 
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n`]*\n(.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)

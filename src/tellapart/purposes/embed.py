@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.provenance import OwnFiles, text_hash
 from tellapart.captions.writers import files_beside
 from tellapart.data import xmp
 from tellapart.data.pictures import FilePicture
@@ -138,7 +138,7 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
         replaced |= other
         if not one.text and not said and settings.folder is None:
             continue
-        if _is_taken(theirs, one.text, settings):
+        if _is_taken(theirs, one.text, settings) or _was_emptied(one, said, own, picture.with_suffix(".xmp"), settings):
             stayed.append(item.id)
             if settings.folder is None:
                 continue
@@ -197,6 +197,14 @@ def _share_language(one: str, other: str) -> bool:
     """Returns whether a reader of one language reads the other, as en and en-US; "" is any language."""
     short, long = sorted((one.lower(), other.lower()), key=len)
     return not short or short == long or long.startswith(f"{short}-")
+
+
+def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings) -> bool:
+    """Returns whether a person emptied the alt text that this command wrote to a sidecar: the picture is decorative."""
+    place = xmp.ALT, settings.language or xmp.DEFAULT
+    row = own.of(sidecar).rows.get(_of(place, sidecar).name)
+    written = row is not None and row.hashes[-1:] not in ((), (text_hash(""),))
+    return written and place not in said and sidecar.exists() and not settings.replace_edited and not one.accepted
 
 
 def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:

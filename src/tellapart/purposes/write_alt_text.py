@@ -120,6 +120,6 @@ def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settin
         )
     if done.stayed:
         say(
-            f"{len(done.stayed):,} pictures already have an alt text from another source, which was "
-            f"kept: {', '.join(done.stayed[:3])}; pass --replace-edited to replace it"
+            f"{len(done.stayed):,} pictures already have an alt text from another source, or one emptied "
+            f"since, which was kept: {', '.join(done.stayed[:3])}; pass --replace-edited to replace it"
         )

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.dataset import Skipped
-from tellapart.data.file_patterns import files_below, natural_key
+from tellapart.data.file_patterns import files_below, is_hidden, natural_key
 from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
 from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES, picture_file
 from tellapart.data.reader import READERS, Reader
@@ -86,7 +86,7 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
         missing.add(str(error.filename), f"cannot read the folder: {error.strerror}")
 
     for folder, below, files in os.walk(root, onerror=unreadable):
-        below[:] = [name for name in below if not name.startswith(".")]
+        below[:] = [name for name in below if not is_hidden(Path(name))]
         inside = Path(folder).relative_to(root)
         for file in files:
             suffix = Path(file).suffix.lower()
