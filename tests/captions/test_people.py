@@ -247,7 +247,7 @@ def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Pat
 def test_a_text_in_utf_16_for_a_generator_is_told(cli: Cli, folder: Path) -> None:
     (folder / "2.txt").write_text("ein größerer Hund", encoding="utf-16")
     done = made(cli, "lora", folder, *LORA)
-    assert "1 of these are in UTF-16, but trainers read UTF-8: 2.txt; convert them to UTF-8" in done.err
+    assert "1 of these are in UTF-16, but trainers expect UTF-8: 2.txt" in done.err
     assert "größerer" in (folder / "2.txt").read_text(encoding="utf-16")
 
 

@@ -118,6 +118,6 @@ def test_what_claims_need_is_named(cli: Cli, folder: Path, tmp_path: Path) -> No
         line = cli("caption", "scenes", folder, *out, "--claims", *options).line
         assert "add --samples 10, --consensus 48 or --best-of 10 --scorer MODEL" in line
     line = cli("caption", "scenes", folder, "-o", tmp_path / "a.csv", "--claims", "--consensus", 3).line
-    assert "type -o captions.jsonl" in line
+    assert "use -o captions.jsonl" in line
     line = cli("caption", "scenes", folder, *out, "--claims", "--samples", 3, "--workers", 2).line
     assert "--claims is not available with --workers" in line

@@ -85,8 +85,8 @@ def test_ray_names_the_resources_of_a_worker(options: WorkerOptions, workers: Wo
     "ray, message",
     [
         ("auto?cpu=2", "no setting 'cpu'; did you mean 'cpus'"),
-        ("auto?cpus=0", "expected a number from 0.1, such as cpus=1"),
-        ("auto?gpus", "expected a number from 0, such as gpus=1"),
+        ("auto?cpus=0", "expected a number of at least 0.1, such as cpus=1"),
+        ("auto?gpus", "expected a number of at least 0, such as gpus=1"),
     ],
 )
 def test_wrong_resources_are_named(ray: str, message: str) -> None:

@@ -340,8 +340,10 @@ class MinedBags:
         if not self.unlike:
             return ""
         names = ", ".join(self.unlike[:SHOWN]) + (", …" if len(self.unlike) > SHOWN else "")
-        return (f"{len(self.unlike):,} of {len(self.items):,} pictures are in no bag, because too few others have a "
-                f"cosine of at least {self.file.header.min_cosine} with them: {names}")  # fmt: skip
+        return (
+            f"{len(self.unlike):,} of {len(self.items):,} pictures are in no bag, because too few "
+            f"others have a cosine of at least {self.file.header.min_cosine} to them: {names}"
+        )
 
 
 def mine_dataset(
@@ -407,7 +409,7 @@ def mine_dataset(
         alike.update(id_ for bag in mined for id_ in bag.ids)
         bags += curate_bags(mined)
     if not bags and min_cosine is not None:
-        raise UsageError(f"{dataset.spec}: no bag has pictures as alike as --min-cosine {min_cosine:g}; lower it")
+        raise UsageError(f"{dataset.spec}: no bag reaches --min-cosine {min_cosine:g}; decrease it")
     if not bags:
         raise UsageError(f"{dataset.spec}: all bags exceed a cosine of {max_cosine}; increase --max-cosine")
     header = Header(

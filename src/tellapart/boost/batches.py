@@ -108,9 +108,9 @@ class Http:
                 # Another POST could pay for a second batch, unless the first never reached the server.
                 again = method == "GET" or isinstance(broken, httpx2.ConnectError | httpx2.ConnectTimeout)
                 words = str(broken) or type(broken).__name__
-                error = BackendError(f"the server broke off or is not there ({words})", retry=again)
+                error = BackendError(f"the server is unreachable or closed the connection ({words})", retry=again)
             except ValueError:
-                error = BackendError("the reply is not JSON")
+                error = BackendError("the reply is not valid JSON")
             if not error.retry or wait is None:
                 break
             time.sleep(max(wait, error.after or 0.0))
@@ -149,7 +149,7 @@ class Http:
 
     def _failed(self, error: BackendError) -> TellapartError:
         return TellapartError(
-            f"{self.name}: {self.clean(str(error))}; what was answered is kept, and the same command goes on"
+            f"{self.name}: {self.clean(str(error))}; the answers so far are kept; run the same command again to resume"
         )
 
 
@@ -214,7 +214,7 @@ class AnthropicBatches:
         typed = "&".join(f"{name}={value:g}" for name, value in self.sampling.items())
         self.name = f"anthropic:{model}" + (f"?{typed}" if typed else "")
         if not model:
-            raise UsageError("anthropic: names no model; type anthropic:MODEL?batch=1")
+            raise UsageError("anthropic: missing model; use anthropic:MODEL?batch=1")
         self._model, priced = model, "in" in settings or "out" in settings
         self.prices = halved((number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None)
         key = api_key(settings.get("key"), self.name, ANTHROPIC_KEY)
@@ -279,7 +279,7 @@ def open_batches(spec: str) -> BatchBackend:
     model, at, url = body.rpartition("@http")
     servers: dict[str, Callable[..., BatchServer]] = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
     if kind not in servers:
-        raise UsageError(f"batch=1: no batch endpoint of '{kind}'; type {EXAMPLE}")
+        raise UsageError(f"batch=1: '{kind}' has no batch endpoint; use {EXAMPLE}")
     return BatchBackend(servers[kind](model if at else body, f"http{url}" if at else None, settings))
 
 
@@ -299,7 +299,7 @@ class BatchBackend:
 
     def complete(self, request: Request) -> Answer:
         """Raises `UnansweredError`: the ledger would have the answer if there were one."""
-        reason = self._failures.get(request.item, "the batch has no answer")
+        reason = self._failures.get(request.item, "the batch contains no answer")
         raise UnansweredError(f"{self.name}: {reason}")
 
     def fill(self, stages: Sequence[Stage], items: Sequence[Item], ledger: Ledger) -> None:
@@ -364,8 +364,10 @@ class BatchBackend:
                     file.write(line)
                     count, line = count + 1, next(lines, None)
                 log.add(self.server.send(file), self.name, count)
-        say(f"{self.name}: {len(lacking):,} requests sent as a batch, which may take 24 hours; after Ctrl-C, the same "
-            "command waits for it again")  # fmt: skip
+        say(
+            f"{self.name}: sent {len(lacking):,} requests as a batch, which may take 24 hours; after "
+            "Ctrl-C, run the same command again to wait for it"
+        )
 
     def _lines(self, lacking: Sequence[tuple[str, Request]]) -> Iterator[bytes]:
         for key, request in lacking:
@@ -388,8 +390,10 @@ class BatchBackend:
             for batch, state in states.items():
                 if state.refusal:
                     log.end(batch)
-                    raise TellapartError(f"{self.name}: the server refused batch {batch}: {state.refusal}; mend that "
-                                         "and type the same command again")  # fmt: skip
+                    raise TellapartError(
+                        f"{self.name}: the server rejected batch {batch}: {state.refusal}; fix the "
+                        "problem and run the same command again"
+                    )
                 if state.ended:
                     self._store(self.server.results(batch), ledger)
                     log.end(batch)
@@ -404,7 +408,7 @@ class BatchBackend:
             place = self._places.get(key)
             if isinstance(result, BackendError):
                 if place is not None:
-                    self._failures[place[0].id] = f"the batch has no answer: {result}"
+                    self._failures[place[0].id] = f"the batch contains no answer: {result}"
                 continue
             for at, answer in zip([key, *self._following.get(key, ())], [result, *result.others], strict=False):
                 own = self._places.get(at)

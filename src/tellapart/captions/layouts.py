@@ -418,7 +418,9 @@ class ListFile(CaptionLayout):
         except (TypeError, ValueError):
             value = None
         if not isinstance(value, dict):
-            raise UsageError(f"{self.path}: the caption of '{row.key}' is a JSON object; edit it as one")
+            raise UsageError(
+                f"{self.path}: the caption of '{row.key}' is a JSON object; it can only be edited as a JSON object"
+            )
         return {**row.record, **({"caption": value["caption"]} if "caption" in value else {}), "structured": value}
 
     def _blank(self, id_: str) -> ListRow:

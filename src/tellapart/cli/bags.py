@@ -69,7 +69,8 @@ MaxCosinePairs = Annotated[
 MinCosine = Annotated[
     float | None,
     typer.Option(
-        "--min-cosine", help="Minimum similarity of a picture to the first of its bag; with --all-pairs, of every pair."
+        "--min-cosine",
+        help=("Minimum similarity of a picture to the first of its bag; with --all-pairs, of every pair."),
     ),
 ]
 Pairs = Annotated[

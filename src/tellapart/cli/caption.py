@@ -50,8 +50,10 @@ def caption(
     plan = plan_captions(model, options)
     if plan.served and job.estimate and job.workers is None and job.ray is None:
         if job.price is not None:
-            raise UsageError("--price is that of a worker; type the prices of a million tokens in the model's name: "
-                             "?in=2.5&out=10")  # fmt: skip
+            raise UsageError(
+                "--price is the price of a worker; specify prices per million tokens in the model's "
+                "name: ?in=2.5&out=10"
+            )
         print(estimate_server(plan, open_many(pictures), options))
     elif job.wanted:
         caption_job(plan, pictures, options, job, device, precision)

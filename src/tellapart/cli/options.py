@@ -96,14 +96,14 @@ class WorkerOptions:
         for pair in filter(None, (self.ray or "").partition("?")[2].split("&")):
             name, _, value = pair.partition("=")
             if name not in LEAST_RESOURCES:
-                raise UsageError(f"--ray {self.ray}: no setting '{name}'{nearest(name, LEAST_RESOURCES)}")
+                raise UsageError(f"--ray {self.ray}: unknown setting '{name}'{nearest(name, LEAST_RESOURCES)}")
             try:
                 result[name] = float(value)
             except ValueError:
                 result[name] = -1.0
             if not LEAST_RESOURCES[name] <= result[name] < float("inf"):
                 raise UsageError(
-                    f"--ray {self.ray}: expected a number from {LEAST_RESOURCES[name]:g}, such as {name}=1"
+                    f"--ray {self.ray}: expected a number of at least {LEAST_RESOURCES[name]:g}, such as {name}=1"
                 )
         return result
 

@@ -35,8 +35,10 @@ def check_claims(decoding: Decoding, best_of: int | None) -> None:
     """Raises `UsageError` if the settings do not sample several captions, or if the extractor is not installed."""
     need_extra("words", "--claims", "HanTa")
     if best_of is None and (not decoding.draws or decoding.drawn.samples < 2):
-        raise UsageError("--claims counts the samples that make a claim; add --samples 10, --consensus 48 or --best-of "
-                         "10 --scorer MODEL")  # fmt: skip
+        raise UsageError(
+            "--claims requires several samples per picture; add --samples 10, --consensus 48 or "
+            "--best-of 10 --scorer MODEL"
+        )
 
 
 def check_lines(
@@ -51,13 +53,16 @@ def check_lines(
     """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs, as `check_claims`."""
     chosen = format_of(out, format) if out != PRINTED else format or "jsonl"
     if (schema or claims) and (chosen != "jsonl" or (out is not None and out.name == METADATA)):
-        raise UsageError(f"{'--schema' if schema else '--claims'}: its values go to JSON lines; type -o captions.jsonl")
+        raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON lines; use -o captions.jsonl")
     if decoding.paragraphs and chosen not in ("jsonl", "txt", LOG):
-        raise UsageError("--decoding paragraphs=keep: type -o captions.jsonl, or --format txt for a file beside each "
-                         "picture")  # fmt: skip
+        raise UsageError(
+            "--decoding paragraphs=keep is not supported for this output; use -o captions.jsonl, or "
+            "--format txt for a file beside each picture"
+        )
     if decoding.paragraphs and (decoding.samples > 1 or decoding.confidence):
-        raise UsageError("--decoding paragraphs=keep is for one caption as it was written; leave out --samples and "
-                         "confidence")  # fmt: skip
+        raise UsageError(
+            "--decoding paragraphs=keep requires a single unedited caption; remove --samples and confidence"
+        )
     if claims:
         check_claims(decoding, best_of)
 

@@ -113,7 +113,7 @@ def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions
     _, prompt = open_server(plan.model)
     prompts = Prompts.read(prompt, dataset, options.fields)
     if not len(dataset):
-        raise UsageError(f"{dataset.spec}: has no pictures; name a folder with pictures")
+        raise UsageError(f"{dataset.spec} contains no pictures; specify a folder with pictures")
     return estimate_by_server(
         plan.model, dataset, prompts, decoding=plan.decoding, best_of=options.best_of,
         drop_guesses=options.drop_guesses, schema=plan.schema, claims=options.claims,

@@ -97,7 +97,7 @@ class CaptionOptions:
     ] = None
     claims: Annotated[
         bool,
-        typer.Option("--claims", help="Add the confidence of each claim, from the samples (with N samples)."),
+        typer.Option("--claims", help="Add the confidence of each claim, estimated from the samples."),
     ] = False
     batch_size: Annotated[
         int | None,

@@ -60,7 +60,7 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
         longer = options.schema is not None or "paragraphs=keep" in ",".join(options.decoding or ())
         default = DEFAULT.model_copy(update={"max_tokens": MAX_STRUCTURED_TOKENS if longer else MAX_TOKENS})
     else:
-        refuse({"--schema": options.schema}, "requires a model behind a server")
+        refuse({"--schema": options.schema}, "requires a server model")
         default = default_decoding(model)
     decoding = caption_decoding(options, default)
     if served:
@@ -128,7 +128,7 @@ DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
     "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
     "scorer_weight": (_number(0.001, 1e6), "a number of at least 0.001"),
     "confidence": (_number(0.01, 0.99), "a number from 0.01 to 0.99"),
-    "paragraphs": (_kept, "keep (the default joins a caption into one line)"),
+    "paragraphs": (_kept, "keep (by default, captions are joined into one line)"),
 }
 
 

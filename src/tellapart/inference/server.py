@@ -132,14 +132,16 @@ def open_server(name: str) -> tuple[Backend, str]:
     batch = [pair.removeprefix("batch=") for pair in rest if pair.startswith("batch=")]
     rest = [pair for pair in rest if not pair.startswith("batch=")]
     if batch and batch[-1] not in ("0", "1"):
-        raise UsageError(f"{body.partition('@')[0]}: batch={batch[-1]}; expected 1 (the batch endpoint) or 0")
+        raise UsageError(f"{body.partition('@')[0]}: expected batch=1 (the batch endpoint) or batch=0, got {batch[-1]}")
     spec, prompt = "?".join([body, "&".join(rest)]) if rest else body, (prompts or [PROMPT])[-1]
     if batch and batch[-1] == "1":
         return open_batches(spec), prompt
     if body.startswith("anthropic:"):
         model = body.partition(":")[2].partition("@")[0]
-        raise UsageError(f"{body}: type 'anthropic:{model}?batch=1' for the batch endpoint; for single requests use "
-                         f"openai:{model}@{ANTHROPIC_URL}")  # fmt: skip
+        raise UsageError(
+            f"{body}: use 'anthropic:{model}?batch=1' for the batch endpoint, or openai:{model}@{ANTHROPIC_URL} "
+            "for single requests"
+        )
     return open_backend(spec), prompt
 
 
@@ -253,10 +255,15 @@ def check_schema(
 ) -> None:
     """Raises `UsageError` if a schema, or a batch endpoint, does not go with the other settings."""
     if drop_guesses and "?" in name and "batch=1" in name.partition("?")[2].split("&"):
-        raise UsageError("--drop-guesses asks about each caption that was written, which a batch cannot; leave one out")
+        raise UsageError(
+            "--drop-guesses sends further requests for each caption and cannot be combined with a "
+            "batch; remove one of the two"
+        )
     if schema is not None and (decoding.kind != "greedy" or best_of or drop_guesses or decoding.confidence):
-        raise UsageError("--schema keeps one answer of each picture as it is; leave out --samples, --best-of, "
-                         "--consensus, --drop-guesses and --decoding confidence")  # fmt: skip
+        raise UsageError(
+            "--schema keeps a single unedited answer per picture; remove --samples, --best-of, "
+            "--consensus, --drop-guesses and --decoding confidence"
+        )
 
 
 def _settings(
@@ -332,7 +339,7 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
     try:
         backend.fill(captions.samples, todo, answers)
     except KeyboardInterrupt:
-        say(f"{backend.name}: the batch goes on at the server; the same command waits for it again")
+        say(f"{backend.name}: the batch continues on the server; run the same command again to wait for it")
         raise
 
 
@@ -351,7 +358,7 @@ def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **s
     """
     backend, prompt = open_server(name)
     captions = ServerCaptions(backend, prompt, prompts=prompts, **settings)
-    half = ", at the price of a batch (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
+    half = ", at the batch price (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
     return announcement(captions, list(dataset), Path()) + half
 
 

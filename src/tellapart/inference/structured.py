@@ -43,7 +43,7 @@ class AnswerSchema:
         except OSError as error:
             raise UsageError(f"--schema {path}: cannot be read ({error.strerror}); expected a JSON schema") from None
         except ValueError as error:
-            raise UsageError(f"--schema {path}: is not JSON ({error}); expected a JSON schema") from None
+            raise UsageError(f"--schema {path}: invalid JSON ({error}); expected a JSON schema") from None
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise UsageError(
                 f'--schema {path}: expected a JSON schema of an object: {{"type": "object", "properties": …}}'
@@ -52,16 +52,14 @@ class AnswerSchema:
         try:
             kind.check_schema(schema)
         except SchemaError as error:
-            raise UsageError(f"--schema {path}: is not a JSON schema: {_described(error)}") from None
+            raise UsageError(f"--schema {path}: not a valid JSON schema: {_described(error)}") from None
         # The registry has only this schema: by default, jsonschema fetches references from the network.
         registry = Registry().with_resource("", DRAFT202012.create_resource(schema))
         for reference in _references(schema):
             try:
                 registry.resolver().lookup(reference)
             except Unresolvable:
-                raise UsageError(
-                    f"--schema {path}: has no '{reference}', to which it refers; add it to $defs"
-                ) from None
+                raise UsageError(f"--schema {path}: unresolved reference '{reference}'; add it to $defs") from None
         return cls(json.dumps(schema, ensure_ascii=False), kind(schema, registry=registry))
 
     def prompt(self, prompt: str) -> str:
@@ -74,9 +72,9 @@ class AnswerSchema:
             value = parse_json(without_fence(answer))
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except ValueError:
-            return "a refusal" if refusal(answer) else "not JSON"
+            return "a refusal" if refusal(answer) else "invalid JSON"
         if (error := best_match(self.validator.iter_errors(value))) is not None:
-            return f"not as the schema says: {_described(error)}"
+            return f"does not match the schema: {_described(error)}"
         return unusable(text) or unusable(caption_in(value))
 
     def value(self, answer: str) -> dict[str, Any]:

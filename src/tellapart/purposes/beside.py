@@ -91,12 +91,13 @@ def write_beside(
         )
     if utf16:
         said.append(
-            f"{len(utf16):,} of these are in UTF-16, but trainers read UTF-8: {_some(utf16)}; convert them to UTF-8"
+            f"{len(utf16):,} of these are in UTF-16, but trainers expect UTF-8: {_some(utf16)}; convert them to UTF-8"
         )
     if several:
         said.append(
-            f"{len(several):,} of these have several lines, of which kohya's scripts only read the first, or with "
-            f"enable_wildcard a random one: {_some(several)}; join lines that belong to one caption"
+            f"{len(several):,} of these have several lines, of which kohya's scripts only read "
+            f"the first, or a random one with enable_wildcard: {_some(several)}; join lines that "
+            "belong to the same caption"
         )
     return there, said
 

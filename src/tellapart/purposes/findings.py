@@ -41,13 +41,15 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
     for name, budget, repository in ENCODERS:
         count, estimated = token_counter(repository)
         if over := [id_ for id_, some in lines.items() if any(count(line) > budget for line in some)]:
-            how = f" (estimated: no tokenizer {repository} on this machine)" if estimated else ""
-            yield (f"{len(over):,} texts are longer than the {budget} tokens of {name}{how}, and the rest is not read: "
-                   f"{some_of(over)}; shorten them, or raise the trainer's limit")  # fmt: skip
+            how = f" (estimated, because the tokenizer {repository} is not available)" if estimated else ""
+            yield (
+                f"{len(over):,} texts exceed the {budget} tokens of {name}{how} and will be "
+                f"truncated: {some_of(over)}; shorten them, or increase the trainer's limit"
+            )
     wrong = {item.id: said for item in items if (said := _contradictions(item, lines.get(item.id, []), suffix))}
     if wrong:
         shown = [f"{id_} ({'; '.join(said)})" for id_, said in wrong.items()]
-        yield f"{len(wrong):,} pictures have tags that contradict their prose: {some_of(shown)}; mend one of the two"
+        yield (f"{len(wrong):,} pictures have tags that contradict their prose: {some_of(shown)}; fix one of the two")
 
 
 def words_that_fit_all(
@@ -68,8 +70,11 @@ def words_that_fit_all(
         if says_N.any() and not says_N.all():
             fits = float((cosine_N[~says_N] >= np.quantile(cosine_N[says_N], 0.25)).mean())
             if fits >= FITS_ALL:
-                yield (f"“{one.word}” is in {100 * one.share:.0f} % of the captions, and {scorer} finds it in "
-                       f"{100 * fits:.0f} % of the other pictures, too; --avoid {one.word} leaves it out")  # fmt: skip
+                yield (
+                    f"“{one.word}” occurs in {100 * one.share:.0f} % of the captions, and according "
+                    f"to {scorer} it also fits {100 * fits:.0f} % of the other pictures; --avoid "
+                    f"{one.word} removes it"
+                )
 
 
 def some_of(names: Sequence[str]) -> str:

@@ -37,8 +37,10 @@ class StartLimit:
             return
         if not address:
             if self._proxied:
-                say("starts_per_address limits nothing: the web server in front sends no X-Forwarded-For header; make "
-                    "it send the client's address")  # fmt: skip
+                say(
+                    "starts_per_address has no effect, because the web server in front sends no "
+                    "X-Forwarded-For header; configure it to send the client's address"
+                )
             self._proxied = False  # said once
             return
         now = self._clock()
