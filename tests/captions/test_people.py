@@ -566,3 +566,13 @@ def test_ctrl_c_behind_a_server_says_once_that_the_command_goes_on(
     done = cli(verb, *names, "-o", tmp_path / "a.jsonl")
     assert done.status == 130 and "0 answers" in done.err and done.err.count("the same command") == 1, done.err
     assert done.err.count("stopped") == 1
+
+
+def test_a_file_of_captions_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "named"
+    folder.mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "a.png")
+    for command in ("list", "history", "undo"):
+        line = cli("captions", command, folder, "--captions", folder / "captoins.jsonl").line
+        assert line.endswith("captoins.jsonl: no such file; expected a file of captions, or a suffix: .txt, .xmp")
+    assert cli("captions", "list", folder, "--captions", ".txt").status == 0

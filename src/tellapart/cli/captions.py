@@ -14,7 +14,7 @@ from rich import box
 from rich.text import Text
 
 from tellapart.captions.journal import Author
-from tellapart.captions.layouts import Sidecars
+from tellapart.captions.layouts import BESIDE, Sidecars
 from tellapart.captions.lines import METADATA
 from tellapart.captions.store import CaptionStore, StoredCaption
 from tellapart.cli.app import MEASURING, App
@@ -45,10 +45,19 @@ Captions = Annotated[
 ]
 
 
+def _opened(folder: Path, captions: Path | None) -> CaptionStore:
+    """Opens the captions of a folder. Raises `UsageError` if the named file neither exists nor has a history."""
+    store = CaptionStore.open(folder, captions)
+    suffix = captions is not None and str(captions).lower() in (*BESIDE, ".xmp")
+    if captions is not None and not suffix and not captions.exists() and not store.changes():
+        raise UsageError(f"--captions {captions}: no such file; expected a file of captions, or a suffix: .txt, .xmp")
+    return store
+
+
 @app.command("list")
 def list_captions(folder: Folder, captions: Captions = None, as_json: Json = False) -> None:
     """List each picture's caption, and who wrote it."""
-    found = CaptionStore.open(folder, captions).captions()
+    found = _opened(folder, captions).captions()
     show([_record(one) for one in found.values()], lambda: _table(found), as_json)
     counts = Counter(_writer(one.author) for one in found.values() if one.author is not None)
     written = ", ".join(f"{count:,} by {name}" for name, count in counts.most_common())
@@ -64,7 +73,7 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show the changes of a folder, or all texts of one picture, the newest first."""
-    store = CaptionStore.open(folder, captions)
+    store = _opened(folder, captions)
     if picture is None:
         active = {change.id for change in store.active()}
         rows = [
@@ -109,7 +118,7 @@ def undo(
     """Undo changes of captions. Captions that another program has changed since are kept."""
     if last is not None and to is not None:
         raise UsageError("--last and --to cannot be combined; remove one of them")
-    store = CaptionStore.open(folder, captions)
+    store = _opened(folder, captions)
     if moved := store.follow():
         say(f"moved {len(moved):,} captions along with their renamed or moved pictures")
     ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
