@@ -63,7 +63,7 @@ def test_a_reward_refuses_a_scorer_without_directions(score: Any, factor: float,
 def test_a_reward_refuses_features_of_pictures_without_a_direction(value: float, tiny_scorer: Path) -> None:
     image_BD = torch.eye(2, 16)
     image_BD[1] = value
-    with pytest.raises(ValueError, match="features of some pictures are zero, NaN or infinite"):
+    with pytest.raises(ValueError, match="Some pictures have features that are zero, NaN or infinite;"):
         self_retrieval(TEXTS, image_BD, load_scorer(str(tiny_scorer)), score="accuracy")
 
 

@@ -178,12 +178,15 @@ def test_policy_gradients_with_one_level_without_a_prompt_are_those_without_leve
 @pytest.mark.parametrize(
     ("detail", "told"),
     [
-        ([{"prompt": "a", "speaker": 0.1}], "detail has 0 levels without a prompt; expected one"),
-        ([{}, {"prompt": ""}], "detail has 2 levels without a prompt; expected one"),
-        ([{"prompt": "a", "speaker": 0.1}, {}, {"prompt": "a", "speaker": 0.0}], "has the prompt 'a' twice"),
-        ([{"prompt": "a"}, {}], "the level of detail 'a' has no price"),
-        ([{"speaker": 0.1}], "has speaker = 0.1, and the objective 0.0078"),
-        ([{}, {"prompt": "a", "speaker": 0.1}], "the prices 0.0078, 0.1; expected falling ones"),
+        ([{"prompt": "a", "speaker": 0.1}], "detail has 0 levels without a prompt; expected exactly one,"),
+        ([{}, {"prompt": ""}], "detail has 2 levels without a prompt; expected exactly one,"),
+        (
+            [{"prompt": "a", "speaker": 0.1}, {}, {"prompt": "a", "speaker": 0.0}],
+            "detail uses the prompt 'a' twice; give each",
+        ),
+        ([{"prompt": "a"}, {}], "detail: the level with the prompt 'a' sets no"),
+        ([{"speaker": 0.1}], "detail: the level without a prompt sets speaker ="),
+        ([{}, {"prompt": "a", "speaker": 0.1}], "detail has the speaker weights 0.0078, 0.1; expected"),
     ],
 )
 def test_levels_that_contradict_each_other(shipped: dict[str, Any], detail: list[Any], told: str) -> None:
@@ -193,8 +196,11 @@ def test_levels_that_contradict_each_other(shipped: dict[str, Any], detail: list
 
 def test_levels_need_a_price_that_counts(shipped: dict[str, Any]) -> None:
     for changes, told in (
-        ({**REWARDED, "rewards": [{"kind": "self_retrieval"}], "detail": PAID}, "'likelihood', and 0 are named"),
-        ({**shipped["objective"], "select": "random", "detail": LEVELS}, "pays for no detail"),
+        (
+            {**REWARDED, "rewards": [{"kind": "self_retrieval"}], "detail": PAID},
+            "detail sets the weight of the likelihood",
+        ),
+        ({**shipped["objective"], "select": "random", "detail": LEVELS}, "select = 'random' ignores speaker weights,"),
     ):
         with pytest.raises(UsageError, match=told):
             check_recipe({**shipped, "objective": changes}, "test")

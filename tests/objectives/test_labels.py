@@ -31,7 +31,9 @@ def test_a_mask_of_numbers_is_refused_and_not_read_as_rows(name: str, labels: to
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 2 + [0] * 4])  # as a tokenizer's attention_mask
     assert LOSSES[name](labels, mask.bool()).isfinite()
     for wrong in (mask, mask.float()):
-        with pytest.raises(ValueError, match=r"valid_BT is of torch\.\w+; expected torch.bool; write valid.bool\(\)"):
+        with pytest.raises(
+            ValueError, match=r"valid_BT has dtype torch\.\w+; expected torch.bool; convert a mask"
+        ):
             LOSSES[name](labels, wrong)
 
 
@@ -45,7 +47,7 @@ def test_labels_that_leave_tokens_out_by_their_number_are_refused_with_the_helpe
     valid = torch.ones(B, T).bool()
     valid[:, 0] = False  # what is not valid may be anything
     assert LOSSES[name](labels, valid).isfinite()
-    with pytest.raises(ValueError, match=r"valid_BT is \(3, 5\) and labels_BT \(3, 6\)"):
+    with pytest.raises(ValueError, match=r"valid_BT has shape \(3, 5\) but labels_BT has \(3,"):
         LOSSES[name](labels, valid[:, 1:])
 
 

@@ -183,9 +183,9 @@ def test_a_reward_within_a_length_is_nothing_for_longer_captions() -> None:
     assert compute_reward(term, told, shuffled).tolist() == [[0.0, 0.0], [0.5, 0.5]]
     abstains = RewardTerm(lambda r, b: torch.full((2, 2), math.nan), no_baseline, most_words_N=most_N)
     assert compute_reward(abstains, told, batch(2)).isnan().all()
-    for value, found in ((torch.full((2, 2), -0.5), "-0.5 for a caption"), (torch.ones(2, 2, 1), "of single tokens")):
+    for value, found in ((torch.full((2, 2), -0.5), "-0.5 for one caption"), (torch.ones(2, 2, 1), "per token")):
         wrong = RewardTerm(lambda r, b, value=value: value, no_baseline, name="mine", most_words_N=most_N)
-        with pytest.raises(TellapartError, match=f"reward 'mine' is {found}; within masks"):
+        with pytest.raises(TellapartError, match=f"reward 'mine' is {found}; within requires"):
             compute_reward(wrong, told, batch(2))
 
 
@@ -193,7 +193,7 @@ def test_a_recipe_masks_a_reward_by_length_and_needs_references_for_it() -> None
     table = {"kind": "reinforce", "rewards": [{"kind": "consensus", "within": 1.5}]}
     options = Reinforce.Config.model_validate(table)
     assert options.rewards[0].needs() == ("start", "references")
-    with pytest.raises(ValueError, match="within is of rewards of whole captions"):
+    with pytest.raises(ValueError, match="within requires a reward per caption, but this"):
         Reinforce.Config.model_validate({**table, "rewards": [{"kind": "pmi", "per": "word", "within": 2.0}]})
 
 
@@ -286,7 +286,10 @@ def fails(rollout: Rollout, batch: Batch) -> torch.Tensor:
     ("reward", "told"),
     [
         (fails, r"reward 'mine' failed: KeyError: 'no such word' \(.*test_reinforce.py, line \d+\)"),
-        (lambda r, b: None, r"reward 'mine' returned a NoneType; expected \(2, 1\), B×S, or \(2, 1, 2\), B×S×T"),
+        (
+            lambda r, b: None,
+            r"reward 'mine' returned a NoneType; expected shape \(2, 1\) \(B×S\) or \(2, 1, 2\) \(B×S×T\)",
+        ),
         (lambda r, b: {"reward": torch.zeros(2, 1)}, r"returned a dict; expected"),
         (lambda r, b: (torch.zeros(2, 1), torch.zeros(2, 1)), r"returned a tuple; expected|returned shape \(2, 2, 1\)"),
         (lambda r, b: "good", r"returned a str; expected"),
@@ -305,7 +308,7 @@ def test_a_reward_that_is_nan_for_a_whole_batch_is_told_once(capsys: pytest.Capt
     for _ in range(3):
         objective(Learner(torch.zeros(2, 2, 10), told), batch(2))
     assert capsys.readouterr().err.splitlines() == [
-        "reward 'mine' is NaN for every caption of step 1: nothing is learned from it there"
+        "reward 'mine' is NaN for every caption of step 1; it contributes nothing there"
     ]
 
 

@@ -71,7 +71,7 @@ def test_abstaining_captions_are_not_counted() -> None:
     found_BS = max_at_k(reward_BS, 2)
     assert found_BS[0, [0, 2, 3]].tolist() == pytest.approx(by_enumeration([0.1, 0.7, 0.4], 2))
     assert bool(found_BS[0, 1].isnan()) and bool(found_BS[1:].isnan().all())
-    with pytest.raises(ValueError, match="k of at least 2, found 1"):
+    with pytest.raises(ValueError, match="max@k requires k >= 2, got 1; for k = 1, use"):
         max_at_k(reward_BS, 1)
 
 
@@ -126,7 +126,7 @@ def test_the_product_form_is_reward_times_the_share_of_other_classes() -> None:
     product = torch.tensor([[1.0 * 2 / 3, 0.5 * 2 / 3, 0.2, 0.0]])
     expected = 2 * (product - leave_one_out(product, None))  # type: ignore[arg-type]
     assert torch.allclose(advantages(rewards, rollout_of(DISHES), set_quality={}), expected)
-    with pytest.raises(TellapartError, match=r"reward 'reward' is -1 for a caption; objective.set_quality multiplies"):
+    with pytest.raises(TellapartError, match="reward 'reward' is -1 for a caption; objective.set_quality with form ="):
         advantages([[1.0, 0.5, 0.2, -1.0]], rollout_of(DISHES), set_quality={})
 
 
@@ -160,13 +160,13 @@ def test_a_rare_caption_contributes_most() -> None:
 @pytest.mark.parametrize(
     ("objective", "told"),
     [
-        ({"max_at_k": {"k": 4}}, "max_at_k needs at least 4 samples of a picture, and decoding.samples is 3"),
+        ({"max_at_k": {"k": 4}}, "max_at_k requires at least 4 samples per picture, but decoding.samples is 3; set,"),
         ({"set_quality": {}, "exploration": {}}, "exploration and set_quality both add diversity"),
-        ({"set_quality": {}, "baseline": "greedy"}, "baseline 'greedy' is the reward of one caption"),
-        ({"set_quality": {"weight": 2.0}}, "weight belongs to form 'marginal'"),
+        ({"set_quality": {}, "baseline": "greedy"}, "baseline = 'greedy' is the reward of a single caption,"),
+        ({"set_quality": {"weight": 2.0}}, "weight requires form = 'marginal'; remove"),
         (
             {"max_at_k": {"k": 2}, "rewards": [{"kind": "exact_truth", "per": "token"}]},
-            "max_at_k is of whole captions, and a reward here is of single tokens",
+            "max_at_k requires rewards per caption, but one of the rewards is per token;",
         ),
     ],
 )

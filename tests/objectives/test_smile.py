@@ -280,12 +280,12 @@ def test_random_subsets_change_with_torchs_seed_and_with_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"subset": "random", "random_size": V + 1}, f"random_size is {V + 1}, and the vocabulary has {V} words"),
+        ({"subset": "random", "random_size": V + 1}, f"random_size is {V + 1}, but the vocabulary has only {V} words"),
         ({"mle": 1.5}, "mle is 1.5; expected a weight in"),
         ({"mle": -0.1}, "mle is -0.1"),
         ({"subset": "onw"}, "subset is 'onw' .own, random, reverse."),
-        ({"first": "shift"}, "first = 'shift' goes with shift_V"),
-        ({"shift_V": torch.arange(V)}, "first = 'shift' goes with shift_V"),
+        ({"first": "shift"}, "shift_V must be given if and only if first ="),
+        ({"shift_V": torch.arange(V)}, "shift_V must be given if and only if first ="),
     ],
 )
 def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any], told: str) -> None:

@@ -58,13 +58,13 @@ class WithoutHead:
         ),
         (
             {"label_smoothing": 0.1},
-            "objective: label_smoothing is of the MLE term, and mle_weight is 0; set mle_weight",
+            "objective: label_smoothing applies to the MLE term, but mle_weight is 0; set, for example,",
         ),
-        ({"random_size": 5}, "objective: random_size is of subset 'random', and subset is 'own'; leave it out"),
+        ({"random_size": 5}, "objective: random_size requires subset = 'random', but subset is 'own'; remove"),
         ({"random_size": 0, "subset": "random"}, "objective.random_size must be greater than or equal to 1; found 0"),
         (
             {"shift": [["a", "the"]]},
-            "objective: shift is of first_token 'shift', and first_token is 'mle'; leave it out",
+            "objective: shift requires first_token = 'shift', but first_token is 'mle'; remove shift",
         ),
     ],
 )
@@ -77,8 +77,8 @@ def test_a_bad_recipe_is_refused_in_one_line(tiny_recipe: dict[str, Any], object
 @pytest.mark.parametrize(
     ("objective", "told"),
     [
-        ({"subset": "random", "random_size": 5000}, "objective.random_size is 5000, and the vocabulary of .* has "),
-        ({"first_token": "shift"}, "this tokenizer has one form of each word; name a token"),
+        ({"subset": "random", "random_size": 5000}, "objective.random_size is 5000, but the vocabulary of .* has only"),
+        ({"first_token": "shift"}, "objective.first_token = 'shift' requires two forms of each"),
         ({"first_token": "shift", "shift": [["a", "<unkn>"]]}, "no token '<unkn>'; did you mean '<unk>'"),
     ],
 )
@@ -207,5 +207,5 @@ def test_as_in_the_authors_program_the_decoder_reads_the_stand_in(tmp_path: Path
     assert float(smile(captioner, batch).value.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
     label_alone = Smile(Smile.Config(kind="smile", first_token="shift"), smile.shift_V)
     assert float(label_alone(captioner, batch).value.detach()) != pytest.approx(float(expected.detach()), abs=1e-4)
-    with pytest.raises(ValidationError, match="shift_as is of first_token 'shift', and first_token is 'mle'"):
+    with pytest.raises(ValidationError, match="shift_as requires first_token = 'shift', but first_token is 'mle';"):
         Smile.Config(kind="smile", shift_as="program")

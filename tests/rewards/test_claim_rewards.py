@@ -111,8 +111,8 @@ def test_claims_are_true_by_references_or_by_the_scene() -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ({"kind": "claims", "verifier": "truth", "least_share": 0.5}, "decoding and least_share are of verifier"),
-        ({"kind": "claims", "decoding": {"kind": "greedy"}}, "decoding must sample at least 2 captions"),
+        ({"kind": "claims", "verifier": "truth", "least_share": 0.5}, "decoding and least_share require verifier ="),
+        ({"kind": "claims", "decoding": {"kind": "greedy"}}, "caption; a consensus needs at least 2, so set"),
     ],
 )
 def test_settings_without_an_effect_are_refused(table: dict[str, Any], told: str) -> None:

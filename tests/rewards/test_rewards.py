@@ -137,7 +137,7 @@ class TestSelfRetrieval:
         assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
     def test_a_reward_per_bag_needs_bags(self) -> None:
-        with pytest.raises(ValueError, match="in no bags"):
+        with pytest.raises(ValueError, match="Rewards per bag require bags, but"):
             SelfRetrieval(SCORER, IMAGES, candidates="bag")(told("a"), batch(0))
 
     def test_an_empty_caption_has_a_finite_reward(self, tiny_scorer: Path) -> None:

@@ -72,7 +72,7 @@ class Stateless(Generic[LearnerT]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
-            raise ValueError(f"this objective has no state; found {sorted(state)}")
+            raise ValueError(f"Expected an empty state because this objective is stateless; got {sorted(state)}")
 
 
 class ObjectiveOptions(Strict):
@@ -125,7 +125,7 @@ class ObjectiveOptions(Strict):
 
 
 class PluginObjectiveOptions(ObjectiveOptions, PluginOptions):
-    """Options of a plug-in that declares none: every other key is passed to its factory as a keyword argument."""
+    """Options of a plug-in without an options class; every other key is passed to its factory as a keyword argument."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
     NaN rewards are ignored; the value is NaN if all other samples abstain. Raises ValueError for a single sample.
     """
     if reward_BS.shape[1] < 2:
-        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
+        raise ValueError("Leave-one-out compares the samples of a picture; expected at least 2 samples, got 1")
     known_BS = ~reward_BS.isnan()
     value_BS = reward_BS.nan_to_num()
     others_BS = known_BS.sum(1, keepdim=True) - known_BS.long()
@@ -94,7 +94,7 @@ def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> t
     """
     S = reward_BST.shape[1]
     if S < 2:
-        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
+        raise ValueError("Leave-one-out compares the samples of a picture; expected at least 2 samples, got 1")
     value_BSTS = like_class_means(reward_BST, class_BST, reward_BST, class_BST)
     itself = torch.eye(S, dtype=torch.bool, device=reward_BST.device)[None, :, None]
     return value_BSTS.masked_fill(itself, torch.nan).nanmean(-1)

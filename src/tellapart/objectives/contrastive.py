@@ -114,7 +114,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="contrastive",
         factory=Contrastive.Config.build,
-        help="CLIP's symmetric cross-entropy; trains a scorer.",
+        help="Trains a scorer with CLIP's symmetric cross-entropy.",
         options=Contrastive.Config,
         label="contrastive",
         direction="lower",

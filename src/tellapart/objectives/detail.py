@@ -39,24 +39,31 @@ def contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[st
     prompts = [level.prompt for level in detail]
     if detail and prompts.count("") != 1:
         yield (
-            f"detail has {prompts.count('')} levels without a prompt; expected one: captions without ?detail=, which "
-            'validation measures; write {prompt = ""} where its price is the objective\'s own'
+            f"detail has {prompts.count('')} levels without a prompt; expected exactly one, which "
+            'captions without ?detail= use and validation measures; add {prompt = ""} at the '
+            "position of the objective's own speaker weight"
         )
     for prompt in dict.fromkeys(prompts):
         if prompts.count(prompt) > 1:
-            yield f"detail has the prompt '{prompt}' twice; expected one of its own for each level"
+            yield f"detail uses the prompt '{prompt}' twice; give each level a different prompt"
     for level in detail:
         if level.prompt and level.speaker is None:
-            yield f"the level of detail '{level.prompt}' has no price; write speaker = 0.01, say, beside its prompt"
+            yield (
+                f"detail: the level with the prompt '{level.prompt}' sets no speaker weight; add, for "
+                "example, speaker = 0.01"
+            )
         if not level.prompt and level.speaker not in (None, speaker):
             yield (
-                f"the level of detail without a prompt has speaker = {level.speaker:g}, and the objective {speaker:g}; "
-                "leave it out of the level"
+                f"detail: the level without a prompt sets speaker = {level.speaker:g}, but the objective "
+                f"sets {speaker:g}; remove speaker from the level"
             )
     prices = price_list(detail, speaker)
     if any(later >= earlier for earlier, later in pairwise(prices)):
         found = ", ".join(f"{price:g}" for price in prices)
-        yield f"detail has the prices {found}; expected falling ones: the level that says least comes first"
+        yield (
+            f"detail has the speaker weights {found}; expected decreasing weights, so that the least "
+            "detailed level comes first"
+        )
 
 
 def price_list(detail: Sequence[DetailLevel], speaker: float) -> list[float]:
@@ -80,7 +87,7 @@ class Levels:
         """Draws level_B uniformly from the batch's seeds: the same on resume, in parts, and on every rank."""
         if len(self.prompts) == 1:
             return torch.zeros(len(batch.rows_B), dtype=torch.long)
-        assert batch.seeds is not None, "a batch of the training loop has items"
+        assert batch.seeds is not None, "Levels of detail require a batch with items"
         return (batch.seeds.uniform("detail", 1)[:, 0] * len(self.prompts)).long()
 
     def groups(self, learner: CaptionerLike, batch: Batch) -> Iterator[tuple[CaptionerLike, torch.Tensor]]:
@@ -97,7 +104,7 @@ class Levels:
             if len(places) == len(batch.rows_B):
                 return write(asked, visual, batch.seeds)
             seeds = batch.seeds
-            assert seeds is not None, "a batch without items has one level"
+            assert seeds is not None, "A batch without items supports only one level of detail"
             seeds = ItemSeeds(tuple(seeds.ids[place] for place in places.tolist()), seeds.seed, seeds.step)
             found.append(write(asked, visual[places.to(visual.device)], seeds))
             rows.append(rows_of(places, found[-1].samples))

@@ -69,7 +69,9 @@ class Exploration(Strict):
 
     alpha: float = Field(0.75, ge=0, le=1)
     distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
-    reference: Literal["both", "other", "own"] = Field("both", description="the reference of BLEU's two sides")
+    reference: Literal["both", "other", "own"] = Field(
+        "both", description="which caption of a pair is BLEU's reference"
+    )
     baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
 
     @property
@@ -80,7 +82,9 @@ class Exploration(Strict):
     @model_validator(mode="after")
     def has_an_effect(self) -> Exploration:
         if self.distance == "edit" and self.reference != "both":
-            raise ValueError(f"distance 'edit' has no reference side; leave out reference = '{self.reference}'")
+            raise ValueError(
+                f"distance = 'edit' is symmetric, so reference = '{self.reference}' has no effect; remove it"
+            )
         return self
 
     def __call__(self, precision_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:

@@ -80,9 +80,9 @@ class Gem(Stateless[CaptionerLike]):
 
         kind: Literal["gem"]
         beta: float = Field(
-            0.7, gt=0, le=1, description="temperature of the sharpened copy q; lower changes fewer words"
+            0.7, gt=0, le=1, description="temperature of the sharpened copy q; a lower value penalizes fewer words"
         )
-        h: Weighting = Field("linear", description="weighting of the words: linear, or log_sigmoid")
+        h: Weighting = Field("linear", description="weights of the words: linear or log_sigmoid")
 
         def build(self, parts: RunParts) -> Gem:
             return Gem(self)
@@ -106,7 +106,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="gem",
         factory=Gem.Config.build,
-        help="Maximum likelihood of the references that keeps samples diverse (GEM).",
+        help="Maximum likelihood of the references that preserves the diversity of samples (GEM).",
         options=Gem.Config,
         label="GEM",
         direction="lower",

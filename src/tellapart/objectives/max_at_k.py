@@ -28,7 +28,7 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
     k: at least 2. NaN rewards abstain and do not count towards n. A picture with fewer than k rewards abstains.
     """
     if k < 2:
-        raise ValueError(f"max_at_k needs k of at least 2, found {k}; k = 1 is REINFORCE with its own baseline")
+        raise ValueError(f"max@k requires k >= 2, got {k}; for k = 1, use REINFORCE with a baseline")
     reward_BS = reward_BS.double()
     missing_BS = reward_BS.isnan()
     # Missing rewards sort last, so that no other reward is compared with them.
@@ -51,16 +51,16 @@ class MaxAtK(Strict):
     is REINFORCE with its baselines. The effective rewards are differences of a picture's rewards and need no baseline.
     """
 
-    k: int = Field(ge=1, description="number of captions whose best counts")
-    k_end: int | None = Field(None, ge=1, description="k after the annealing; needs steps")
-    steps: int = Field(0, ge=0, description="steps over which k becomes k_end")
+    k: int = Field(ge=1, description="number of captions k of which the best one counts")
+    k_end: int | None = Field(None, ge=1, description="final k of the schedule; requires steps")
+    steps: int = Field(0, ge=0, description="number of steps over which k changes to k_end")
 
     @model_validator(mode="after")
     def anneals_as_a_whole(self) -> MaxAtK:
         if (self.k_end is None) != (self.steps == 0):
-            raise ValueError("k_end and steps belong together; give both to anneal k, or neither")
+            raise ValueError("k_end and steps must be set together; set both to anneal k, or remove both")
         if self.k == 1 and self.k_end in (None, 1):
-            raise ValueError("k = 1 is REINFORCE; set k = 4, say, or leave max_at_k out")
+            raise ValueError("k = 1 is plain REINFORCE; set, for example, k = 4, or remove max_at_k")
         return self
 
     @property

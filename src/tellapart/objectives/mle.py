@@ -66,17 +66,18 @@ def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
     """Raises ValueError if the mask is not boolean: integers would silently index rows instead of masking."""
     if valid_BT.dtype != torch.bool:
         raise ValueError(
-            f"valid_BT is of {valid_BT.dtype}; expected torch.bool; write valid.bool() of a mask of 0 and 1"
+            f"valid_BT has dtype {valid_BT.dtype}; expected torch.bool; convert a mask of 0 and 1 with valid.bool()"
         )
     if valid_BT.shape != labels_BT.shape:
         raise ValueError(
-            f"valid_BT is {tuple(valid_BT.shape)} and labels_BT {tuple(labels_BT.shape)}; expected one shape"
+            f"valid_BT has shape {tuple(valid_BT.shape)} but labels_BT has {tuple(labels_BT.shape)}; "
+            "expected equal shapes"
         )
     count_valid(valid_BT)
     if int(labels_BT.masked_fill(~valid_BT, 0).min()) < 0:
         raise ValueError(
-            "labels_BT has negative ids among its valid tokens; of transformers' labels, in which -100 is left out, "
-            "write: labels, valid = shift_labels(labels)"
+            "labels_BT contains negative ids at valid positions; for transformers' labels, which "
+            "mark ignored positions with -100, use labels, valid = shift_labels(labels)"
         )
 
 
@@ -98,7 +99,7 @@ def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[tor
 def count_valid(valid_BT: torch.Tensor) -> int:
     """Counts the valid tokens. Raises ValueError if there are none."""
     if not (count := int(valid_BT.sum())):
-        raise ValueError("no valid token in the batch; expected at least one caption with an end token")
+        raise ValueError("The batch has no valid token; expected at least one caption with an end token")
     return count
 
 
@@ -146,9 +147,8 @@ class Mle(Stateless[CaptionerLike]):
                 return Mle(self.label_smoothing)
             if not any(text.startswith(self.prompt) for item in parts.train_items for text in item.references):
                 raise UsageError(
-                    f"objective.prompt is '{self.prompt}', and no training reference begins with it; "
-                    f"add a data set with "
-                    f"describe={self.prompt}, or leave the prompt out"
+                    f"objective.prompt is '{self.prompt}', but no training reference begins with it; add a "
+                    f"data set with describe={self.prompt}, or remove the prompt"
                 )
             (prompt,) = parts.captioner.tokenize([self.prompt])
             return Mle(self.label_smoothing, prompt[:-1])  # without the end token

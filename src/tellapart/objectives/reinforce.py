@@ -98,31 +98,38 @@ class Reinforce:
         baseline: BaselineName = "running_mean"
         length_normalization: Literal["length+1", "length", "words", "none"] = Field(
             "length+1",
-            description="length+1: words, without the end token, plus one, at most decoding.max_tokens (DiscriTune); "
-            "words: words alone (paper 2); length: all tokens",
+            description="length+1: number of words without the end token, plus one, at most decoding.max_tokens "
+            "(DiscriTune); words: number of words (paper 2); length: number of tokens; none: no "
+            "normalization",
         )
         dropout_in_rollout: bool = True
-        exploration: Exploration | None = Field(None, description="adds paper 4's diversity to the advantage")
-        max_at_k: MaxAtK | None = Field(None, description="trains for the best of k captions of a picture (PKPO)")
-        set_quality: SetQuality | None = Field(
-            None, description="rewards sets of captions that are good and different (Darling, SetPO)"
+        exploration: Exploration | None = Field(
+            None, description="exploration: adds paper 4's diversity term to the advantage"
         )
-        whiten: bool = Field(False, description="scales the batch's advantages to mean 0 and deviation 1")
+        max_at_k: MaxAtK | None = Field(None, description="optimizes the best of k captions of a picture (PKPO)")
+        set_quality: SetQuality | None = Field(
+            None, description="rewards sets of captions that are both good and diverse (Darling, SetPO)"
+        )
+        whiten: bool = Field(
+            False, description="normalize advantages over the batch to mean 0 and standard deviation 1"
+        )
         group_normalization: bool = Field(
             False,
-            description="divide each reward by its deviation among a picture's samples before they are summed (GDPO)",
+            description="divide each reward by its standard deviation over a picture's samples before summing "
+            "rewards (GDPO)",
         )
-        entropy: float = Field(0.0, ge=0, description="weight of the entropy of the next token, in nats (SLL-ME)")
+        entropy: float = Field(0.0, ge=0, description="weight of the next-token entropy, in nats (SLL-ME)")
         entropy_reduction: Literal["mean", "sum"] = Field(
-            "mean", description="entropy: of its mean over all tokens, or of its sum over a caption's (paper 4)"
+            "mean", description="entropy: mean over all tokens, or sum over the tokens of a caption (paper 4)"
         )
         kl: float = Field(0.0, ge=0, description="weight of KL(captioner ‖ start) per token, in nats")
         kl_temperature: float | None = Field(
-            None, gt=0, description="at which captioner and start are compared; by default that of decoding"
+            None, gt=0, description="temperature of both distributions in the KL term; default: that of decoding"
         )
         detail: tuple[DetailLevel, ...] = Field(
             (),
-            description="levels, least said first, each with a prompt and a weight of the reward likelihood (speaker)",
+            description="levels of detail, least detailed first, each with a prompt and a weight of the "
+            "likelihood reward (speaker)",
         )
 
         @model_validator(mode="after")
@@ -138,48 +145,66 @@ class Reinforce:
                     yield from contradictions(self.detail, prices[0])
                 else:
                     yield (
-                        f"detail sets the weight of the reward 'likelihood', and {len(prices)} are named; expected "
-                        'one: {kind = "likelihood", weight = 0.75}, say'
+                        "detail sets the weight of the likelihood reward; expected exactly one such reward, got "
+                        f'{len(prices)}; add, for example, {{kind = "likelihood", weight = 0.75}}'
                     )
             if self.entropy_reduction != "mean" and not self.entropy:
-                yield "entropy_reduction is of the entropy, whose weight is 0; set entropy = 0.01, say, or leave it out"
+                yield (
+                    "entropy_reduction requires entropy, whose weight is 0; set, for example, entropy = "
+                    "0.01, or remove entropy_reduction"
+                )
             if self.kl_temperature is not None and not self.kl:
-                yield "kl_temperature is of the KL term, whose weight kl is 0; set kl = 0.1, say, or leave it out"
+                yield (
+                    "kl_temperature requires the KL term, whose weight kl is 0; set, for example, kl = 0.1, "
+                    "or remove kl_temperature"
+                )
             used = {self.baseline_of(reward) for reward in self.rewards}
             for baseline in sorted(used & {"leave_one_out", "group_mean"}):
                 if self.decoding.samples < 2:
-                    yield f"baseline '{baseline}' compares samples of a picture; set decoding.samples = 4, say"
+                    yield (
+                        f"baseline = '{baseline}' compares the samples of a picture; set, for example, "
+                        "decoding.samples = 4"
+                    )
             if self.group_normalization and self.decoding.samples < 2:
-                yield "group_normalization compares samples of a picture; set decoding.samples = 4, say"
+                yield ("group_normalization compares the samples of a picture; set, for example, decoding.samples = 4")
             for name in ("exploration", "max_at_k", "set_quality"):
                 if getattr(self, name) is not None and any(reward.per_token for reward in self.rewards):
-                    yield f"{name} is of whole captions, and a reward here is of single tokens; leave one of them out"
+                    yield (
+                        f"{name} requires rewards per caption, but one of the rewards is per token; remove one of "
+                        "the two"
+                    )
             if self.exploration is not None and self.set_quality is not None:
-                yield "exploration and set_quality both add diversity; leave one of them out"
+                yield ("exploration and set_quality both add diversity and cannot be combined; remove one of them")
             if self.max_at_k is not None and self.decoding.samples < max(2, self.max_at_k.largest):
                 yield (
-                    f"max_at_k needs at least {self.max_at_k.largest} samples of a picture, and decoding.samples is "
-                    f"{self.decoding.samples}; set decoding.kind = 'sample', decoding.samples = "
-                    f"{2 * self.max_at_k.largest}, say"
+                    f"max_at_k requires at least {self.max_at_k.largest} samples per picture, but "
+                    f"decoding.samples is {self.decoding.samples}; set, for example, decoding.kind = 'sample' "
+                    f"and decoding.samples = {2 * self.max_at_k.largest}"
                 )
             if self.set_quality is not None and self.decoding.samples < 2:
-                yield "set_quality compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
+                yield (
+                    "set_quality compares the samples of a picture; set decoding.kind = 'sample' and "
+                    "decoding.samples = 5"
+                )
             if self.set_quality is not None and self.set_quality.form == "product" and "greedy" in used:
                 yield (
-                    "baseline 'greedy' is the reward of one caption, and set_quality multiplies those of several; "
-                    "set baseline = 'leave_one_out'"
+                    "baseline = 'greedy' is the reward of a single caption, but set_quality multiplies the "
+                    "rewards of several; set baseline = 'leave_one_out'"
                 )
             if self.exploration is not None and self.decoding.samples < 2:
-                yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
+                yield (
+                    "exploration compares the samples of a picture; set decoding.kind = 'sample' and "
+                    "decoding.samples = 5"
+                )
             elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
                 yield (
-                    f"exploration.baseline '{self.exploration.baseline}' needs three samples of a picture: of two, "
-                    "each is as different as the other; set decoding.samples = 5"
+                    f"exploration.baseline = '{self.exploration.baseline}' requires at least three samples "
+                    "per picture, because two samples are always equally different; set decoding.samples = 5"
                 )
             if "greedy" in used and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
                 yield (
-                    "baseline 'greedy' is the reward of the very caption that greedy decoding without dropout writes: "
-                    "nothing would be learned; set decoding.kind = 'sample'"
+                    "baseline = 'greedy' with greedy decoding subtracts each caption's own reward, so "
+                    "nothing is learned; set decoding.kind = 'sample'"
                 )
 
         def baseline_of(self, reward: RewardOptions) -> BaselineName:
@@ -218,7 +243,7 @@ class Reinforce:
 
     def __init__(self, terms: Sequence[RewardTerm], cfg: Reinforce.Config, start: CaptionerLike | None = None) -> None:
         if cfg.kl and start is None:
-            raise ValueError(f"kl is {cfg.kl}, and there is no start to compare with; expected a captioner as start")
+            raise ValueError(f"kl is {cfg.kl}, but there is no start model to compare with; pass a captioner as start")
         self.terms, self.cfg, self.start = list(terms), cfg, start
         self.levels = Levels([level.prompt for level in cfg.detail]) if cfg.detail else None
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
@@ -332,8 +357,8 @@ class Reinforce:
                 gains.append(weights[-1] * gain)
                 if term.name not in self.abstained and bool(reward.isnan().all()):
                     self.abstained.add(term.name)
-                    where = f"every caption of step {batch.step + 1}"
-                    say(f"reward '{term.name}' is NaN for {where}: nothing is learned from it there")
+                    where = f"all captions of step {batch.step + 1}"
+                    say(f"reward '{term.name}' is NaN for {where}; it contributes nothing there")
             advantage = sum_of_gains(gains, rollout.valid_RT.view(*rewards[0].shape[:2], -1))
             logs = reward_logs(self.terms, weights, rewards, rollout)
             if self.cfg.exploration is not None:  # eq. 16 of paper 4
@@ -415,7 +440,7 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
         raise TellapartError(f"reward '{term.name}' failed: {one_line(error)} ({where})") from error
     valid_BST = rollout.valid_RT.view(len(batch.rows_B), rollout.samples, -1)
     shape = tuple(valid_BST.shape)
-    expected = f"expected {shape[:2]}, B×S, or {shape}, B×S×T"
+    expected = f"expected shape {shape[:2]} (B×S) or {shape} (B×S×T)"
     try:
         reward = torch.as_tensor(returned)
     except (TypeError, ValueError, RuntimeError):
@@ -439,9 +464,9 @@ def masked_by_length(name: str, reward: torch.Tensor, rollout: Rollout, most_B: 
     rewards.
     """
     if reward.ndim == 3 or bool((reward < 0).any()):
-        found = "of single tokens" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for a caption"
+        found = "per token" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for one caption"
         raise TellapartError(
-            f"reward '{name}' is {found}; within masks rewards of whole captions that are at least 0: leave it out"
+            f"reward '{name}' is {found}; within requires non-negative rewards per caption, so remove within"
         )
     words_BS = torch.tensor([float(len(text.split())) for text in rollout.texts]).view(reward.shape)
     longer_BS = (words_BS > most_B[:, None]).to(reward.device)
@@ -582,7 +607,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="reinforce",
         factory=Reinforce.Config.build,
-        help="Policy gradients of rewards such as self-retrieval and CIDEr-D.",
+        help="Policy gradient (REINFORCE) of rewards such as self-retrieval and CIDEr-D.",
         options=Reinforce.Config,
         needs=(),
         label="REINFORCE",

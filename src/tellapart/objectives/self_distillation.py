@@ -263,13 +263,18 @@ class SelfDistillation(Stateless[CaptionerLike]):
         @model_validator(mode="after")
         def has_an_effect(self) -> SelfDistillation.Config:
             if self.decoding.samples > 1:
-                raise ValueError("decoding writes several captions, and one description is read; leave samples out")
+                raise ValueError(
+                    "decoding samples several captions, but self_distillation reads one description per "
+                    "picture; remove samples"
+                )
             if self.scorers and self.select == "random":
                 raise ValueError(
-                    "select = 'random' asks no scorer, so scorers have no effect; leave one of the two out"
+                    "select = 'random' does not use a scorer, so scorers has no effect; remove one of the two"
                 )
             if len(self.detail) > 1 and self.select == "random":
-                raise ValueError("select = 'random' pays for no detail, so all levels are one; leave detail out")
+                raise ValueError(
+                    "select = 'random' ignores speaker weights, so all levels of detail would be equal; remove detail"
+                )
             for wrong in contradictions(self.detail, self.speaker):
                 raise ValueError(wrong)
             return self
@@ -434,7 +439,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="self_distillation",
         factory=SelfDistillation.Config.build,
-        help="Its own descriptions, as short as tells the picture apart: only words that it is sure of.",
+        help="Distills short captions that distinguish a picture from look-alikes, built from its own confident words.",
         options=SelfDistillation.Config,
         needs=("start",),
         label="self-distillation",

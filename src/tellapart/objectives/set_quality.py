@@ -85,14 +85,15 @@ class SetQuality(Strict):
     form: Literal["product", "marginal"] = "product"
     distance: Literal["words", "edit", "bleu"] = Field(
         "words",
-        description="0 to 1 between two samples: other content words, word edits, or 1 − mean BLEU-3 and BLEU-4",
+        description="distance of two samples, 0 to 1: different content words, word edits, or 1 − mean "
+        "BLEU-3 and BLEU-4",
     )
-    weight: float = Field(1.0, gt=0, description="of the marginal diversity")
+    weight: float = Field(1.0, gt=0, description="weight of the marginal diversity; form 'marginal' only")
 
     @model_validator(mode="after")
     def has_an_effect(self) -> SetQuality:
         if self.form == "product" and self.weight != 1.0:
-            raise ValueError("weight belongs to form 'marginal'; leave it out, or set form = 'marginal'")
+            raise ValueError("weight requires form = 'marginal'; remove weight or set form = 'marginal'")
         return self
 
     def rewards(self, name: str, reward_BS: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -104,9 +105,9 @@ class SetQuality(Strict):
             return reward_BS
         if bool((reward_BS < 0).any()):
             raise TellapartError(
-                f"reward '{name}' is {float(reward_BS.nan_to_num().min()):.3g} for a caption; objective.set_quality "
-                "multiplies rewards that are at least 0: use a reward such as self_retrieval with score = 'accuracy', "
-                "or form = 'marginal'"
+                f"reward '{name}' is {float(reward_BS.nan_to_num().min()):.3g} for a caption; "
+                "objective.set_quality with form = 'product' requires non-negative rewards; use a reward "
+                "such as self_retrieval with score = 'accuracy', or set form = 'marginal'"
             )
         return reward_BS * share_of_others(DISTANCES[self.distance](rollout)).to(reward_BS)
 

@@ -126,11 +126,14 @@ def check_arguments(
     """Validates the arguments and raises ValueError if they are inconsistent."""
     check_labels(labels_BT, valid_BT)
     if subset not in ("own", "random", "reverse") or first not in ("mle", "shift", "none"):
-        raise ValueError(f"subset is '{subset}' (own, random, reverse), first is '{first}' (mle, shift, none)")
+        raise ValueError(
+            "Expected subset to be own, random or reverse and first to be mle, shift or none; got "
+            f"subset '{subset}' and first '{first}'"
+        )
     if subset == "random" and not 0 < size <= V:
-        raise ValueError(f"random_size is {size}, and the vocabulary has {V} words")
+        raise ValueError(f"random_size is {size}, but the vocabulary has only {V} words")
     if (first == "shift") != (shift_V is not None):
-        raise ValueError("first = 'shift' goes with shift_V, the other form of each word, and nothing else does")
+        raise ValueError("shift_V must be given if and only if first = 'shift'")
     if not 0 <= mle <= 1:
         raise ValueError(f"mle is {mle}; expected a weight in [0, 1]")
 
@@ -218,33 +221,38 @@ class Smile(Stateless[CaptionerLike]):
         kind: Literal["smile"]
         subset: Literal["own", "random", "reverse"] = "own"
         first_token: Literal["mle", "shift", "none"] = Field("mle")
-        random_size: int = Field(10, ge=1, description="words drawn for each caption, its labels not counted")
+        random_size: int = Field(
+            10, ge=1, description="number of words drawn for each caption, in addition to the label"
+        )
         shift: tuple[tuple[str, str], ...] = Field(
-            (), description="tokens and their stand-ins, where the tokenizer has none"
+            (), description="pairs of a token and its replacement, for tokenizers without two forms of each word"
         )
         shift_as: Literal["label", "program"] = Field(
             "label",
-            description="program, as the authors': the decoder reads the stand-in, too; a word without one is unknown",
+            description="program: the decoder also reads the replacement, as in the authors' code; a word "
+            "without one becomes the unknown token",
         )
         mle_weight: float = Field(0.0, ge=0, le=1)
-        label_smoothing: float = Field(0.0, ge=0, lt=1, description="of the MLE term; BLIP's own is 0.1")
+        label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the MLE term; BLIP uses 0.1")
 
         @model_validator(mode="after")
         def has_an_effect(self) -> Smile.Config:
             if self.label_smoothing and not self.mle_weight:
                 raise ValueError(
-                    "label_smoothing is of the MLE term, and mle_weight is 0; set mle_weight = 0.01, "
-                    "say, or leave it out"
+                    "label_smoothing applies to the MLE term, but mle_weight is 0; set, for example, "
+                    "mle_weight = 0.01, or remove label_smoothing"
                 )
             if self.random_size != 10 and self.subset != "random":
-                raise ValueError(f"random_size is of subset 'random', and subset is '{self.subset}'; leave it out")
+                raise ValueError(
+                    f"random_size requires subset = 'random', but subset is '{self.subset}'; remove random_size"
+                )
             if self.shift and self.first_token != "shift":
                 raise ValueError(
-                    f"shift is of first_token 'shift', and first_token is '{self.first_token}'; leave it out"
+                    f"shift requires first_token = 'shift', but first_token is '{self.first_token}'; remove shift"
                 )
             if self.shift_as != "label" and self.first_token != "shift":
                 raise ValueError(
-                    f"shift_as is of first_token 'shift', and first_token is '{self.first_token}'; leave it out"
+                    f"shift_as requires first_token = 'shift', but first_token is '{self.first_token}'; remove shift_as"
                 )
             return self
 
@@ -254,9 +262,8 @@ class Smile(Stateless[CaptionerLike]):
             V = len(captioner.tokenizer) if (head := captioner.head()) is None else len(head[0])
             if self.subset == "random" and self.random_size > V:
                 raise UsageError(
-                    f"objective.random_size is {self.random_size}, and the vocabulary of "
-                    f"{captioner.name} has {V} words; "
-                    "lower it (the paper's is 10)"
+                    f"objective.random_size is {self.random_size}, but the vocabulary of {captioner.name} has "
+                    f"only {V} words; lower it (the paper uses 10)"
                 )
             if self.first_token != "shift":
                 return Smile(self)
@@ -307,7 +314,9 @@ def alternative_forms(
     shift_V = torch.arange(V)
     if unknown:
         if tokenizer.unk_token_id is None:
-            raise UsageError("objective.shift_as = 'program': this tokenizer has no unknown token; leave it out")
+            raise UsageError(
+                "objective.shift_as = 'program' requires an unknown token, which this tokenizer lacks; remove shift_as"
+            )
         shift_V.fill_(tokenizer.unk_token_id)[tokenizer.all_special_ids] = torch.tensor(tokenizer.all_special_ids)
     for token, stand_in in pairs or [(token, form) for token in ids if (form := alternative_form(token, ids))]:
         for name in (token, stand_in):
@@ -316,8 +325,9 @@ def alternative_forms(
         shift_V[ids[token]] = ids[stand_in]
     if not unknown and torch.equal(shift_V, torch.arange(V)):
         raise UsageError(
-            "objective.first_token = 'shift': this tokenizer has one form of each word; name a token that seldom comes "
-            'first to stand in, as in --set \'objective.shift=[["a", "<unk>"]]\''
+            "objective.first_token = 'shift' requires two forms of each word, but this tokenizer has "
+            "one; name a replacement token that rarely starts a caption, for example --set "
+            '\'objective.shift=[["a", "<unk>"]]\''
         )
     return shift_V
 
@@ -333,7 +343,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="smile",
         factory=Smile.Config.build,
-        help="Maximum likelihood within the words of each reference (paper 1).",
+        help="Maximum likelihood over the words of each reference only (paper 1).",
         options=Smile.Config,
         label="SMILE",
         direction="lower",

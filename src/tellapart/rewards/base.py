@@ -72,18 +72,19 @@ class RewardOptions(Strict):
 
     kind: str
     weight: float = 1.0
-    baseline: BaselineName | None = Field(None, description="in place of the objective's, for this reward alone")
+    baseline: BaselineName | None = Field(None, description="baseline of this reward; overrides the objective's")
     within: float | None = Field(
         None,
         gt=0,
-        description="0 for captions of more than this many times the mean number of words of the picture's references",
+        description="captions with more than this many times the mean number of words of the picture's "
+        "references get a reward of 0",
     )
 
     @model_validator(mode="after")
     def is_of_captions(self) -> RewardOptions:
         """Checks that ``within`` is set only for rewards of whole captions."""
         if self.within is not None and self.per_token:
-            raise ValueError("within is of rewards of whole captions, and this one is of single tokens; leave it out")
+            raise ValueError("within requires a reward per caption, but this reward is per token; remove within")
         return self
 
     def check(self) -> None:
@@ -115,11 +116,11 @@ class RewardOptions(Strict):
 
 
 class PluginRewardOptions(RewardOptions, PluginOptions):
-    """Options of a plug-in that declares none: every other key is passed to its factory as a keyword argument."""
+    """Options of a plug-in without an options class; every other key is passed to its factory as a keyword argument."""
 
     @property
     def compares_pictures(self) -> bool:
-        return True  # a plug-in does not say, so assume that it does
+        return True  # unknown for plug-ins, so assume that it does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,5 +166,5 @@ def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:
     """Returns the named scorers, or the recipe's [scorer] if ``names`` is empty; the schema then requires [scorer]."""
     if names:
         return [parts.load_scorer(name) for name in names]
-    assert parts.scorer is not None, "the recipe schema requires [scorer]"
+    assert parts.scorer is not None, "[scorer] is required; the recipe schema checks this"
     return [parts.scorer]

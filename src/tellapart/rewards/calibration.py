@@ -60,7 +60,11 @@ def judged_by_references(caption: str, references: Sequence[str]) -> Judged:
 class Calibration:
     """Computes `brier_rewards` for the samples of each picture, B×S; NaN for captions without claims."""
 
-    @reward("calibration", help="How well the share of samples that make a claim predicts that it is true.")
+    @reward(
+        "calibration",
+        help="Negative Brier score of a caption's claims, where the confidence is the fraction of "
+        "samples that make the claim.",
+    )
     class Config(RewardOptions):
         """Mean of −(q − y)² over a caption's claims, in [−1, 0]; q is the fraction of samples that make the claim.
 

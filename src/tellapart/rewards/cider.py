@@ -21,7 +21,10 @@ def frequencies(idf: str, info: ValidationInfo) -> str:
     if idf in ("training", "batch"):
         return idf
     if not idf.endswith(".json"):
-        raise ValueError(f"'{idf}' is not known; expected 'training', 'batch', or a .json file of frozen frequencies")
+        raise ValueError(
+            f"'{idf}' is not a known source of document frequencies; expected 'training', 'batch', or "
+            "a .json file of frozen frequencies"
+        )
     folder = info.context["folder"] if info.context else Path()
     return str((folder / fill_in(idf)).resolve())
 
@@ -35,7 +38,7 @@ class CiderReward:
     a truncated caption has no end token, whereas all its references do.
     """
 
-    @reward("CIDEr-D", help="CIDEr-D against the references.", needs=("references",))
+    @reward("CIDEr-D", help="CIDEr-D of the caption against the references.", needs=("references",))
     class Config(RewardOptions):
         """CIDEr-D against the references. ``idf``: "training", "batch", or a file that `DocumentFrequencies.save`
         wrote.
@@ -44,12 +47,14 @@ class CiderReward:
         kind: Literal["cider"]
         idf: Annotated[str, AfterValidator(frequencies), PlainSerializer(written_file)] = "training"
         words: Literal["text", "tokens"] = "text"
-        end: bool = Field(False, description="count the end token as a word; needs words = 'tokens'")
+        end: bool = Field(False, description="count the end token as a word; requires words = 'tokens'")
 
         @model_validator(mode="after")
         def knows_the_end(self) -> CiderReward.Config:
             if self.end and self.words == "text":
-                raise ValueError("end = true needs to know whether a caption ended; set words = 'tokens'")
+                raise ValueError(
+                    "end = true requires token ids, which show whether a caption ended; set words = 'tokens'"
+                )
             return self
 
         def build(self, parts: RunParts) -> Reward:

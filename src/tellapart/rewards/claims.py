@@ -26,7 +26,7 @@ from tellapart.types import Batch, Rollout
 
 SAMPLES = Decoding(kind="sample", samples=16, temperature=0.6)
 LEAST_SHARE = 0.05  # one of 16 samples is enough, because synonyms split the votes (docs/research/objectives.md)
-LEAST_DETAIL = 0.7  # lower bound of the third factor; a caption with a single claim gets slightly more
+LEAST_DETAIL = 0.7  # lower bound of the third factor; a single claim gets slightly more
 Claim = tuple[str, Tuple]  # kind and words
 
 
@@ -64,7 +64,7 @@ class ClaimReward:
     least_share: a claim is wrong if a smaller fraction of these samples makes it.
     """
 
-    @reward("claims", help="How many claims the caption makes and how many of them are wrong (ClaimDiff-RL).")
+    @reward("claims", help="Rewards many claims per caption and penalizes wrong ones (ClaimDiff-RL).")
     class Config(RewardOptions):
         """Reward in [0, 1] from the number of claims in a caption and how many are wrong (ClaimDiff-RL).
 
@@ -73,21 +73,27 @@ class ClaimReward:
 
         kind: Literal["claims"]
         verifier: Literal["consensus", "truth"] = "consensus"
-        epsilon: float = Field(0.05, ge=0, le=1, description="first factor if all claims are wrong")
-        alpha: float = Field(2.0, gt=0, description="exponent of the share of right claims")
-        kappa: float = Field(4.0, gt=0, description="wrong claims that divide the reward by e")
-        most_claims: int = Field(10, ge=1, description="claims beyond which more of them add nothing")
-        decoding: Decoding = Field(SAMPLES, description="of the samples behind the consensus")
+        epsilon: float = Field(0.05, ge=0, le=1, description="value of the first factor if all claims are wrong")
+        alpha: float = Field(2.0, gt=0, description="exponent of the fraction of correct claims")
+        kappa: float = Field(4.0, gt=0, description="number of wrong claims that reduces the reward by a factor of e")
+        most_claims: int = Field(10, ge=1, description="number of claims beyond which the detail bonus stops growing")
+        decoding: Decoding = Field(SAMPLES, description="decoding of the samples that form the consensus")
         least_share: float = Field(
-            LEAST_SHARE, gt=0, le=1, description="share of the samples from which on a claim counts as right"
+            LEAST_SHARE,
+            gt=0,
+            le=1,
+            description="minimum fraction of the samples that must make a claim for it to count as correct",
         )
 
         @model_validator(mode="after")
         def fits_the_verifier(self) -> ClaimReward.Config:
             if self.verifier == "truth" and (self.decoding != SAMPLES or self.least_share != LEAST_SHARE):
-                raise ValueError("decoding and least_share are of verifier 'consensus'; leave them out")
+                raise ValueError("decoding and least_share require verifier = 'consensus'; remove them")
             if self.decoding.kind != "sample" or self.decoding.samples < 2:
-                raise ValueError("decoding must sample at least 2 captions, among which there can be a consensus")
+                raise ValueError(
+                    f"decoding samples {self.decoding.samples} caption; a consensus needs at least 2, so set "
+                    "decoding.samples = 16"
+                )
             return self
 
         def needs(self) -> tuple[str, ...]:

@@ -30,7 +30,11 @@ class Consensus:
     independently of the rest of the batch. Each rank samples for its share of the pictures.
     """
 
-    @reward("consensus", help="How many of the start model's own samples say the caption's words.", needs=("start",))
+    @reward(
+        "consensus",
+        help="Fraction of the start model's own samples that contain each content word of the caption.",
+        needs=("start",),
+    )
     class Config(RewardOptions):
         """Fraction of the start model's own samples that contain a content word, averaged over the caption's words.
 
@@ -46,12 +50,12 @@ class Consensus:
         def is_sampled(self) -> Consensus.Config:
             if self.decoding.kind != "sample" or self.decoding.samples < 2:
                 raise ValueError(
-                    f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus is among "
-                    'samples, so set kind = "sample" and samples to at least 2'
+                    f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus "
+                    'needs several samples, so set kind = "sample" and samples to at least 2'
                 )
             if self.decoding.confidence:
                 raise ValueError(
-                    "decoding.confidence edits captions, and samples count as they are written; leave it out"
+                    "decoding.confidence edits captions, but the consensus counts unedited samples; remove it"
                 )
             return self
 

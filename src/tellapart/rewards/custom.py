@@ -11,7 +11,7 @@ from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.utils.registry import PATTERN, call_factory, code_path, installed
 
 
-@reward("custom reward", help="A reward of your own, as module:factory.")
+@reward("custom reward", help="User-defined reward, given as module:factory.")
 class Custom(RewardOptions):
     """User-defined reward: ``reward = "my.module:factory"`` is called with ``options`` and returns the reward.
 
@@ -38,8 +38,13 @@ class Custom(RewardOptions):
         key = f"objective.rewards.reward = '{self.reward}'"
         if (path := code_path(self.reward, "reward")) is None:
             hint = nearest(self.reward, known) if (known := installed("reward")) else ""
-            raise UsageError(f"{key}: reward '{self.reward}' is of no installed package{hint}; expected module:factory")
+            raise UsageError(
+                f"{key}: no installed package provides a reward '{self.reward}'{hint}; expected "
+                "module:factory or the name of an entry point"
+            )
         built: Reward = call_factory(path, "reward", key, self.options)
         if not callable(built):
-            raise UsageError(f"{key} made a {type(built).__name__}; expected a callable over (rollout, batch)")
+            raise UsageError(
+                f"{key}: the factory returned a {type(built).__name__}; expected a callable that takes (rollout, batch)"
+            )
         return built

@@ -22,7 +22,7 @@ class ExactTruth:
 
     @reward(
         "exact truth",
-        help="Minus the false claims, by the scene itself: an upper bound, on scenes only.",
+        help="Penalizes false claims according to the scene's ground truth: an upper bound, scenes only.",
         needs=("truth",),
     )
     class Config(RewardOptions):

@@ -152,7 +152,7 @@ class PaidWords:
 
     @reward(
         "paid words",
-        help="Each content word is paid for what it is worth among look-alikes, as far as it is believed.",
+        help="Rewards each content word for separating look-alikes, weighted by the belief that it is true.",
         needs=("start", "scorer"),
     )
     class Config(RewardOptions):
@@ -181,7 +181,7 @@ class PaidWords:
         nearest: int = Field(9, ge=1)
         replace: Literal["neutral", "delete"] = "neutral"
         words: Literal["list", "tagger"] = "list"
-        scorer: ModelName | None = Field(None, description="in place of the recipe's [scorer]")
+        scorer: ModelName | None = Field(None, description="scorers to use instead of the recipe's [scorer] ")
         shuffled_gates: bool = False
 
         def needs(self) -> tuple[str, ...]:

@@ -53,16 +53,18 @@ def self_retrieval(
         raise ValueError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
     if not len(images) or len(texts) % len(images):
         raise ValueError(
-            f"{len(texts)} captions of {len(images)} pictures; expected equally many of each, those of a picture side "
-            "by side"
+            "Expected the same number of captions for each picture, in consecutive rows; got "
+            f"{len(texts)} captions of {len(images)} pictures"
         )
     scorer = _scorer(scorer) if isinstance(scorer, str) else scorer
     with torch.no_grad():
         if not isinstance(images, torch.Tensor):
             images = scorer.image_features(scorer.pixels([load_rgb(image) for image in images]))
         images_BD = images.to(scorer.device)
-        if not (images_BD.norm(dim=1) > 0).all() or not images_BD.isfinite().all():  # ties are hits: all would be
-            raise ValueError("the features of some pictures are zero, NaN or infinite; encode them again in fp32")
+        if (
+            not (images_BD.norm(dim=1) > 0).all() or not images_BD.isfinite().all()
+        ):  # all candidates would tie, and ties count as hits
+            raise ValueError("Some pictures have features that are zero, NaN or infinite; encode them again in fp32")
         text_RD, samples = scorer.text_features(texts), len(texts) // len(images)
         cosine_RN = text_RD @ images_BD.T
         target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(samples)
@@ -136,7 +138,11 @@ class SelfRetrieval:
     the batch; with ``bag``, only its own distractors.
     """
 
-    @reward("self-retrieval", help="The scorer retrieves the picture by its caption.", needs=("scorer",))
+    @reward(
+        "self-retrieval",
+        help="Self-retrieval: how well a scorer retrieves the picture by its caption.",
+        needs=("scorer",),
+    )
     class Config(RewardOptions):
         """Self-retrieval with paper 3's three scores, among the pictures of the batch or of the picture's bag.
 
@@ -154,15 +160,15 @@ class SelfRetrieval:
         def has_an_effect(self) -> SelfRetrieval.Config:
             if self.score == "cosine" and self.candidates == "bag":
                 raise ValueError(
-                    "score 'cosine' looks at no other picture, so candidates = 'bag' has no effect; leave it out"
+                    "score = 'cosine' does not compare pictures, so candidates = 'bag' has no effect; remove candidates"
                 )
             if self.combine == "alternate" and len(self.scorers) < 2:
-                raise ValueError("combine = 'alternate' takes turns; give at least two scorers = ['…', '…']")
+                raise ValueError("combine = 'alternate' requires at least two scorers; set scorers = ['…', '…']")
             if self.combine == "lowest" and (len(self.scorers) < 2 or self.score == "cosine"):
                 raise ValueError(
-                    "combine = 'lowest' compares scorers; give at least two scorers = ['…', '…'], "
-                    "and no score 'cosine', "
-                    "whose scale is each scorer's own"
+                    "combine = 'lowest' requires at least two scorers and a score other than 'cosine', "
+                    "because cosines of different scorers are not comparable; set scorers = ['…', '…'] and "
+                    "score = 'log_prob'"
                 )
             return self
 
@@ -204,7 +210,7 @@ class SelfRetrieval:
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         alone, near_BK = self.candidates == "bag", batch.distractors_BK
         if alone and batch.bag_B is None and near_BK is None:
-            raise ValueError("pictures that came in no bags; expected batch.bag_B where rewards are per bag")
+            raise ValueError("Rewards per bag require bags, but batch.bag_B is None")
         images_BD = torch.from_numpy(self.features_ND[batch.rows_B.numpy()])
         among: dict[str, torch.Tensor | None] = {"bag_B": batch.bag_B if alone else None}
         if near_BK is not None:
@@ -261,8 +267,9 @@ def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
     lost_N = np.flatnonzero(~unseen_KN.any(0))
     if len(lost_N):
         raise UsageError(
-            f"{len(lost_N)} of {unseen_KN.shape[1]} training pictures, such as {parts.train_items[lost_N[0]].id}, were "
-            f"learned by every one of the scorers {', '.join(names)}; expected one that did not; train each on another "
-            "part of the data (data.train = '…&part=1,2/3')"
+            f"{len(lost_N)} of {unseen_KN.shape[1]} training pictures, such as "
+            f"{parts.train_items[lost_N[0]].id}, were in the training data of every scorer "
+            f"({', '.join(names)}). Each picture needs a scorer that was not trained on it; train the "
+            "scorers on different parts of the data (data.train = '…&part=1,2/3')"
         )
     return unseen_KN

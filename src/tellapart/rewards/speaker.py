@@ -55,7 +55,7 @@ class Speaker:
         single picture.
         """
         if len(batch.rows_B) < 2:
-            raise ValueError("mutual information compares pictures of a batch; expected at least 2, found 1")
+            raise ValueError("mutual information compares the pictures of a batch; expected at least 2 pictures, got 1")
         if self.others:
             return self._among_pictures(rollout, batch)
         share = ranks.share(len(batch.rows_B))
@@ -195,9 +195,7 @@ class Likelihood:
     An empty caption gets the log-probability of its end token.
     """
 
-    @reward(
-        "likelihood", help="How likely the start model finds the caption, for each of its tokens.", needs=("start",)
-    )
+    @reward("likelihood", help="Mean log-probability per token of the caption under the start model.", needs=("start",))
     class Config(RewardOptions):
         """Mean log-probability per token of the caption under the start model, in nats, at most 0.
 
@@ -228,7 +226,7 @@ class MutualInformation:
 
     @reward(
         "mutual information",
-        help="How much likelier the start model finds the caption for its picture than for others.",
+        help="Pointwise mutual information of caption and picture under the start model.",
         needs=("start",),
     )
     class Config(RewardOptions):
@@ -248,7 +246,10 @@ class MutualInformation:
         @model_validator(mode="after")
         def has_an_effect(self) -> MutualInformation.Config:
             if self.words == "tagger" and self.per == "caption":
-                raise ValueError("words says which words count one by one, and per = 'caption'; set per = 'word'")
+                raise ValueError(
+                    "words selects the words that are rewarded one by one, but per = 'caption'; set per = "
+                    "'word' or remove words"
+                )
             return self
 
         @property

@@ -32,7 +32,7 @@ class MetricReward:
         return torch.from_numpy(score_R).float().view(-1, rollout.samples)
 
 
-@reward("BLEU", help="Sentence BLEU against the references.", needs=("references",))
+@reward("BLEU", help="BLEU of the caption against the references.", needs=("references",))
 class BleuOptions(RewardOptions):
     """Sentence BLEU-n against the references, in [0, 1], as computed by the COCO tools."""
 
@@ -43,7 +43,7 @@ class BleuOptions(RewardOptions):
         return MetricReward(partial(bleu, n=self.n))
 
 
-@reward("METEOR", help="METEOR against the references.", needs=("references",))
+@reward("METEOR", help="METEOR of the caption against the references.", needs=("references",))
 class MeteorOptions(RewardOptions):
     """METEOR against the references, in [0, 1]; requires the extra ``meteor``."""
 
@@ -56,7 +56,7 @@ class MeteorOptions(RewardOptions):
         return MetricReward(meteor)
 
 
-@reward("SPICE", help="SPICE against the references.", needs=("references",))
+@reward("SPICE", help="SPICE of the caption against the references.", needs=("references",))
 class SpiceOptions(RewardOptions):
     """SPICE against the references, in [0, 1]; requires its tool and Java 8."""
 
