@@ -150,7 +150,7 @@ def test_a_table_of_peoples_answers_reads_the_study_that_it_prepared(world: Worl
     words = ("tables", "3:6", "--json", "--out", "runs/people", *brought)
     (before,) = json.loads(cli(*words).out)["tables"]
     assert {row["ours"]["accuracy"] for row in before["rows"]} == {None}
-    assert f"people answer: tellapart study serve {plan.study_folder}" in plan.notes()[0]
+    assert "waiting for participants: tellapart study serve" in plan.notes()[0]
     assert cli("study", "simulate", plan.study_folder, "--participants", "6").status == 0
     shutil.copy(plan.study_folder / "simulated" / STORE, plan.study_folder / STORE)
     reported = json.loads(cli("study", "report", plan.study_folder, "--json").out)["systems"]
@@ -255,12 +255,15 @@ def paper_test(name: str) -> TestSet:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (["x=2:cocoo"], "the tables of paper 2 have no test set 'cocoo'; did you mean 'coco'?; known: coco, truematch"),
-        (["x=photos"], "evaluation.test_sets.x is 'photos'; expected a table with data = 'kind:path', or a test set"),
+        (["x=2:cocoo"], ": paper 2 has no test set 'cocoo'; did you mean 'coco'?; known: coco, truematch"),
+        (
+            ["x=photos"],
+            ": evaluation.test_sets.x is 'photos'; expected a table with data = 'kind:path' or PAPER:NAME for a",
+        ),
         (["x={data='folder:photos', bgas=[]}"], "unknown key 'evaluation.test_sets.x.bgas'; did you mean 'bags'?"),
-        (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it, or type"),
+        (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it to the recipe or"),
         (["x={data=7}"], "evaluation.test_sets.x.data must be a valid string; found 7"),
-        (["a/b={data='folder:photos'}"], "'a/b' cannot name a folder; expected letters, digits"),
+        (["a/b={data='folder:photos'}"], "'a/b' is not a valid name because it becomes a folder; use letters, digits"),
         (["x={data='scenes:plain?n=20', bags=['none.json']}"], "evaluation.test_sets.x: there is no file none.json"),
         (
             ["x={data='scenes:plain?n=20', needs={'none.json'='make it'}}"],

@@ -115,13 +115,13 @@ captioner = { new = { vision = "scenes", width = 16, heads = 2 } }
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("heads = 2", "heads = 3", "width = 16 is no multiple of heads = 3"),
-        ("heads = 2", 'heads = 2, visual = "cells"', "visual = 'cells' and mapper = 'linear' go together"),
-        ("", "", "objective 'reinforce' asks the model that training starts from"),
+        ("heads = 2", "heads = 3", "width = 16 is not a multiple of heads = 3;"),
+        ("heads = 2", 'heads = 2, visual = "cells"', "visual = 'cells' and mapper = 'linear' require each other;"),
+        ("", "", "objective 'reinforce' requires a start model (as do objective.kl and"),
         ("1e-3", "inf", "training.learning_rate must be a finite number"),
         ("1e-3", "1e300", "training.learning_rate must be less than or equal to 1000"),
-        ("1e-3", "9" * 5000, "is not TOML"),
-        ("1e-3", "[" * 5000, "is not TOML"),
+        ("1e-3", "9" * 5000, "is not valid TOML"),
+        ("1e-3", "[" * 5000, "is not valid TOML"),
         ('"scenes"', '"a\\u0000b"', "is broken text (control characters)"),
         ("scenes:plain?n=4", "shards/{0..99999999999}.tar", "matches more than 1,000,000 files; use"),
     ],

@@ -294,16 +294,16 @@ def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_p
 @pytest.mark.parametrize(
     ("batches", "bags", "told"),
     [
-        ("shuffled", {"size": 5}, "[bags] is of no use to training.batches = 'shuffled'"),
-        ("bags", {"size": 30}, "a bag of 30 does not fit into training.batch_size = 20"),
-        ("bags", {"kind": "hard", "hard": 20}, "a bag of 21 does not fit into training.batch_size = 20"),
-        ("bags", {"kind": "hard"}, "kind 'hard' and the number hard = 5 belong together"),
-        ("bags", {"hard": 3}, "kind 'hard' and the number hard = 5 belong together"),
-        ("bags", {"size": 3, "schedule": [[0, 3]]}, "size, schedule and hard each say how large a bag is"),
-        ("bags", {"schedule": [[1, 3]]}, "from epoch 0 on, epochs ascending"),
-        ("bags", {"schedule": [[0, 3], [0, 4]]}, "from epoch 0 on, epochs ascending"),
+        ("shuffled", {"size": 5}, "[bags] requires training.batches = 'bags', but it is"),
+        ("bags", {"size": 30}, "bags of 30 pictures do not fit into training.batch_size = 20;"),
+        ("bags", {"kind": "hard", "hard": 20}, "bags of 21 pictures do not fit into training.batch_size = 20;"),
+        ("bags", {"kind": "hard"}, "kind = 'hard' and hard must be set together, for example"),
+        ("bags", {"hard": 3}, "kind = 'hard' and hard must be set together, for example"),
+        ("bags", {"size": 3, "schedule": [[0, 3]]}, "size, schedule and hard all set the bag size; keep only one"),
+        ("bags", {"schedule": [[1, 3]]}, "schedule must be a list of [first epoch, bag"),
+        ("bags", {"schedule": [[0, 3], [0, 4]]}, "schedule must be a list of [first epoch, bag"),
         ("bags", {"schedule": [[0, 1]]}, "bags.schedule"),
-        ("bags", {"kind": "random", "size": 3, "scorer": "scenes"}, "scorer is of no use to random bags"),
+        ("bags", {"kind": "random", "size": 3, "scorer": "scenes"}, "scorer has no effect on random bags, which"),
         ("bags", {"siz": 3}, "unknown key 'bags.siz'; did you mean 'size'?"),
     ],
 )
@@ -328,7 +328,7 @@ def test_bags_in_a_recipe_come_back_and_are_in_the_fingerprint(tiny_recipe: dict
     grown = check_recipe({**tiny_recipe, "bags": {"schedule": [[0, 2], [3, 5]], "max_cosine": 0.8}}, "test")
     assert content_of(grown).fingerprint != content_of(plain).fingerprint
     assert check_recipe(tomllib.loads(to_toml(grown)), "test") == grown
-    with pytest.raises(UsageError, match="whose features say which pictures look alike"):
+    with pytest.raises(UsageError, match=r"bags.scorer is missing; name the scorer whose"):
         alone = {"scorer": None, "objective": {"kind": "mle"}, "validation": {"select": "loss"}}
         check_recipe({**tiny_recipe, **alone, "bags": {"size": 3}}, "test")
 

@@ -266,8 +266,11 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"validation": {"decoding": {"kind": "consensus", "scorer_weight": 0.1}}}, "would choose by what validation"),
-        ({"scorer": None, "validation": {"select": "loss"}}, "evaluation.decoding.scorer_weight needs its name"),
+        (
+            {"validation": {"decoding": {"kind": "consensus", "scorer_weight": 0.1}}},
+            "validation.decoding.scorer_weight would",
+        ),
+        ({"scorer": None, "validation": {"select": "loss"}}, "[scorer] is missing; evaluation.decoding.scorer_weight"),
     ],
 )
 def test_recipes_that_a_scorer_cannot_serve_are_refused(changes: dict[str, Any], told: str) -> None:
@@ -294,7 +297,7 @@ def test_training_from_a_consensus_is_refused() -> None:
         "objective": {"kind": "reinforce", "rewards": [{"kind": "self_retrieval"}], "decoding": {"kind": "consensus"}},
         "training": {"steps": 1, "batch_size": 2, "learning_rate": 1e-4},
     }
-    with pytest.raises(Exception, match=r"objective\.decoding\.kind = 'consensus' chooses among samples"):
+    with pytest.raises(Exception, match=r"objective.decoding.kind = 'consensus' selects one of several"):
         check_recipe(table, "a.toml")
 
 

@@ -281,9 +281,15 @@ def test_the_loss_falls(tiny_scorer: Path, tmp_path: Path, kind: str) -> None:
 
 def test_what_cannot_be_meant_is_one_line(tiny_scorer: Path) -> None:
     for captioner, told in (
-        ({"new": {"kind": "recurrent"}}, "captioner: a recurrent one needs either new.vision = 'MODEL' or features"),
-        ({"new": {"kind": "recurrent", "vision": "x"}, "features": "y"}, "captioner: a recurrent one needs either"),
-        ({"new": {"vision": "x"}, "features": "y"}, "captioner: features are for a captioner by name"),
+        (
+            {"new": {"kind": "recurrent"}},
+            "captioner: kind = 'recurrent' requires either new.vision = 'MODEL' or features =",
+        ),
+        (
+            {"new": {"kind": "recurrent", "vision": "x"}, "features": "y"},
+            "captioner: kind = 'recurrent' requires either",
+        ),
+        ({"new": {"vision": "x"}, "features": "y"}, "captioner: features requires captioner.name or a new"),
         ({"new": {"kind": "lstm"}}, "unknown captioner.new 'lstm'; known: clipcap, recurrent"),
         ({"new": {"kind": "recurrent", "vison": "x"}}, "unknown key 'captioner.new.vison'; did you mean 'vision'?"),
     ):

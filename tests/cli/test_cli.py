@@ -228,7 +228,7 @@ def test_the_shell_completes(typed: str, completed: list[str], cli: Cli, monkeyp
             ["data", "simplify", "-", "-o", "x.jsonl"],
             "captions -: a file name is required, because this is neither stdin",
         ),
-        (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),
+        (["train", "nowhere.toml"], "recipe nowhere.toml does not exist; expected a TOML file"),
         (["report", "nowhere"], "nowhere does not exist; expected a run folder"),
         (["eval", "--captions", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
     ],
@@ -239,7 +239,7 @@ def test_what_is_typed_wrong_is_one_line_and_exit_code_2(cli: Cli, arguments: li
 
 
 def test_debug_shows_where_it_was_raised(cli: Cli) -> None:
-    with pytest.raises(UsageError, match="no such recipe"):
+    with pytest.raises(UsageError, match="does not exist;"):
         cli("train", "nowhere.toml", "--debug")
 
 
@@ -357,7 +357,7 @@ def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
     [
         ("training.lerning_rate=1", 2, "unknown key 'training.lerning_rate'; did you mean 'learning_rate'?"),
         ("data.train=nowhere", 2, "nowhere: no such file or folder"),
-        ("captioner.name=nowhere.toml", 2, "no such recipe"),
+        ("captioner.name=nowhere.toml", 2, "does not exist;"),
         ("captioner.name={scorer}", 1, "is a vision-text-dual-encoder model, which is not a supported captioner"),
         ("scorer.name={captioner}", 1, "is a ClipCapModel, which does not score texts against pictures"),
         ("training.trackers=['nothing']", 2, "unknown tracker 'nothing'"),

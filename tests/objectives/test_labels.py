@@ -31,9 +31,7 @@ def test_a_mask_of_numbers_is_refused_and_not_read_as_rows(name: str, labels: to
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 2 + [0] * 4])  # as a tokenizer's attention_mask
     assert LOSSES[name](labels, mask.bool()).isfinite()
     for wrong in (mask, mask.float()):
-        with pytest.raises(
-            ValueError, match=r"valid_BT has dtype torch\.\w+; expected torch.bool; convert a mask"
-        ):
+        with pytest.raises(ValueError, match=r"valid_BT has dtype torch\.\w+; expected torch.bool; convert a mask"):
             LOSSES[name](labels, wrong)
 
 

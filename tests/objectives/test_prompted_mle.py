@@ -43,7 +43,7 @@ def test_the_tokens_of_the_prompt_do_not_count(tiny_recipe: dict[str, Any]) -> N
 
 
 def test_a_prompt_that_no_reference_begins_with_is_an_error(tiny_recipe: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="objective.prompt is 'look at', but no training"):
+    with pytest.raises(UsageError, match=r"objective.prompt is 'look at', but no training"):
         setup_of(tiny_recipe, {"kind": "mle", "prompt": "look at"}, SCENES).objective()
 
 

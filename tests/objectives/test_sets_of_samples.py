@@ -126,7 +126,7 @@ def test_the_product_form_is_reward_times_the_share_of_other_classes() -> None:
     product = torch.tensor([[1.0 * 2 / 3, 0.5 * 2 / 3, 0.2, 0.0]])
     expected = 2 * (product - leave_one_out(product, None))  # type: ignore[arg-type]
     assert torch.allclose(advantages(rewards, rollout_of(DISHES), set_quality={}), expected)
-    with pytest.raises(TellapartError, match="reward 'reward' is -1 for a caption; objective.set_quality with form ="):
+    with pytest.raises(TellapartError, match=r"reward 'reward' is -1 for a caption; objective.set_quality with form ="):
         advantages([[1.0, 0.5, 0.2, -1.0]], rollout_of(DISHES), set_quality={})
 
 

@@ -57,7 +57,7 @@ def test_show_prints_the_file_and_refuses_an_unknown_name(cli: Cli) -> None:
 
 
 def test_train_takes_a_name(cli: Cli) -> None:
-    assert "no recipe is called 'scenes_smil'" in cli("train", "scenes_smil").line
+    assert "unknown recipe 'scenes_smil'; expected a" in cli("train", "scenes_smil").line
 
 
 @pytest.mark.long

@@ -139,7 +139,10 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
             ["objective.baseline=greedy", "objective.dropout_in_rollout=false"],
             "objective: baseline = 'greedy' with greedy decoding",
         ),
-        (["captioner.lora={}", "captioner.train=['mapper']"], "[captioner.lora] adapts a vision encoder or a language"),
+        (
+            ["captioner.lora={}", "captioner.train=['mapper']"],
+            "[captioner.lora] adapts an existing vision encoder or language",
+        ),
         (["captioner={new={vision='scenes'}, lora={}}"], "[captioner.lora] adapts"),
         (["captioner.lora.rnk=4"], "unknown key 'captioner.lora.rnk'; did you mean 'rank'?"),
     ],

@@ -114,7 +114,7 @@ def test_only_what_a_metric_reads_is_asked_for(tmp_path: Path) -> None:
 def test_columns_that_are_empty_for_one_reason_share_a_line(tmp_path: Path) -> None:
     ((paper, table),) = find_tables(["1:2"])
     (people,) = [note for note in make_plan(paper, table, tmp_path).notes() if "people answer" in note]
-    assert people.startswith("Descrip., Acc., F1, Flu.: people answer: tellapart study serve")
+    assert people.startswith("Descrip., Acc., F1, Flu.: waiting for participants: tellapart study")
 
 
 def test_boosted_captions_that_lack_an_answer_are_not_taken_for_done(tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_tables_are_named_by_paper_and_number() -> None:
     named = [(paper.number, table.id) for paper, table in find_tables(["2:5", "3:1-3", "1:F4", "2:5"])]
     assert named == [(2, "5"), (3, "1"), (3, "2"), (3, "3"), (1, "F4")]
     for name, line in {
-        "5": "'5' is no table of the papers; expected PAPER:TABLE, as in 2:5",
-        "2:99": "paper 2 has no table '99' here",
-        "2:x": "cannot read 'X'; expected a number",
-        "2:5-3": "cannot read '5-3'",
+        "5": "'5' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or",
+        "2:99": "paper 2 has no table '99'",
+        "2:x": "': cannot parse 'X'; expected a number, F",
+        "2:5-3": "': cannot parse '5-3'; expected a number, F",
     }.items():
         with pytest.raises(UsageError, match=line):
             find_tables([name])

@@ -233,5 +233,5 @@ def test_all_rewarded_captions_have_their_own_nearest_pictures_as_distractors(ti
             inside += len(set(near_K) & set(batch.rows_B.tolist()))
     assert inside < 3 * 20 * 3, "else they need not come from elsewhere"
     contrary = {**table, "objective": {**objective, "rewards": [{"kind": "cider"}]}}
-    with pytest.raises(UsageError, match="no reward here compares pictures; expected self_retrieval"):
+    with pytest.raises(UsageError, match=r"bags.kind = 'hard' adds distractors, but no reward here compares"):
         check_recipe(contrary, "test")

@@ -261,8 +261,11 @@ def test_real_layouts_learn_from_photos_by_the_truthful_objective(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--objective", "smlie"), "no objective is called 'smlie'; did you mean 'smile'?"),
-        (("--objective", "exact_truth"), "'exact_truth' is a part of recipes (objective.rewards.kind); --objective "),
+        (("--objective", "smlie"), "unknown objective 'smlie'; did you mean 'smile'?"),
+        (
+            ("--objective", "exact_truth"),
+            "'exact_truth' can only be used in a recipe (objective.rewards.kind); --objective",
+        ),
         (("--objective", "self-retrieval"), "5 pictures; expected at least 8"),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_torch_without_what_is_needed_is_one_line(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_cannot_be_shared_out_is_one_line(tiny_captioner: Path, tiny_scorer: Path) -> None:
-    with pytest.raises(UsageError, match=r"training\.sharding is of a captioner, and this trains a scorer"):
+    with pytest.raises(UsageError, match=r"training.sharding applies to captioners, but this recipe trains a"):
         recipe("contrastive:sharded", tiny_captioner, tiny_scorer)
 
     class Scaled(torch.nn.Linear):

@@ -49,5 +49,5 @@ def test_a_captioner_behind_files_alone_needs_them(tiny_recipe: dict[str, Any]) 
     from tellapart.errors import UsageError
 
     tiny_recipe["captioner"] = {"new": {"kind": "recurrent"}, "features": "off"}
-    with pytest.raises(UsageError, match=r"needs either new.vision = 'MODEL' or features = 'FOLDER'"):
+    with pytest.raises(UsageError, match=r"kind = 'recurrent' requires either new.vision = 'MODEL' or"):
         check_recipe(tiny_recipe, "test")

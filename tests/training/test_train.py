@@ -568,7 +568,7 @@ def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
         optimizer.step()
         scheduler.step()
     assert rates == pytest.approx([(1 + math.cos(math.pi * (step // 4) / 5)) / 2 for step in range(20)])
-    with pytest.raises(UsageError, match="schedule_every is of a schedule that changes the rate"):
+    with pytest.raises(UsageError, match="schedule_every requires a schedule that changes the learning"):
         recipe_of(tiny_recipe, training={**training, "schedule": "constant"})
 
 

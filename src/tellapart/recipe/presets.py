@@ -94,8 +94,8 @@ def objective_table(name: str) -> dict[str, Any]:
     if name not in (known := objective_names()):
         if (part := name.replace("-", "_")) in OBJECTIVES or part in REWARDS:
             key = "objective.kind" if part in OBJECTIVES else "objective.rewards.kind"
-            raise UsageError(f"'{name}' is a part of recipes ({key}); --objective takes one of {', '.join(known)}")
-        raise UsageError(f"no objective is called '{name}'{nearest(name, known)}")
+            raise UsageError(f"'{name}' can only be used in a recipe ({key}); --objective accepts {', '.join(known)}")
+        raise UsageError(f"unknown objective '{name}'{nearest(name, known)}")
     return {"kind": name} if name in OBJECTIVES else {**DEFAULTS, "rewards": [{"kind": name}]}
 
 

@@ -56,8 +56,8 @@ def find_recipe(name: str | Path) -> Path:
     if path.suffix or len(path.parts) > 1 or path.exists():
         return path
     raise UsageError(
-        f"no recipe is called '{name}'; expected a TOML file or a name that 'tellapart recipes' lists"
-        f"{nearest(str(name), shipped())}"
+        f"unknown recipe '{name}'; expected a TOML file or a name that 'tellapart recipes' "
+        f"lists{nearest(str(name), shipped())}"
     )
 
 
@@ -88,14 +88,14 @@ def put_test_sets(table: dict[str, Any], source: str) -> None:
         paper, _, test = name.partition(":")
         if paper not in map(str, PAPERS):
             raise UsageError(
-                f"{source}: evaluation.test_sets.{key} is '{name}'; expected a table with data = 'kind:path', or a "
-                "test set of the papers' tables as PAPER:NAME, such as '2:coco'"
+                f"{source}: evaluation.test_sets.{key} is '{name}'; expected a table with data = 'kind:path' or "
+                "PAPER:NAME for a test set of the papers' tables, such as '2:coco'"
             )
         known = read_tables(int(paper))["tests"]
         if test not in known:
             raise UsageError(
-                f"{source}: evaluation.test_sets.{key}: the tables of paper {paper} have no test set '{test}'"
-                f"{nearest(test, known)}; known: {', '.join(known)}"
+                f"{source}: evaluation.test_sets.{key}: paper {paper} has no test set "
+                f"'{test}'{nearest(test, known)}; known: {', '.join(known)}"
             )
         tests[key] = known[test]
 
@@ -108,11 +108,11 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
     key, equals, text = setting.partition("=")
     keys = [part.strip() for part in key.split(".")]
     if not equals or not all(keys):
-        raise UsageError(f"cannot read --set {setting}; expected key=value, as in --set training.steps=200")
+        raise UsageError(f"cannot parse --set {setting}; expected KEY=VALUE, for example --set training.steps=200")
     for parent in keys[:-1]:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
-            raise UsageError(f"--set {setting}: '{parent}' is a value, not a table")
+            raise UsageError(f"--set {setting}: '{parent}' holds a value, so it cannot hold keys")
     last = keys[-1]
     table[last] = parse_value(text.strip())
     if last in ("name", "new"):  # an existing model replaces a new one, and vice versa
@@ -126,7 +126,7 @@ def leave_unread(decoding: dict[str, Any], setting: str) -> None:
     read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
     for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
         if name in decoding:
-            say(f"--set {setting}: {name} = {decoding.pop(name)} is not read by it, and is left out")
+            say(f"--set {setting}: ignored {name} = {decoding.pop(name)}, which this decoding does not use")
 
 
 def parse_value(text: str) -> Any:
@@ -161,7 +161,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "extra_forbidden":
         return f"unknown key '{key}'{with_names(near(place, tables), names)}"
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
-        return f"'{key}' is missing; add it, or type: --set {key}=…"
+        return f"'{key}' is missing; add it to the recipe or pass --set {key}=…"
     if first["type"].startswith("union_tag"):
         tag, kinds = first["ctx"].get("tag"), [str(at[-1]) for at in tables if at[:-1] == place]
         if tag is None:
@@ -277,13 +277,13 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise UsageError(f"no such recipe: {path}; {expected}") from None
+        raise UsageError(f"recipe {path} does not exist; {expected}") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); {expected}") from None
+        raise UsageError(f"cannot read recipe {path} ({error.strerror}); {expected}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not text in UTF-8; {expected}") from None
+        raise UsageError(f"{path} is not UTF-8 text; {expected}") from None
     except (ValueError, RecursionError) as error:  # including huge integers and deep nesting
-        raise UsageError(f"{path} is not TOML ({error}); {expected}") from None
+        raise UsageError(f"{path} is not valid TOML ({error}); {expected}") from None
     for override in overrides:
         apply_override(table, override)
     check_text(table, str(path))

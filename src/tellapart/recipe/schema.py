@@ -35,39 +35,50 @@ LARGEST_SIZE = 1 << 16  # layers, width, heads or positions of a new model; more
 
 
 class Bags(Strict):
-    """Bags for ``training.batches = "bags"``. Without ``size`` or ``schedule`` bags grow as in paper 2 (BagCurri)."""
+    """Settings of ``batches = "bags"``. Without ``size`` or ``schedule``, bags grow as in paper 2 (BagCurri)."""
 
     kind: Literal["lookalike", "hard", "random"] = Field(
         "lookalike",
-        description="lookalike: mined bags; random: their control; hard: shuffled pictures, each with its own nearest "
-        "pictures as distractors, which are not captioned (paper 3, appendix D.2)",
+        description="lookalike: mined bags; random: random bags, as a control; hard: shuffled pictures, each "
+        "with its nearest neighbours as distractors without captions (paper 3, appendix D.2)",
     )
-    size: BagSize | None = Field(None, description="pictures per bag; default: schedule, or BagCurri")
+    size: BagSize | None = Field(None, description="pictures per bag; default: given by schedule, or by BagCurri")
     schedule: tuple[tuple[Epoch, BagSize], ...] | None = Field(
-        None, min_length=1, description="(from epoch, bag size): [[0, 2], [3, 5]] is 2, and 5 from the fourth epoch on"
+        None,
+        min_length=1,
+        description="list of [first epoch, bag size]: [[0, 2], [3, 5]] uses bags of 2, and bags of 5 from "
+        "the fourth epoch on",
     )
     hard: int | None = Field(None, ge=1, description="distractors per picture, for kind = 'hard'")
-    neighbours: int = Field(200, ge=1, description="nearest pictures that a bag may be filled from")
+    neighbours: int = Field(200, ge=1, description="number of nearest neighbours from which a bag may be filled")
     max_cosine: float | None = Field(
-        None, gt=-1, le=1, description="leave out pictures above this cosine as near-duplicates; default: none"
+        None,
+        gt=-1,
+        le=1,
+        description="maximum cosine between pictures of a bag; more similar pictures count as "
+        "near-duplicates; default: none",
     )
     scorer: ModelName | None = Field(None, description="scorer whose features define look-alikes; default: [scorer]")
     captions: FileName | None = Field(
-        None, description="references, or a file of captions: text counts too, as in algorithm 1 of paper 2"
+        None, description="references, or a file of captions, to include text similarity, as in algorithm 1 of paper 2"
     )
 
     @model_validator(mode="after")
     def fits_together(self) -> Bags:
         if (self.kind == "hard") != (self.hard is not None):
-            raise ValueError("kind 'hard' and the number hard = 5 belong together; give both, or none")
+            raise ValueError(
+                "kind = 'hard' and hard must be set together, for example hard = 5; set both, or remove hard"
+            )
         if sum(given is not None for given in (self.size, self.schedule, self.hard)) > 1:
-            raise ValueError("size, schedule and hard each say how large a bag is; give one of them")
+            raise ValueError("size, schedule and hard all set the bag size; keep only one of them")
         mined = {"scorer", "captions", "max_cosine"} & {key for key, value in self if value is not None}
         if self.kind == "random" and mined:
-            raise ValueError(f"{sorted(mined)[0]} is of no use to random bags, which are not mined; leave it out")
+            raise ValueError(f"{sorted(mined)[0]} has no effect on random bags, which are not mined; remove it")
         starts = [start for start, _ in self.stages]
         if starts[0] != 0 or starts != sorted(set(starts)):
-            raise ValueError("schedule is [[from epoch, bag size], …]: from epoch 0 on, epochs ascending")
+            raise ValueError(
+                "schedule must be a list of [first epoch, bag size] that starts at epoch 0, with ascending epochs"
+            )
         return self
 
     @property
@@ -91,35 +102,42 @@ class NewCaptioner(Strict):
     """A new ClipCap: a vision encoder, a mapper, and a small new GPT-2 or an existing ``language_model``."""
 
     kind: Literal["clipcap"] = "clipcap"
-    vision: ModelName = Field(description="any vision encoder of transformers or timm, or a scorer's, or a recipe")
+    vision: ModelName = Field(description="vision encoder: any from transformers or timm, a scorer's, or a recipe")
     language_model: ModelName | None = Field(
-        None, description="any causal language model of transformers; by default a new GPT-2 of whole words"
+        None, description="language model: any causal one from transformers; default: a new word-level GPT-2"
     )
     visual: Literal["pooled", "cells"] = "pooled"
-    grid: int = Field(0, ge=0, le=32, description="cells a side that the encoder's are pooled to; 0: as they are")
+    grid: int = Field(
+        0, ge=0, le=32, description="pool the encoder's cells to a grid with this many cells per side; 0: no pooling"
+    )
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
     prefix_length: int = Field(4, ge=1, le=LARGEST_SIZE)
     width: int = Field(192, ge=8, le=LARGEST_SIZE)
     layers: int = Field(3, ge=1, le=LARGEST_SIZE)
     heads: int = Field(6, ge=1, le=LARGEST_SIZE)
     dropout: float = Field(0.1, ge=0, lt=1)
-    min_count: int = Field(1, ge=1, description="words that occur less often in the training references are unknown")
-    max_tokens: int = Field(64, ge=4, le=LARGEST_SIZE, description="positions of the language model, prefix included")
+    min_count: int = Field(1, ge=1, description="words that occur less often in the training references become unknown")
+    max_tokens: int = Field(
+        64, ge=4, le=LARGEST_SIZE, description="number of positions of the language model, including the prefix"
+    )
     sentences: bool = Field(
-        False, description="full stops between sentences are words; else all punctuation is dropped"
+        False, description="keep full stops between sentences as words; otherwise all punctuation is dropped"
     )
 
     @model_validator(mode="after")
     def divides_its_width(self) -> NewCaptioner:
         if self.width % self.heads:
-            raise ValueError(f"width = {self.width} is no multiple of heads = {self.heads}; choose one that is")
+            raise ValueError(f"width = {self.width} is not a multiple of heads = {self.heads}; change one of them")
         if (self.visual == "cells") != (self.mapper == "linear"):
-            raise ValueError("visual = 'cells' and mapper = 'linear' go together: a prefix position for each cell")
+            raise ValueError("visual = 'cells' and mapper = 'linear' require each other; set both or neither")
         if self.grid and self.visual != "cells":
-            raise ValueError("grid says how many cells a side there are; set visual = 'cells' with it")
+            raise ValueError("grid requires visual = 'cells'; set visual = 'cells' or remove grid")
         of_new = {"width", "layers", "heads", "dropout", "min_count", "max_tokens", "sentences"}
         if self.language_model is not None and (idle := changed(self, of_new)):
-            raise ValueError(f"{idle[0]} is of a new language model, and language_model names one; leave it out")
+            raise ValueError(
+                f"{idle[0]} configures a new language model, but language_model names an existing one; remove one "
+                "of the two"
+            )
         return self
 
 
@@ -127,11 +145,13 @@ class NewRecurrent(Strict):
     """Paper 4's captioner, trained from scratch: an LSTM on a vision encoder or on ``features``."""
 
     kind: Literal["recurrent"]
-    vision: ModelName | None = Field(None, description="any vision encoder of transformers, or a scorer's")
-    attention: bool = Field(False, description="attend to cells or regions at each word; else see their mean once")
+    vision: ModelName | None = Field(None, description="vision encoder: any from transformers, or a scorer's")
+    attention: bool = Field(
+        False, description="attend to cells or regions at each word; otherwise, use only their mean"
+    )
     width: int = Field(512, ge=8, le=LARGEST_SIZE)
     dropout: float = Field(0.5, ge=0, lt=1)
-    min_count: int = Field(5, ge=1, description="words that occur less often in the training references are unknown")
+    min_count: int = Field(5, ge=1, description="words that occur less often in the training references become unknown")
 
 
 class NewScorer(Strict):
@@ -141,18 +161,22 @@ class NewScorer(Strict):
     by default only the heads.
     """
 
-    vision: ModelName | None = Field(None, description="any vision encoder of transformers or timm, or a scorer's")
-    text: ModelName | None = Field(None, description="any text encoder of transformers")
-    visual: Literal["pooled", "cells"] = Field("pooled", description="cells are averaged by learned weights")
-    grid: int = Field(0, ge=0, le=32, description="cells a side that the encoder's are pooled to; 0: as they are")
-    pooling: Literal["mean", "first", "pooler"] = Field("mean", description="the vector that stands for a text")
+    vision: ModelName | None = Field(None, description="vision encoder: any from transformers or timm, or a scorer's")
+    text: ModelName | None = Field(None, description="text encoder: any from transformers")
+    visual: Literal["pooled", "cells"] = Field("pooled", description="cells: average the cells with learned weights")
+    grid: int = Field(
+        0, ge=0, le=32, description="pool the encoder's cells to a grid with this many cells per side; 0: no pooling"
+    )
+    pooling: Literal["mean", "first", "pooler"] = Field("mean", description="vector that represents a text")
     hidden: int = Field(
-        0, ge=0, le=LARGEST_SIZE, description="width of a hidden layer beside a head's linear one; 0: none"
+        0, ge=0, le=LARGEST_SIZE, description="width of an additional hidden layer in each head; 0: none"
     )
     image_size: int = Field(64, ge=16, le=LARGEST_SIZE)
     width: int = Field(32, ge=4, le=LARGEST_SIZE)
     depth: int = Field(1, ge=1, le=LARGEST_SIZE)
-    stem_pooling: bool = Field(True, description="False keeps a small picture twice as large inside")
+    stem_pooling: bool = Field(
+        True, description="downsample the picture first; false keeps features of small pictures at twice the resolution"
+    )
     text_width: int = Field(192, ge=8, le=LARGEST_SIZE)
     text_layers: int = Field(2, ge=1, le=LARGEST_SIZE)
     text_heads: int = Field(4, ge=1, le=LARGEST_SIZE)
@@ -165,63 +189,64 @@ class NewScorer(Strict):
     def divides_its_width(self) -> NewScorer:
         if self.text_width % self.text_heads:
             raise ValueError(
-                f"text_width = {self.text_width} is no multiple of text_heads = {self.text_heads}; choose one that is"
+                f"text_width = {self.text_width} is not a multiple of text_heads = {self.text_heads}; change one "
+                "of them"
             )
         if (self.vision is None) != (self.text is None):
-            raise ValueError("vision and text go together: two encoders that exist; give both, or none")
+            raise ValueError("vision and text must be set together; name two existing encoders, or remove both")
         scratch = {"image_size", "width", "depth", "stem_pooling", "text_width", "text_layers", "text_heads"}
         scratch |= {"min_count", "max_tokens"}
         parts = {"visual", "grid", "pooling", "hidden"}
         if idle := changed(self, parts if self.vision is None else scratch):
-            whose = "two encoders that exist" if self.vision is None else "a scorer from scratch"
-            raise ValueError(f"{idle[0]} is of {whose}; leave it out, or change vision and text")
+            whose = "a scorer built from existing encoders" if self.vision is None else "a scorer trained from scratch"
+            raise ValueError(f"{idle[0]} applies only to {whose}; remove it, or change vision and text")
         if self.grid and self.visual != "cells":
-            raise ValueError("grid says how many cells a side there are; set visual = 'cells' with it")
+            raise ValueError("grid requires visual = 'cells'; set visual = 'cells' or remove grid")
         return self
 
 
 class Lora(Strict):
-    """LoRA for the vision encoder and the language model, if they are trained; the defaults are paper 2's.
+    """LoRA for the trained parts among the vision encoder and the language model. Defaults as in paper 2.
 
     If a part's attention has none of the default ``modules``, LoRA adapts all its linear layers.
     """
 
     rank: int = Field(32, ge=1, description="rank of the update")
-    alpha: int = Field(16, ge=1, description="the update is scaled by alpha / rank")
+    alpha: int = Field(16, ge=1, description="scaling: the update is multiplied by alpha / rank")
     modules: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = Field(
         ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2"),
-        description="suffixes of the adapted layers' names, or all-linear",
+        description="name suffixes of the adapted layers, or all-linear",
     )
 
 
 class CaptionerOptions(Strict):
     """The captioner: an existing one by ``name``, or a ``new`` one."""
 
-    name: ModelName | None = Field(None, description="an existing captioner: a hub name, a folder, a run or a recipe")
+    name: ModelName | None = Field(None, description="existing captioner: a hub name, a folder, a run or a recipe")
     new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = Field(
-        None, description="a captioner from scratch"
+        None, description="captioner trained from scratch"
     )
     features: FileName | None = Field(
         None,
-        description="a folder or an HDF5 file with features by item id, in place of its own vision encoder; off: "
+        description="folder or HDF5 file with features by item id, used instead of the vision encoder; off: "
         "encode the pictures in each step and store nothing on disk",
     )
     new_words: int | None = Field(
         None,
         ge=1,
-        description="add words that its word-level tokenizer lacks and that occur at least so often in the references",
+        description="add words that occur at least this often in the references to a word-level tokenizer",
     )
     frames: int | None = Field(None, ge=1, le=64, description="frames per clip; default: as saved with the model, or 1")
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(
-        None, min_length=1, description="parts that are trained; default: all but the vision encoder"
+        None, min_length=1, description="parts to train; default: all but the vision encoder"
     )
-    lora: Lora | None = Field(None, description="train these parts in low rank, except the mapper")
+    lora: Lora | None = Field(None, description="train these parts with LoRA, except the mapper")
     dropout: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="of all dropout layers of the language model; default: its configuration. LAVIS trains BLIP, as in "
-        "papers 1 and 3, with 0.1; the configuration of transformers has 0",
+        description="dropout of all dropout layers of the language model; default: its configuration. For "
+        "BLIP, LAVIS uses 0.1 (papers 1 and 3), but transformers' configuration has 0",
     )
 
     @field_validator("new", mode="before")
@@ -239,27 +264,30 @@ class CaptionerOptions(Strict):
     def looks_at_something(self) -> CaptionerOptions:
         files = self.feature_files
         if isinstance(self.new, NewRecurrent) and (self.new.vision is None) == (files is None):
-            raise ValueError("a recurrent one needs either new.vision = 'MODEL' or features = 'FOLDER', and not both")
+            raise ValueError(
+                "kind = 'recurrent' requires either new.vision = 'MODEL' or features = 'FOLDER', but not both"
+            )
         if isinstance(self.new, NewCaptioner) and files is not None:
-            raise ValueError("features are for a captioner by name, or a new one of kind 'recurrent'; leave them out")
+            raise ValueError("features requires captioner.name or a new captioner of kind 'recurrent'; remove features")
         if self.new is not None and self.new_words is not None:
-            raise ValueError("new_words are for a captioner by name; a new one knows the training references' words")
+            raise ValueError("new_words requires captioner.name; a new captioner knows the references' words anyway")
         if self.new is not None and self.dropout is not None:
-            raise ValueError("dropout is of a captioner by name; a new one has captioner.new.dropout")
+            raise ValueError("dropout requires captioner.name; for a new captioner, set captioner.new.dropout")
         if files is not None and "vision" in (self.train or ()):
-            raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
+            raise ValueError("features replace the vision encoder, which then cannot be trained; remove one of the two")
         return self
 
 
 class ScorerOptions(Strict):
     """The scorer: an existing one by ``name``, or a ``new`` one (only if the recipe trains it)."""
 
-    name: ModelName | None = Field(None, description="an existing scorer: a hub name, a folder, a run or a recipe")
-    new: NewScorer | None = Field(None, description="a scorer from scratch, or made of two encoders")
+    name: ModelName | None = Field(None, description="existing scorer: a hub name, a folder, a run or a recipe")
+    new: NewScorer | None = Field(None, description="scorer trained from scratch, or built from two encoders")
     train: tuple[Literal["vision", "text", "heads"], ...] | None = Field(
         None,
         min_length=1,
-        description="trained parts of a scorer made of two encoders; default: heads. Any other is trained as a whole",
+        description="parts to train of a scorer built from two encoders; default: heads. Other scorers are "
+        "trained as a whole",
     )
 
 
@@ -273,12 +301,13 @@ else:
 class Data(Strict):
     """The data, as ``kind:path?key=value``; a list is read as one data set."""
 
-    train: DataSpecs = Field(description="pictures to learn from")
-    validation: DataSpecs = Field(description="pictures that choose the checkpoint")
-    test: DataSpecs | None = Field(None, description="pictures of the final evaluation; default: no evaluation")
+    train: DataSpecs = Field(description="training data")
+    validation: DataSpecs = Field(description="validation data, which select the checkpoint")
+    test: DataSpecs | None = Field(None, description="test data for the final evaluation; default: no evaluation")
     clean: Literal["none", "blip"] = Field(
         "none",
-        description='blip: reduce references to lower case, at most 30 words and no .!"()*#:;~, as BLIP trains',
+        description="blip: normalize references as in BLIP's training: lower case, at most 30 words, without "
+        '.!"()*#:;~',
     )
 
 
@@ -289,35 +318,40 @@ class Training(Strict):
     """The training settings. ``training.steps`` and ``training.learning_rate`` have no default."""
 
     steps: int = Field(ge=1, description="optimizer steps")
-    batch_size: int = Field(100, ge=2, description="pictures per step, over all ranks and micro-batches")
+    batch_size: int = Field(100, ge=2, description="pictures per step, summed over all ranks and micro-batches")
     gradient_accumulation_steps: int = Field(
         1,
         ge=1,
-        description="micro-batches per step: they go forward and backward one by one; rewards see the whole batch",
+        description="number of micro-batches per step, processed one by one; rewards still see the whole batch",
     )
     batches: Literal["shuffled", "families", "bags"] = Field(
         "shuffled",
-        description="families: families of look-alike scenes come together; bags: the bags of [bags] do, for any data",
+        description="families: batches of families of look-alike scenes; bags: the bags of [bags], for any data",
     )
-    captions_per_picture: int = Field(1, ge=1, description="references of each picture per step")
+    captions_per_picture: int = Field(1, ge=1, description="number of references per picture and step")
     max_reference_tokens: int | None = Field(
-        None, ge=2, description="longer references are truncated and counted; default: the model's maximum"
+        None,
+        ge=2,
+        description="maximum reference length; longer ones are truncated and counted; default: the model's maximum",
     )
     learning_rate: float = Field(gt=0, le=1000, description="peak learning rate")
     learning_rates: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
-        {}, description="learning rates of single parts, in place of learning_rate, such as { vision = 1e-5 }"
+        {}, description="learning rates of individual parts, which override learning_rate, such as { vision = 1e-5 }"
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="how the learning rate decays to 0 after the warm-up; constant: it does not"
+        "constant", description="decay of the learning rate to 0 after the warm-up; constant: no decay"
     )
     schedule_every: int = Field(
-        1, ge=1, description="steps between changes of the rate; the steps of an epoch set it by epoch, as LAVIS does"
+        1,
+        ge=1,
+        description="number of steps between updates of the learning rate; the steps of one epoch give "
+        "LAVIS' schedule by epoch",
     )
-    warmup: int = Field(0, ge=0, description="steps in which the learning rate rises from 0")
-    optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: with decoupled weight decay")
-    weight_decay: float = Field(0.0, ge=0, le=1000, description="weight decay of the parameters that decayed names")
+    warmup: int = Field(0, ge=0, description="number of warm-up steps, in which the learning rate rises from 0")
+    optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: decoupled weight decay")
+    weight_decay: float = Field(0.0, ge=0, le=1000, description="weight decay of the parameters selected by decayed")
     decayed: Literal["matrices", "all"] = Field(
-        "matrices", description="all: norms, biases and single numbers too, as BLIP's program decays"
+        "matrices", description="all: also norms, biases and scalars, as in BLIP's code"
     )
     betas: tuple[Moment, Moment] = Field((0.9, 0.999), description="Adam's β₁ and β₂")
     max_grad_norm: float = Field(1.0, gt=0, description="L2 norm to which gradients are clipped")
@@ -326,7 +360,8 @@ class Training(Strict):
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="recompute the language model's activations in the backward pass: less memory, more time",
+        description="recompute the language model's activations in the backward pass, which takes less "
+        "memory but more time",
     )
     sharding: Literal["none", "full"] = Field(
         "none",
@@ -334,35 +369,44 @@ class Training(Strict):
     )
     augment: Literal["none", "crop", "crop-flip", "blip"] = Field(
         "none",
-        description="crop: random crops; crop-flip: flips, too; blip: random resized crop, flip and RandAugment(2, 5) "
-        "of the pictures themselves, as BLIP trains",
+        description="crop: random crops; crop-flip: random crops and flips; blip: random resized crops, "
+        "flips and RandAugment(2, 5) of the original pictures, as in BLIP's training",
     )
-    log_every: int = Field(10, ge=1, description="steps between two lines of the log")
-    checkpoint_every: int = Field(100, ge=1, description="steps between two checkpoints")
-    trackers: tuple[str, ...] = Field((), description="trackers of accelerate, such as tensorboard or wandb")
+    log_every: int = Field(10, ge=1, description="number of steps between log records")
+    checkpoint_every: int = Field(100, ge=1, description="number of steps between checkpoints")
+    trackers: tuple[str, ...] = Field((), description="accelerate trackers, such as tensorboard or wandb")
 
     @model_validator(mode="after")
     def has_a_schedule(self) -> Training:
         if self.schedule_every > 1 and self.schedule == "constant":
-            raise ValueError("schedule_every is of a schedule that changes the rate; set schedule, or leave it out")
+            raise ValueError(
+                "schedule_every requires a schedule that changes the learning rate; set schedule, or remove "
+                "schedule_every"
+            )
         if self.decayed == "all" and not self.weight_decay:
-            raise ValueError("decayed is of weight_decay, and that is 0; set weight_decay = 0.05, say, or leave it out")
+            raise ValueError(
+                "decayed requires weight_decay, which is 0; set, for example, weight_decay = 0.05, or remove decayed"
+            )
         return self
 
 
 class Validation(Strict):
     """Validation during training, which selects the checkpoint."""
 
-    every: int = Field(100, ge=1, description="steps between two validations")
-    limit: int | None = Field(None, ge=2, description="validate on the first pictures only; default: all")
+    every: int = Field(100, ge=1, description="number of steps between validations")
+    limit: int | None = Field(
+        None, ge=2, description="number of pictures to validate on, taken from the start; default: all"
+    )
     select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss", "step"] | None = Field(
         None,
-        description="metric that selects the checkpoint; step: the last one; default: the objective's own (loss for "
-        "mle, cider for rewards that compare with references, otherwise recall@1.random100)",
+        description="metric that selects the checkpoint; step: select the last one; default: set by the "
+        "objective (loss for mle, cider for rewards that compare with references, otherwise "
+        "recall@1.random100)",
     )
     until: float | ModelName | None = Field(
         None,
-        description="stop training once select reaches this value, or the best value of this run (paper 2, Table 14)",
+        description="stop training once the selected metric reaches this value, or the best value of the "
+        "named run (paper 2, Table 14)",
     )
     decoding: Decoding = Field(Decoding(kind="greedy"), description="decoding of the validation captions")
 
@@ -375,16 +419,18 @@ class TestSet(Strict):
 
     __test__ = False  # not a pytest test
 
-    data: DataName = Field(description="the pictures, as --data of eval")
-    captioned: DataName | None = Field(None, description="pictures that get captions; the others are candidates only")
+    data: DataName = Field(description="pictures, as --data of eval")
+    captioned: DataName | None = Field(None, description="pictures to caption; the others are only candidates")
     bags: tuple[FilePath, ...] = Field((), description="files of candidate sets; only their pictures need captions")
-    distractors: PoolName | None = Field(None, description="further pictures of a hard pool, or a list of ids")
-    references: tuple[FilePath, ...] = Field((), description="files of references, in place of the data's own")
-    language_model: ModelName | None = Field(None, description="language model for perplexity")
-    max_tokens: int | None = Field(None, ge=1, description="longest caption of these pictures; default: the decoding's")
-    needs: dict[str, str] = Field(
-        default_factory=dict, description="files without which it cannot be measured, and where they come from"
+    distractors: PoolName | None = Field(None, description="additional pictures of a hard pool, or a list of ids")
+    references: tuple[FilePath, ...] = Field(
+        (), description="reference files, used instead of the data's own references"
     )
+    language_model: ModelName | None = Field(None, description="language model for perplexity")
+    max_tokens: int | None = Field(
+        None, ge=1, description="maximum caption length for these pictures; default: as set by the decoding"
+    )
+    needs: dict[str, str] = Field(default_factory=dict, description="required files, each with its source")
 
     @property
     def has_pictures(self) -> bool:
@@ -417,19 +463,22 @@ class Evaluation(Strict):
     """
 
     decoding: Decoding = Field(
-        Decoding(kind="beam", beams=5), description="decoding of the final evaluation; the model is saved with it"
+        Decoding(kind="beam", beams=5),
+        description="decoding of the final evaluation, which is also saved with the model",
     )
-    lookalike: int = Field(10, ge=2, description="pictures per look-alike set, the target included")
-    eval_scorers: tuple[ModelName, ...] = Field((), description="held-out scorers, used in the final evaluation alone")
+    lookalike: int = Field(10, ge=2, description="pictures per look-alike set, including the target")
+    eval_scorers: tuple[ModelName, ...] = Field((), description="held-out scorers, used only in the final evaluation")
     gallery: int = Field(24, ge=0, description="pictures in the report's gallery")
-    test_sets: dict[str, TestSet] = Field({}, description="further test sets, each with its own bags and hard pool")
+    test_sets: dict[str, TestSet] = Field({}, description="additional test sets, each with its own bags and hard pool")
 
     @field_validator("test_sets")
     @classmethod
     def are_of_this_machine(cls, tests: dict[str, TestSet]) -> dict[str, TestSet]:
         for name in tests:
             if not re.fullmatch(r"\w[\w+-]*", name):
-                raise ValueError(f"'{name}' cannot name a folder; expected letters, digits, '-' and '_'")
+                raise ValueError(
+                    f"'{name}' is not a valid name because it becomes a folder; use letters, digits, '-' and '_'"
+                )
         return {name: on.filled_in() for name, on in tests.items()}
 
 
@@ -469,7 +518,9 @@ class Recipe(Strict):
     @classmethod
     def names_a_folder(cls, name: str) -> str:
         if not re.fullmatch(r"\w[\w .+-]*", name):
-            raise ValueError(f"'{name}' cannot name a folder; expected letters, digits, '.', '-' and '_'")
+            raise ValueError(
+                f"'{name}' is not a valid name because it becomes a folder; use letters, digits, '.', '-' and '_'"
+            )
         return name
 
     @model_validator(mode="after")
@@ -482,17 +533,25 @@ class Recipe(Strict):
         """Yields errors about keys that are valid individually but not together, so that no key is silently ignored."""
         learner = self.scorer if self.trains == "scorer" else self.captioner
         if learner is None or (learner.name is None) == (learner.new is None):
-            yield f"[{self.trains}] needs either name = '…' or a [{self.trains}.new] table, and not both"
+            yield f"[{self.trains}] requires either name = '…' or a [{self.trains}.new] table, but not both"
         for table in ("validation", "evaluation"):
             if (samples := getattr(self, table).decoding.samples) > 1:
-                yield f"{table}.decoding.samples is {samples}; one caption of each picture is measured"
+                yield (
+                    f"{table}.decoding.samples is {samples}, but one caption per picture is evaluated; set samples = 1"
+                )
         if self.validation.decoding.asks_scorer:
-            yield "validation.decoding.scorer_weight would choose by what validation measures; leave it out"
+            yield (
+                "validation.decoding.scorer_weight would select captions by the metric that validation computes; "
+                "remove it"
+            )
         learned = getattr(self.objective, "decoding", None)
         if getattr(learned, "kind", "") == "consensus":
-            yield "objective.decoding.kind = 'consensus' chooses among samples, and training learns from all of them"
+            yield (
+                "objective.decoding.kind = 'consensus' selects one of several samples, but training learns from "
+                "all of them; set kind = 'sample'"
+            )
         if getattr(learned, "confidence", 0.0):
-            yield "objective.decoding.confidence edits captions, and training learns from them as they were written"
+            yield "objective.decoding.confidence edits captions, but training requires unedited captions; remove it"
         yield from self._of_bags()
         yield from self._of_tests()
         yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()
@@ -500,95 +559,114 @@ class Recipe(Strict):
     def _of_bags(self) -> Iterator[str]:
         batches, size = self.training.batches, self.training.batch_size
         if self.bags is not None and batches != "bags":
-            yield f"[bags] is of no use to training.batches = '{batches}'; set it to 'bags', or leave the table out"
+            yield f"[bags] requires training.batches = 'bags', but it is '{batches}'; change it or remove [bags]"
         if batches != "bags":
             return
         bags = self.bags or Bags()
         if bags.largest > size:
-            yield f"a bag of {bags.largest} does not fit into training.batch_size = {size}; make one of them fit"
+            yield (
+                f"bags of {bags.largest} pictures do not fit into training.batch_size = {size}; make the bags "
+                "smaller or the batch larger"
+            )
         if bags.kind != "random" and bags.scorer is None and (self.scorer is None or self.scorer.name is None):
-            yield "bags.scorer is missing: whose features say which pictures look alike? name a scorer"
+            yield "bags.scorer is missing; name the scorer whose features define which pictures look alike"
 
     def _of_tests(self) -> Iterator[str]:
         tests = self.evaluation.test_sets
         if tests and self.data.test is None:
-            yield "evaluation.test_sets are measured beside data.test, which is missing; name it"
+            yield "evaluation.test_sets requires data.test; set data.test"
         for name, on in tests.items():
             if self.trains == "captioner" and self.scorer is None and (on.bags or on.distractors):
-                yield f"[scorer] is missing; it chooses among the candidates of evaluation.test_sets.{name}; name one"
+                yield f"[scorer] is missing; evaluation.test_sets.{name} requires one to choose among its candidates"
 
     def _of_a_scorer(self) -> Iterator[str]:
         if self.training.sharding != "none":
-            yield "training.sharding is of a captioner, and this trains a scorer; leave it out"
+            yield "training.sharding applies to captioners, but this recipe trains a scorer; remove it"
         if self.captioner is not None:
-            yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
+            yield "[captioner] has no effect with objective 'contrastive', which trains a scorer; remove it"
         if self.scorer is not None and self.scorer.train and (new := self.scorer.new) and new.vision is None:
-            yield "scorer.train is of a scorer made of two encoders, and this one is new as a whole; leave it out"
+            yield "scorer.train applies to a scorer built from two encoders, but this one is new; remove it"
         if self.training.augment != "none" and self.frozen_vision:
-            yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
+            yield (
+                "training.augment changes pixels, but a frozen vision encoder encodes each picture only once; remove it"
+            )
         if (select := self.select) in ("loss", "cider"):
-            yield f"validation.select is '{select}', which a scorer does not have; expected a recall"
+            yield f"validation.select is '{select}', which is not defined for a scorer; expected a recall"
         if self.training.gradient_checkpointing:
             yield (
-                "training.gradient_checkpointing is of a captioner's language model, and this trains a scorer; "
-                "leave it out"
+                "training.gradient_checkpointing applies to a captioner's language model, but this recipe trains "
+                "a scorer; remove it"
             )
         if self.training.max_reference_tokens is not None:
-            yield "training.max_reference_tokens is of a captioner; a scorer reads as much as its window; leave it out"
+            yield (
+                "training.max_reference_tokens applies to captioners; a scorer reads as many tokens as fit its "
+                "window; remove it"
+            )
         if self.training.gradient_accumulation_steps > 1:
             yield (
-                "training.gradient_accumulation_steps splits the batch, and objective 'contrastive' needs it whole; "
-                "leave it out"
+                "training.gradient_accumulation_steps splits the batch, but objective 'contrastive' needs the "
+                "whole batch; remove it"
             )
 
     def _of_a_captioner(self) -> Iterator[str]:
         rewards = self.objective.reward_options
         needs_scorer = "scorer" in self.objective.needs() or any("scorer" in reward.needs() for reward in rewards)
-        writes = f"objective '{self.objective.kind}', which writes its own captions"
+        writes = f"objective '{self.objective.kind}', which generates its own captions"
         writes_captions = not self.objective.learns_references
         if self.scorer is not None and self.scorer.name is None:
-            yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
+            yield "[scorer] requires name = '…' because it must be trained before the captioner, by its own recipe"
         recalls = self.select.startswith("recall")
         if self.scorer is None and (needs_scorer or recalls or self.evaluation.eval_scorers):
             yield (
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
-                "evaluation.eval_scorers need its name"
+                "evaluation.eval_scorers requires it, so set scorer.name"
             )
         if self.scorer is None and self.evaluation.decoding.asks_scorer:
-            yield "[scorer] is missing; evaluation.decoding.scorer_weight needs its name"
+            yield "[scorer] is missing; evaluation.decoding.scorer_weight requires it, so set scorer.name"
         if self.objective.kind == "self_distillation" and self.training.augment in ("crop-flip", "blip"):
-            yield f"training.augment flips pictures, and {writes}, learns one caption of each; set it to 'crop'"
+            yield (
+                f"training.augment flips pictures, but {writes}, learns one fixed caption of each; set "
+                "training.augment = 'crop'"
+            )
         if writes_captions and self.training.captions_per_picture > 1:
-            yield f"training.captions_per_picture is of no use to {writes}"
+            yield f"training.captions_per_picture has no effect with {writes}; remove it"
         if writes_captions and self.training.max_reference_tokens is not None:
-            yield f"training.max_reference_tokens cuts references that are learned; it is of no use to {writes}"
+            yield (
+                "training.max_reference_tokens truncates references that are learned, so it has no effect with "
+                f"{writes}; remove it"
+            )
         if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
             yield (
-                f"objective '{self.objective.kind}' asks the model that training starts from (as objective.kl and some "
-                "rewards do), and [captioner.new] is none; name one"
+                f"objective '{self.objective.kind}' requires a start model (as do objective.kl and some rewards), "
+                "but [captioner.new] has none; set captioner.name"
             )
         if writes_captions and self.captioner and self.captioner.new_words is not None:
-            yield f"captioner.new_words come from references, and are of no use to {writes}"
+            yield f"captioner.new_words come from references, so they have no effect with {writes}; remove them"
         if rewards and self.training.gradient_checkpointing:
             yield (
-                "training.gradient_checkpointing turns off the key-value cache, which objective 'reinforce' generates "
-                "with; set training.gradient_accumulation_steps instead"
+                "training.gradient_checkpointing disables the key-value cache, which objective 'reinforce' needs "
+                "for generation; set training.gradient_accumulation_steps instead"
             )
         if self.bags is not None and self.bags.hard is not None and not any(r.compares_pictures for r in rewards):
             yield (
-                "bags.kind 'hard' gives a reward distractors, and no reward here compares pictures; expected "
-                "self_retrieval with score 'log_prob' or 'accuracy', or bags.kind = 'lookalike'"
+                "bags.kind = 'hard' adds distractors, but no reward here compares pictures; add self_retrieval "
+                "with score 'log_prob' or 'accuracy', or set bags.kind = 'lookalike'"
             )
         shuffled = self.training.batches == "shuffled"
         if shuffled and any(reward.per_bag for reward in rewards):
-            yield "candidates = 'bag' compares a picture with its bag; shuffled batches have none; set training.batches"
+            yield (
+                "candidates = 'bag' compares a picture with its bag, but shuffled batches have no bags; set "
+                "training.batches = 'bags'"
+            )
         learns = (self.captioner.train if self.captioner else None) or ()
         new = self.captioner.new if self.captioner else None
         scratch = new is not None and getattr(new, "language_model", None) is None
         if self.captioner and self.captioner.lora and (scratch or learns == ("mapper",)):
-            yield "[captioner.lora] adapts a vision encoder or a language model that exists; name one and train it"
+            yield "[captioner.lora] adapts an existing vision encoder or language model; name one and train it"
         if self.training.augment != "none" and "vision" not in learns:
-            yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
+            yield (
+                "training.augment changes pixels, but a frozen vision encoder encodes each picture only once; remove it"
+            )
 
     def dump(self, resolver: Resolver | None, **how: Any) -> dict[str, Any]:
         """Dumps the recipe as a plain dict, with names of models, data and files replaced by the resolver's results.

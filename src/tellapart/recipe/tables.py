@@ -115,7 +115,7 @@ class System(Strict):
     @model_validator(mode="after")
     def is_one_thing(self) -> System:
         if sum(map(bool, (self.recipe, self.run, self.model, self.human, self.file))) != 1:
-            raise ValueError("a system is a recipe, a run, a model, human, or a file; give exactly one")
+            raise ValueError("a system needs exactly one of recipe, run, model, human and file")
         return self
 
 
@@ -157,15 +157,15 @@ class Paper(Strict):
         for table in self.tables:
             for row in table.rows:
                 if row.system not in self.systems:
-                    raise ValueError(f"table {table.id}: no system is called '{row.system}'")
+                    raise ValueError(f"table {table.id}: unknown system '{row.system}'")
             columns = [column.test for column in table.columns if column.test]
             for test in (*columns, *(test for row in table.rows for test in row.instead.values())):
                 if test not in self.tests:
-                    raise ValueError(f"table {table.id}: no test set is called '{test}'")
+                    raise ValueError(f"table {table.id}: unknown test set '{test}'")
         for name, system in self.systems.items():
             for other in filter(None, (system.start, system.until, system.run)):
                 if ":" not in other and other not in self.systems:
-                    raise ValueError(f"system {name}: no system is called '{other}'")
+                    raise ValueError(f"system {name}: unknown system '{other}'")
         return self
 
 
@@ -187,14 +187,12 @@ def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
     for name in names or list(map(str, PAPERS)):
         number, colon, ids = name.partition(":")
         if number not in map(str, PAPERS) or (colon and not ids):
-            raise UsageError(f"'{name}' is no table of the papers; expected PAPER:TABLE, as in 2:5, 3:1-5, 1:F4, or 4:")
+            raise UsageError(f"'{name}' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or 4:")
         paper = read_paper(int(number))
         known = {table.id: table for table in paper.tables}
         for id in _expand(ids, name) if colon else known:
             if id not in known:
-                raise UsageError(
-                    f"paper {number} has no table '{id}' here{nearest(id, known)}; known: {', '.join(known)}"
-                )
+                raise UsageError(f"paper {number} has no table '{id}'{nearest(id, known)}; known: {', '.join(known)}")
             tables[paper.number, id] = (paper, known[id])
     return list(tables.values())
 
@@ -207,7 +205,7 @@ def _expand(ids: str, name: str) -> Iterator[str]:
         start, stop = first.removeprefix(letter), (last or first).removeprefix(letter)
         if not (start.isdecimal() and stop.isdecimal()) or (dash and int(stop) < int(start)):
             raise UsageError(
-                f"'{name}': cannot read '{part}'; expected a number, F and a number, or a range, as in 1-5"
+                f"'{name}': cannot parse '{part}'; expected a number, F and a number, or a range such as 1-5"
             )
         yield from (f"{letter}{number}" for number in range(int(start), int(stop) + 1))
 
@@ -295,8 +293,8 @@ class Plan:
         if base := definition.run or definition.start:
             why = plan._lacking(base, model=True)
         else:
-            why = definition.file and f"takes {definition.file} captioner: --captioner {name}=NAME (docs/captioners.md)"
-        return why if model or not why else f"{why}; or captions: --captions {name}=FILE"
+            why = definition.file and f"needs {definition.file} captioner: --captioner {name}=NAME (docs/captioners.md)"
+        return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
         """Resolves a system of any paper, e.g. "3:blip", to its paper's plan and its name there."""
@@ -321,7 +319,7 @@ class Plan:
         if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
             return "takes models: " + " ".join(f"--{name} BACKEND" for name in lacking)
         if column.study:
-            return f"people answer: tellapart study serve {self.study_folder}; when they have, repeat this command"
+            return f"waiting for participants: tellapart study serve {self.study_folder}; then repeat this command"
         return self.given.without.get(column.metric, column.note)
 
     def made(self) -> list[Row]:
@@ -607,7 +605,7 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
         metrics = {
             column.metric for number in PAPERS for table in read_paper(number).tables for column in table.columns
         }
-        absent = {name: "a judge's: --llm-judge openai:MODEL@URL" for name in metrics if name.startswith(JUDGED)}
+        absent = {name: "needs a judge: --llm-judge openai:MODEL@URL" for name in metrics if name.startswith(JUDGED)}
     try:
         find_tool()
     except TellapartError as error:
