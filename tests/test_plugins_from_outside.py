@@ -190,7 +190,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Don
 def test_help_and_errors_name_them(typed: tuple[Path, dict[str, Done]]) -> None:
     text = " ".join(typed[1]["help"].out.replace("│", " ").split())
     assert "hinge" in text and "brevity" in text and "shout" in text
-    assert "no objective is called 'hingee'; did you mean 'hinge'?" in typed[1]["wrong_name"].line
+    assert "unknown objective 'hingee'; did you mean 'hinge'?" in typed[1]["wrong_name"].line
 
 
 @pytest.mark.long

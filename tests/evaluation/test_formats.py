@@ -92,7 +92,10 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--out", "r.xlsx"), "r.xlsx: cannot tell the format from this name; expected .json .csv .md .tex .txt"),
+        (
+            ("--out", "r.xlsx"),
+            "r.xlsx: cannot infer the format from this name; use one of .json .csv .md .tex .txt, or",
+        ),
         (("--format", "html"), "unknown format 'html'; expected one of table, markdown, latex, csv, json"),
         (("--json", "--format", "csv"), "--json and --format csv cannot be combined; remove one of them"),
         (("--per-caption", "p.txt"), "p.txt: expected a name that ends in .jsonl or .csv"),
@@ -176,7 +179,7 @@ def test_holm_s_correction_is_over_all_pairs_and_metrics(cli: Cli, files: Path) 
     done = cli(*arguments(files, *command, "--json"))
     pairs = json.loads(done.out)["pairs"]
     assert len(pairs) == 6 and [pair["p_holm"] for pair in pairs] == holm([pair["p"] for pair in pairs])
-    assert "20 resamples give no p below 0.0476" in " ".join(json.loads(done.out)["notes"])
+    assert "with 20 resamples, p is at least 0.0476, and" in " ".join(json.loads(done.out)["notes"])
     text = cli(*arguments(files, *command, "--format", "table")).out
     assert "p (Holm)" in text and "Better or worse (bold): p (Holm) below 0.05" in text
     cli(*arguments(files, *command, "-o", files / "t.csv"))

@@ -179,7 +179,7 @@ def test_captionqa_scores_an_honest_reader(tmp_path: Path) -> None:
     assert score[0] == pytest.approx((1 + 0.3 + 1) / 3) and right[0] == pytest.approx(2 / 3)
     assert np.isnan(score[1])
     (tmp_path / "questions.json").write_text('{"a": [{"question": "?", "choices": ["x", "y"], "answer": "z"}]}')
-    with pytest.raises(UsageError, match="'z' about a is none of the choices"):
+    with pytest.raises(UsageError, match=": the answer 'z' about a is not one of the"):
         read_questions(tmp_path / "questions.json")
 
 
@@ -231,7 +231,7 @@ def test_answers_of_many_forms() -> None:
 
 def test_own_prompts_have_the_same_places(tmp_path: Path) -> None:
     (tmp_path / "clair.txt").write_text("Same? $candidate")
-    with pytest.raises(UsageError, match=r"has the places \$candidate; expected \$candidate, \$references"):
+    with pytest.raises(UsageError, match=r"has the placeholders \$candidate; expected \$candidate, \$references"):
         read_prompt("clair", tmp_path)
     (tmp_path / "clair.txt").write_text("Same? $candidate $references costs $$5")
     prompt = read_prompt("clair", tmp_path)

@@ -56,7 +56,7 @@ def test_metrics_answer_to_the_names_of_the_coco_tools_and_of_the_papers(typed, 
 def test_a_metric_that_is_not_known_gets_a_near_name_or_none(typed, hint):
     with pytest.raises(UsageError) as error:
         evaluate({"a": {"1": "x"}}, metrics=[typed])
-    assert str(error.value) == f"no metric is called '{typed}'{hint}"
+    assert str(error.value) == f"unknown metric '{typed}'{hint}"
 
 
 def test_a_name_for_several_takes_those_that_can_be_had():

@@ -79,7 +79,7 @@ def test_parquet_without_names_of_pictures_groups_them_by_references(tmp_path: P
 def test_spica_corrects_the_scores_of_nebula(tmp_path: Path) -> None:
     rows = [(picture, text, str(REFS[picture]), value) for picture, text, value in ROWS]
     file = write_csv(tmp_path / "nebula_test.csv", ("imgid", "mt", "refs", "score"), rows)
-    assert read_judgements(file).notes[0].startswith("published figures are of scores corrected by Spica")
+    assert read_judgements(file).notes[0].startswith("published figures use scores corrected by Spica; put")
     corrections = [("1", "a dog sits", 0.2), ("1", "a dog sits", 0.4), ("9", "a dog", 1.0)]
     write_csv(tmp_path / "spica_test.csv", ("imgid", "mt", "score"), corrections)
     judged = read_judgements(file)
@@ -100,7 +100,7 @@ def test_longcap_arena_names_aspect_and_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (("1.jpg", "a dog", "['a']", "high"), "'high' is no rating"),
+        (("1.jpg", "a dog", "['a']", "high"), ": 'high' is not a rating; expected a number"),
         (("1.jpg", "a dog", "__import__('os').getcwd()", "1"), "cannot be read in the layout polaris"),
     ],
 )
@@ -117,7 +117,7 @@ def test_the_command_prints_published_figures_beside_intervals(cli: Cli, tmp_pat
     value = json.loads(cli("study", "judges", file, "--metrics", "cider", "--resamples", "30", "--json").out)
     cider = value["metrics"]["cider"]
     assert cider["published"] == 52.1 and cider["low"] <= cider["tau_c"] <= cider["high"]
-    assert any(note.startswith("published and not measured here (tau-c): bleu4 46.3") for note in value["notes"])
+    assert any(note.startswith("published but not measured here (tau-c): bleu4 46.3") for note in value["notes"])
     assert published_tau("polaris", "cider", "b") is None
 
 
@@ -144,7 +144,7 @@ def test_repeats_of_a_judge_give_its_own_variance(cli: Cli, tmp_path: Path) -> N
     (clair,) = (found for name, found in value["metrics"].items() if name.startswith("clair"))
     assert len(clair["repeats"]) == 3 and clair["deviation"] > 0
     assert value["metrics"]["length"]["deviation"] is None
-    assert "--repeats asks a judge several times; add --llm-judge" in cli(*words).line
+    assert "--repeats requires a judge; add --llm-judge openai:MODEL@URL" in cli(*words).line
 
 
 def test_a_checklist_has_one_question_for_each_fact(cli: Cli, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_given_sets_ask_for_the_picture_at_the_target_position():
 
 
 def test_a_target_outside_its_set_is_an_error():
-    with pytest.raises(ValueError, match="picture 5 is not among"):
+    with pytest.raises(ValueError, match="Picture 5 is not among the candidates of its"):
         CandidateSets((np.array([1, 2]),), np.array([0]), np.array([5]))
 
 

@@ -214,14 +214,16 @@ def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str,
 
 def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: dict[str, Any], tmp_path: Path) -> None:
     data, captions = test_scenes["data"], [test_scenes["captions"]]
-    with pytest.raises(UsageError, match=r"metric 'recall@1\.bag3' needs candidate sets of that name; add --bags FILE"):
+    with pytest.raises(
+        UsageError, match=r"metric 'recall@1.bag3' requires candidate sets of that name; add --bags FILE"
+    ):
         run_eval(EvalOptions(captions, None, data, "x", metrics=["recall@1.bag3"], bags=[test_scenes["bags"]]))
-    with pytest.raises(UsageError, match="--bags and --distractors are for a scorer to choose from"):
+    with pytest.raises(UsageError, match="--bags and --distractors require a scorer; add --scorer MODEL"):
         run_eval(EvalOptions(captions, None, data, None, bags=[test_scenes["bags"]]))
     (tmp_path / "3.json").write_text("[[1, 2, 3]]")
-    with pytest.raises(UsageError, match="bag3: 3 of 3 pictures that its sets ask for have no caption"):
+    with pytest.raises(UsageError, match="bag3: 3 of 3 target pictures have no caption or are not in the data,"):
         run_eval(EvalOptions(captions, None, data, "x", bags=[tmp_path / "3.json"]))
-    with pytest.raises(UsageError, match="two of the files have sets called bag4"):
+    with pytest.raises(UsageError, match="two files contain sets named bag4; evaluate"):
         run_eval(EvalOptions(captions, None, data, "x", bags=[test_scenes["bags"]] * 2))
 
 
@@ -319,7 +321,7 @@ def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="set set-a: expected texts with the keys 0 to 9"):
         read_sets(path)
     path.write_text('{"a": 3}')
-    with pytest.raises(UsageError, match="not sets that are known here"):
+    with pytest.raises(UsageError, match=": unknown layout of candidate sets; expected"):
         read_sets(path)
 
 

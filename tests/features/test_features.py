@@ -460,7 +460,9 @@ def test_half_precision_is_kept_in_half_the_bytes_and_no_bit_is_lost(
     expected = half(torch.cat([counting._pixels([item.picture.image()]) for item in items])).float()
     assert np.array_equal(FeatureStore(store.folder).features(items[::-1], encoder), expected.numpy()[::-1])
     full = Encoder("normalised", counting._pixels, counting._encode, precision=precision)
-    assert np.array_equal(store.features(items, full), store.features(items, counting.encoder)), "kept as they are"
+    assert np.array_equal(store.features(items, full), store.features(items, counting.encoder)), (
+        "kept as the search uses only what fits"
+    )
 
 
 def test_the_estimate_is_told_before_the_rest_is_encoded(

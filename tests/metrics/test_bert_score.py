@@ -155,7 +155,7 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path, cli: Cli) -> None:
 
 def test_a_model_of_pictures_is_no_text_encoder(tmp_path: Path) -> None:
     save_blip(tmp_path, ["a", "dog"])
-    with pytest.raises(UsageError, match="is a blip model; BERTScore expects a text encoder"):
+    with pytest.raises(UsageError, match="is a blip model; BERTScore requires a text encoder; add"):
         load_text_encoder(str(tmp_path))
 
 

@@ -221,7 +221,7 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
     slot = CaptionSlot([LONG, "a red circle"])
     np.testing.assert_allclose(cut.text_features(slot), scorer.text_features(slot.captions).numpy(), atol=1e-6)
     assert cut.long_note() == (
-        f"1 distinct texts are longer than the window of {scorer.window} tokens of {tiny_scorer}; cut there "
+        f"1 distinct texts exceed the window of {tiny_scorer} ({scorer.window} tokens); truncated "
         "(--set long_texts=sentences scores them by sentence)"
     )
     whole = EvalContext(["1", "2"], scorer=scorer, inputs=EvalInputs(long_texts="sentences"))
@@ -233,7 +233,7 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
     assert whole.scorer_name() == cut.scorer_name() + "|long:by-sentence"
     endless = EvalContext(["1"], scorer=scorer, inputs=EvalInputs(long_texts="sentences"))
     endless.text_features(CaptionSlot(["red " * 200]))
-    assert "scored by sentence, and 1 sentences, longer still, were cut" in str(endless.long_note())
+    assert "scored by sentence, and 1 sentences that also exceed it were" in str(endless.long_note())
     assert EvalContext(["1"], scorer=scorer).long_note() is None
 
 
@@ -244,7 +244,7 @@ def test_the_command_says_how_many_texts_were_cut(tiny_scorer: Path, tmp_path: P
     settings = {"data": data, "scorer": str(tiny_scorer), "metrics": ["clipsc"], "resamples": 5}
     cut = run_eval(EvalOptions([tmp_path / "long.csv"], **settings))  # type: ignore[arg-type]
     whole = run_eval(EvalOptions([tmp_path / "long.csv"], long_texts="sentences", **settings))  # type: ignore[arg-type]
-    assert any("1 distinct texts are longer" in note and "cut there" in note for note in cut.notes)
+    assert any("1 distinct texts exceed" in note and "cut there" in note for note in cut.notes)
     assert any("scored by sentence" in note for note in whole.notes)
     assert cut.systems["long"]["clipsc"].value != whole.systems["long"]["clipsc"].value
     assert cut.signatures["clipsc"] != whole.signatures["clipsc"]

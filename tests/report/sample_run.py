@@ -70,7 +70,7 @@ def results(names: tuple[str, str] = ("before", "after"), shift: float = 0.0) ->
     people = {"recall@1.random100": 93.1, "recall@1.lookalike": 79.6}
     systems["human"] = {k: {"value": v, "low": v - 2, "high": v + 2, "n": 500} for k, v in people.items()}
     signatures = {key: f"{key}|scorer:mini-clip-5f2a|pool:fixed|boot:1000|seed:7|tellapart:0.1.0" for key in METRICS}
-    notes = ["not computed, because of what they need: recall@5.random100 (at least 100 pictures)"]
+    notes = ["not computed because of missing requirements: recall@5.random100 (at least 100 pictures)"]
     recalls = [key for key in METRICS if key.startswith("recall") or key == "listener_accuracy"]
     sizes = {key: 100 if "random" in key else 10 for key in recalls}
     candidates = {key: {"fewest": size, "most": size, "chance": 100 / size} for key, size in sizes.items()}

@@ -94,7 +94,7 @@ def test_signatures_and_what_was_run_are_on_the_page(run: Path) -> None:
         "torch 2.13.0",
         "a8f38a1",
         "--set seed=7",
-        "not computed, because of what they need: recall@5.random100",
+        "not computed because of missing requirements: recall@5.random100",
     ):
         assert part in text
     assert 'baseline = "running-mean"' in text  # the recipe, whole

@@ -180,7 +180,7 @@ class TestEffects:
         self, tiny_scorer: Path, features_ND: np.ndarray, start: Any, scenes: list[Any]
     ) -> None:
         effects = WordEffects(load_scorer(str(tiny_scorer)), features_ND, nearest_of(features_ND, 3))
-        texts = ["on the", "a", "there is a", "the", "of a", "is"]
+        texts = ["on the", "a", "' is already taken; rename it", "the", "of a", "is"]
         reward_BST = PaidWords(effects, Speaker(start))(rollout_of(start, texts, 2), batch_of(start, scenes, 3))
         assert reward_BST.isnan().all()
 

@@ -213,14 +213,14 @@ def measure_agreement(
     if metrics is None:
         chosen |= _meteor(context, found.notes)
     if metrics is not None and not chosen:
-        raise UsageError(f"--metrics names no metric of one caption: {', '.join(metrics)}")
+        raise UsageError(f"--metrics contains no metric that scores single captions: {', '.join(metrics)}")
     for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
         value_KN = _repeated_values(metric, context, slots)
         value_N = None if value_KN is None else mean_over_repeats(value_KN)
         tag = metric.tag(context)  # a judge's name and dates
         if value_N is None or np.all(np.isnan(value_N)):
             if metrics is not None:
-                found.notes.append(f"{name} has no number for one caption, and is left out")
+                found.notes.append(f"{name} does not score single captions and is omitted")
             continue
         name = f"{name}@{tag}" if tag else name
         plain = name.partition("@")[0]
@@ -234,7 +234,7 @@ def measure_agreement(
     known = PUBLISHED.get(judgements.table or judgements.layout, {})
     absent = {name: tau for name, tau in known.items() if name not in {key.partition("@")[0] for key in found.metrics}}
     if printed := [f"{name} {tau[judgements.tau]:.1f}" for name, tau in absent.items() if judgements.tau in tau]:
-        found.notes.append(f"published and not measured here (tau-{judgements.tau}): {', '.join(printed)}")
+        found.notes.append(f"published but not measured here (tau-{judgements.tau}): {', '.join(printed)}")
     return found
 
 
@@ -288,7 +288,7 @@ def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
     try:
         return choose(["meteor"], context)[0]
     except TellapartError as error:
-        notes.append(f"METEOR is left out: {error}")
+        notes.append(f"METEOR is omitted: {error}")
         return {}
 
 
@@ -394,9 +394,9 @@ def agreement_with_people(
     synonyms: a file of object synonyms, for CHAIR and facts. judge: a model behind a server, for metrics like CLAIR.
     """
     if scorer is not None and data is None:
-        raise UsageError("a scorer needs pictures; add --data SPEC")
+        raise UsageError("a scorer requires pictures; add --data SPEC")
     if repeats > 1 and (judge is None or judge.llm_judge is None):
-        raise UsageError("--repeats asks a judge several times; add --llm-judge openai:MODEL@URL")
+        raise UsageError("--repeats requires a judge; add --llm-judge openai:MODEL@URL")
     judgements = read_judgements(file, layout, references)
     if data is not None:
         context, notes = _with_pictures(judgements, data, scorer)
@@ -423,7 +423,7 @@ def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tup
     if lacking := [name for name, item in rows.items() if item is None]:
         raise UsageError(
             f"{len(lacking):,} of {len(rows):,} judged pictures are not in the data ({preview_ids(lacking)}); "
-            "give the data set that the judgements are of"
+            "pass --data with the data set that was judged"
         )
     items = {item.id: item for item in rows.values() if item is not None}
     distinct = list(items.values())
@@ -432,7 +432,9 @@ def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tup
 
     models, readable = load_scorers([scorer] if scorer else [], distinct, notes)
     if readable is not None and len(readable) < len(distinct):
-        raise UsageError(f"{len(distinct) - len(readable):,} judged pictures cannot be read; give whole pictures")
+        raise UsageError(
+            f"{len(distinct) - len(readable):,} judged pictures cannot be read; every judged picture must be readable"
+        )
     item_N = [rows[row.picture] for row in judgements.captions]
     # Ids identify captions, so a picture has one row per caption.
     own = [replace(item, id=f"{place}") for place, item in enumerate(item_N) if item is not None]

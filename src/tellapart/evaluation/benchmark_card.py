@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 BINS = 10  # bins of a histogram
 REFERENCES = 5  # references per picture over which human recall is averaged
 RECALL_HELP = (
-    "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first among those of its bag, given a "
-    "caption that people wrote (mean over up to five references of each picture, with its 95 % bootstrap interval over "
-    "n questions). It is the scorer’s recall for human captions: people were not asked to tell the pictures apart."
+    "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first in its bag, given a human "
+    "caption of it (mean over up to five references per picture, with the 95 % bootstrap interval over n "
+    "questions). It measures the scorer on human captions; people were not asked to distinguish the pictures."
 )
-NO_LICENCE = "Not stated. Say who may use these pictures, and add it with --licence."
+NO_LICENCE = "Not stated. Add it with --licence: who may use these pictures?"
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def make_card(
     """
     if file.header.fingerprint and file.header.fingerprint != scorer.fingerprint:
         raise UsageError(
-            f"{name}: mined with {file.header.scorer} ({file.header.fingerprint[:8]}), and the scorer given is another "
-            f"({scorer.fingerprint[:8]}); name that one"
+            f"{name} was mined with {file.header.scorer} ({file.header.fingerprint[:8]}), but --scorer is another "
+            f"model ({scorer.fingerprint[:8]}); pass the scorer that mined it"
         )
     row_of = {item.id: row for row, item in enumerate(items)}
     check_known(name, file.bags, row_of)
@@ -162,18 +162,18 @@ def facts(card: Card) -> list[tuple[str, str]]:
     header = card.file.header
     left_out = ", ".join(f"{count:,} {what}" for what, count in header.left_out.items())
     lines = [
-        ("pictures", f"{header.pictures:,}" + (f"; left out: {left_out}" if left_out else "")),
+        ("pictures", f"{header.pictures:,}" + (f"; excluded: {left_out}" if left_out else "")),
         ("data", header.data),
         ("scorer", f"{header.scorer} ({header.fingerprint})"),
-        ("text side", header.captions or "none: pictures alone are compared"),
-        ("similarity of a bag", {"query": "mean cosine of the first picture with the others",
+        ("text side", header.captions or "none; only pictures are compared"),
+        ("similarity of a bag", {"query": "mean cosine of the first picture to the others",
                                  "pairs": "mean cosine of all pairs"}[header.similarity]),
     ]  # fmt: skip
     if header.max_cosine is not None:
         whose = (
-            "no two pictures of a bag have"
+            "no two pictures in a bag have"
             if header.max_cosine_of == "pairs"
-            else "no picture of a bag and its first have"
+            else "no picture and the first one of its bag have"
         )
         lines.append(("near-duplicates", f"{whose} a cosine above {header.max_cosine}"))
     if header.min_cosine is not None:
@@ -200,7 +200,7 @@ def markdown(card: Card) -> str:
     lines = [
         f"# {_plain(card.name)}",
         "",
-        "Bags of look-alikes: a caption is right where a scorer finds its picture in its bag.",
+        "Bags of look-alikes: a caption is correct if a scorer finds its picture in the bag.",
     ]
     lines += ["", *(f"- **{name}**: {_plain(text)}" for name, text in facts(card)), ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
@@ -213,7 +213,7 @@ def markdown(card: Card) -> str:
             f"| {edge:.3f} | {count} | {'█' * round(20 * count / most)} |"
             for edge, count in zip(own.edges, own.counts, strict=False)
         ]
-        lines += ["", "Examples (most alike, middle, least alike):", ""]
+        lines += ["", "Examples (most similar, median, least similar):", ""]
         lines += [f"- α {bag.similarity:.3f}: {', '.join(_plain(str(id_)) for id_ in bag.ids)}" for bag in own.examples]
     return "\n".join(lines) + "\n"
 
@@ -225,7 +225,7 @@ def _plain(text: str) -> str:
 
 # The card as one HTML page in the report's style: first the bags, then their similarity.
 
-KINDS = ("The most alike", "In the middle", "The least alike")
+KINDS = ("Most similar", "Median", "Least similar")
 CAPTIONS = 3  # of each picture
 
 

@@ -128,6 +128,6 @@ def find_only_right(
 def check_top(top: int, pictures: int) -> None:
     """Raises `UsageError` if there is nothing to compare."""
     if pictures < 2:
-        raise UsageError("CIDEr of one picture is always 0; give captions of two pictures or more")
+        raise UsageError("CIDEr of a single picture is always 0; pass captions of at least two pictures")
     if top < 1:
-        raise UsageError(f"--top is {top}; expected 1 or more")
+        raise UsageError(f"--top is {top}; expected at least 1")

@@ -71,10 +71,10 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
             lacking.setdefault(missing, []).append(name)
         else:
             able[name] = metric
-    notes = [f"--metrics all leaves out {', '.join(names)} ({missing})" for missing, names in lacking.items()]
+    notes = [f"--metrics all omits {', '.join(names)} ({missing})" for missing, names in lacking.items()]
     if context.several:
-        notes.append(f"--metrics all leaves out {' and '.join(SUFFIXES)} of each metric (name them)")
-    return able, [*notes, "name a metric that was left out to see what to type"] if lacking else notes
+        notes.append(f"--metrics all omits {' and '.join(SUFFIXES)} of each metric; name them to compute them")
+    return able, [*notes, "name an omitted metric to see what it requires"] if lacking else notes
 
 
 def _all_missing(metric: Metric, context: EvalContext) -> str:
@@ -100,11 +100,11 @@ def of_dotted_path(path: str) -> Metric:
     """
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):
-        raise UsageError(f"metric '{path}' is of type {type(part).__name__}; expected a function or a Metric")
+        raise UsageError(f"metric '{path}' is a {type(part).__name__}; expected a function or a Metric")
     own = path.partition(":")[2]
     metric = part if isinstance(part, Metric) else Metric(name=own, factory=part, help=first_line(part))
     if metric.name in METRICS.builtin():
-        raise UsageError(f"metric '{path}': there is a metric called '{metric.name}' already; rename it")
+        raise UsageError(f"metric '{path}': the name '{metric.name}' is already taken; rename it")
     return metric
 
 
@@ -125,7 +125,7 @@ def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str
         if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs):
             lacking.setdefault(str(metric.missing(context)), []).append(name)
     parts = [f"{', '.join(names)} ({missing})" for missing, names in lacking.items()]
-    return [f"not computed, because of what they need: {'; '.join(parts)}"] if parts else []
+    return [f"not computed because of missing requirements: {'; '.join(parts)}"] if parts else []
 
 
 def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
@@ -133,14 +133,14 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
     keys = resolve(name, table)
     if not keys:
         if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
-            raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+            raise UsageError(f"metric '{name}' requires candidate sets of that name; add --bags FILE")
         if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
-            raise UsageError(f"metric '{name}' needs {NEEDS['several'].message}")
+            raise UsageError(f"metric '{name}' requires {NEEDS['several'].message}")
         if name in METRICS.installed():
             METRICS.find(name)  # raises the reason why it cannot be loaded
-        raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
+        raise UsageError(f"unknown metric '{name}'{suggestion(name, table)}")
     missing = {key: table[key].missing(context) for key in keys}
     able = [key for key in keys if missing[key] is None]
     if not able:
-        raise UsageError(f"metric '{name}' needs {missing[keys[0]]}")
+        raise UsageError(f"metric '{name}' requires {missing[keys[0]]}")
     return able

@@ -87,7 +87,7 @@ class ClipInputs:
         by_captions = self.idf == "captions"
         texts = slot.captions if by_captions else [text for own in self.references for text in own]
         end = self.scorer.tokenizer.eos_token_id
-        assert end is not None, "a text tower such as CLIP's has an end token"
+        assert end is not None, "EMScore requires a text tower with an end token, such as CLIP's"
         weights: Mapping[int, float] = self.once(
             ("idf", id(slot) if by_captions else ""),
             lambda: token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window),

@@ -88,8 +88,8 @@ class Comparison:
         tests = sum(not math.isnan(p) for p in adjusted)
         if tests / (1 + resamples) >= ALPHA:
             self.results.notes.append(
-                f"{resamples:,} resamples give no p below {1 / (1 + resamples):.4f}; Holm's correction multiplies it "
-                f"by {tests}, so nothing can be significant; add --resamples {100 * tests}"
+                f"with {resamples:,} resamples, p is at least {1 / (1 + resamples):.4f}, and Holm's correction "
+                f"multiplies it by {tests}, so no difference can be significant; add --resamples {100 * tests}"
             )
 
     def _describe(

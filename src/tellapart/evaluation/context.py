@@ -302,7 +302,8 @@ NEEDS: dict[str, Need] = {
     "synonyms": Need(
         lambda context: bool(context.inputs.synonyms),
         "objects with their synonyms",
-        "add --set synonyms=FILE, CHAIR's synonyms.txt; without one, facts_precision_object compares all nouns",
+        "add --set synonyms=FILE, CHAIR's synonyms.txt; or use facts_precision_object, which compares all nouns "
+        "without it",
     ),
     "pictures": Need(
         lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
@@ -310,37 +311,37 @@ NEEDS: dict[str, Need] = {
     "scorer": Need(lambda context: context.scorer is not None, "a scorer", "add --scorer MODEL"),
     "truth": Need(
         lambda context: context.items is not None and all(item.truth is not None for item in context.items),
-        "pictures whose truth is known",
+        "pictures with known ground truth",
         "add --data scenes:…",
     ),
     "hundred": Need(
         lambda context: len(context.ids) >= POOL,
         f"at least {POOL} pictures",
-        "use recall@1.lookalike, or give more captions",
+        "use recall@1.lookalike, or pass more captions",
     ),
-    "two": Need(lambda context: len(context.ids) >= 2, "at least two pictures", "give more captions"),
+    "two": Need(lambda context: len(context.ids) >= 2, "at least two pictures", "pass more captions"),
     "six": Need(
         lambda context: min(context.inputs.lookalike, len(context.ids)) > 5,
         "look-alike sets of more than 5 pictures",
-        "type --set lookalike=10, or give more captions",
+        "add --set lookalike=10, or pass more captions",
     ),
-    "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "give more captions"),
+    "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "pass more captions"),
     "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
     "tokens": Need(
         # A scorer that is not loaded yet is assumed to have them.
         lambda context: bool(getattr(context.scorer, "has_token_features", True)),
-        "a scorer with features of single tokens",
-        "add --scorer with a text tower such as CLIP's",
+        "a scorer that returns token features",
+        "pass --scorer with a text tower such as CLIP's",
     ),
     "language_model": Need(
         lambda context: context.inputs.language_model is not None,
         "a language model",
-        "add --set language_model=gpt2, or a model's folder",
+        "add --set language_model=gpt2, or the folder of another model",
     ),
     "text_encoder": Need(
         lambda context: context.inputs.text_encoder is not None,
         "a text encoder",
-        "add --set bertscore=roberta-large, or a model's folder",
+        "add --set bertscore=roberta-large, or the folder of another model",
     ),
     "judge": Need(
         lambda context: context.inputs.judge is not None,
@@ -350,17 +351,17 @@ NEEDS: dict[str, Need] = {
     "questions": Need(
         lambda context: bool(context.inputs.questions),
         "questions about the pictures",
-        "add --set questions=FILE, in CaptionQA's layout",
+        "add --set questions=FILE in CaptionQA's layout",
     ),
     "queries": Need(lambda context: bool(context.inputs.queries), "queries", "add --queries FILE"),
     "query_encoder": Need(
         lambda context: context.inputs.query_encoder is not None,
         "a sentence encoder",
-        "add --set query_encoder=minilm-l6, or a model's folder",
+        "add --set query_encoder=minilm-l6, or the folder of another model",
     ),
     "several": Need(
         lambda context: context.several,
-        "several captions of a picture",
-        "give a caption file that has every id several times",
+        "several captions per picture",
+        "pass a caption file that repeats ids",
     ),
 }

@@ -93,7 +93,10 @@ def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str])
     if "references" not in metric.needs:
         return False
     alone = any(not references for slot in slots for references in slot.references or [[]])
-    note = f"{HUMAN} has no metric that needs references: some pictures have only one, which is the one scored"
+    note = (
+        f"{HUMAN} cannot be scored by metrics that need references, because some pictures have only one "
+        "reference, which is the one being scored"
+    )
     if alone and note not in notes:
         notes.append(note)
     return alone

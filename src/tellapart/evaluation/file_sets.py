@@ -71,7 +71,7 @@ class FileSets:
             return replace(self, sets=[tuple(pool)], targets=[tuple(asked)], origin=origin)
         kept = [place for place, members in enumerate(self.sets) if not set(ids).intersection(members)]
         if not kept:
-            raise UsageError(f"{self.name}: no set is left, since each has a picture that cannot be read")
+            raise UsageError(f"{self.name}: no set remains, because each contains a picture that cannot be read")
         targets = None if self.targets is None else [self.targets[place] for place in kept]
         return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
 
@@ -81,8 +81,9 @@ class FileSets:
         if missing:
             some = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
             raise UsageError(
-                f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures of its sets are not in the data or "
-                f"have no caption ({some}); give captions of them all, or the data that the sets were made of"
+                f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures in its sets are not in the data "
+                f"or have no caption ({some}); pass captions of all of them and the data that the sets were made "
+                "from"
             )
         asked = self.targets if self.targets is not None else self.sets
         sets = tuple(np.array([row_of[id_] for id_ in members], dtype=np.intp) for members in self.sets)
@@ -98,7 +99,7 @@ def read_sets(path: Path) -> list[FileSets]:
     if path.is_dir():
         files = sorted(file for file in path.glob("*.json") if file.stem.isdigit() and file.stem != "1")
         if not files:
-            raise UsageError(f"{path}: no 3.json, 5.json, … in this folder; name a file of bags")
+            raise UsageError(f"{path}: this folder contains no 3.json, 5.json, …; pass a file of bags")
         return [given for file in files for given in _by_size(read_truematch(file), f"file:{digest(file)}")]
     text = read_text(path)
     if path.suffix == ".jsonl" or text.lstrip().startswith('{"kind"'):
@@ -108,7 +109,7 @@ def read_sets(path: Path) -> list[FileSets]:
     try:
         value = parse_json(text)
     except ValueError as error:
-        raise UsageError(f"{path}: is not JSON ({error})") from None
+        raise UsageError(f"{path} is not valid JSON ({error})") from None
     if isinstance(value, list):
         return _by_size(read_truematch(path), f"file:{digest(path)}")
     if isinstance(value, dict) and "pairs" in value:
@@ -116,7 +117,8 @@ def read_sets(path: Path) -> list[FileSets]:
     if is_layout(value):
         return [_imagecode(path, value)]
     raise UsageError(
-        f"{path}: not sets that are known here; expected bags.jsonl, TrueMatch's 3.json, framepairs.json or ImageCoDe's"
+        f"{path}: unknown layout of candidate sets; expected bags.jsonl, TrueMatch's 3.json, framepairs.json or "
+        "ImageCoDe's JSON"
     )
 
 
@@ -126,7 +128,7 @@ HARD = "hard"  # the name of the pool of all captioned pictures and distractors
 def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
     """Returns all captioned pictures and the given distractors as one pool; distractors are not targets."""
     if not distractors:
-        raise UsageError("no distractor is left: all of them have a caption to be measured")
+        raise UsageError("no distractor remains, because all of them have captions to evaluate")
     return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)
 
 
@@ -149,7 +151,9 @@ def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
         pairs = [entry["frames"] for entry in value["pairs"]]
         rows = [tuple(map(str, frames)) for frames in (*pairs, *value.get("bags_of_4", []))]
     except (TypeError, KeyError):
-        raise UsageError(f'{path}: expected "pairs" of {{"frames": ["a.jpg", "b.jpg"]}}') from None
+        raise UsageError(
+            f'{path}: expected a list "pairs" with entries such as {{"frames": ["a.jpg", "b.jpg"]}}'
+        ) from None
     return _by_size([Bag(row) for row in rows], f"file:{digest(path)}")
 
 

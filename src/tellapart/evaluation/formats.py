@@ -34,7 +34,7 @@ def markdown(results: Results) -> str:
     ]
     if results.pairs:
         pairs = ([pair.metric, pair.a, pair.b, *results.pair_row(pair)] for pair in results.pairs)
-        parts += ["Paired differences, picture by picture", _pipes(results.pair_heads(), pairs), results.rule()]
+        parts += ["Paired differences over pictures", _pipes(results.pair_heads(), pairs), results.rule()]
     parts += [f"Note: {_pipe_safe(note)}" for note in results.notes]
     parts.append("\n".join(f"[^{marks[metric]}]: `{results.signatures[metric]}`" for metric in rows))
     return "\n\n".join(parts) + "\n"
@@ -81,7 +81,7 @@ def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterato
     for pair in results.pairs:
         difference, between, *ps = results.pair_row(pair)
         p = "; ".join(f"{head} {p}" for head, p in zip(results.pair_heads()[-len(ps) :], ps, strict=True))
-        yield f"{metrics[pair.metric].name}, {pair.b} against {pair.a}: {difference} ({between}; {p})"
+        yield f"{metrics[pair.metric].name}, {pair.b} vs. {pair.a}: {difference} ({between}; {p})"
     if results.pairs:
         yield results.rule()
 
@@ -141,7 +141,7 @@ def format_of(out: Path | None, format: str | None) -> str:
         return format or TABLE
     if out.suffix.lower() not in _SUFFIXES:
         raise UsageError(
-            f"{out}: cannot tell the format from this name; expected {' '.join(_SUFFIXES)}, or type --format"
+            f"{out}: cannot infer the format from this name; use one of {' '.join(_SUFFIXES)}, or add --format"
         )
     return _SUFFIXES[out.suffix.lower()]
 

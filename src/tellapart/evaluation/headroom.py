@@ -148,7 +148,7 @@ class Headroom:
         """Returns rows for the terminal: precision and recall of the greedy captions, and points of the curve."""
         greedy = self.greedy()
         levels = ((f"at a precision of {level}", level) for level in LEVELS)
-        points = [("at their precision", greedy.precision[0]), *levels]
+        points = [("at the same precision", greedy.precision[0]), *levels]
         curve = [(name, f"{level:.1f}", _cell(self.recall_at(level))) for name, level in points]
         return [("of the greedy captions", _cell(greedy.precision), _cell(greedy.recall)), *curve]
 
@@ -185,7 +185,9 @@ def measure_headroom(
     """
     on_scenes = all(hasattr(item.truth, "facts") for item in items)
     if not on_scenes and (bare := [item.id for item in items if not item.references]):
-        raise UsageError(f"{bare[0]} has no reference; claims are compared with those, or with the truth of scenes")
+        raise UsageError(
+            f"{bare[0]} has no reference; claims are verified by references or by the ground truth of scenes"
+        )
     known: Pool = {}
     of_greedy: Pool = {}
     ways = (
@@ -206,7 +208,7 @@ def measure_headroom(
     known_claims = _distinct(known, samples + 1)
     if on_scenes:
         known_claims = _without_implied(known_claims, items)
-    truth = "the scenes themselves" if on_scenes else "words of the references"
+    truth = "the scenes' ground truth" if on_scenes else "the references' words"
     return Headroom(tuple(known_claims.values()), tuple(_distinct(of_greedy, 1).values()), facts_N, truth)
 
 

@@ -41,7 +41,7 @@ def check_options(options: EvalOptions) -> None:
     """Raises `UsageError` for options that require another, missing option."""
     scorer, metrics = options.scorer, options.metrics
     if options.eval_scorers and scorer is None:
-        raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
+        raise UsageError("--eval-scorer adds a second scorer; add --scorer MODEL, too")
     named_only = (
         ("synonyms", options.synonyms, "chair_i,chair_s"),
         ("--llm-judge", options.llm_judge, "clair"),
@@ -49,18 +49,20 @@ def check_options(options: EvalOptions) -> None:
     for option, given, some in named_only:
         if metrics is None and given is not None:
             raise UsageError(
-                f"{option} serves metrics that are computed only when named; add --metrics {some}, or leave it out"
+                f"{option} is only used by metrics that must be named; add --metrics {some}, or remove {option}"
             )
     if options.words:
         check_words(len(options.captions or ()) + (options.human is not None))
     if scorer is None and (options.long_texts != "truncate" or options.emscore_idf is not None):
-        raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or leave them out")
+        raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or remove them")
     if (options.device, options.precision) != ("auto", "auto") and not options.models:
-        raise UsageError("--device and --precision require a model; add --scorer MODEL, or leave them out")
+        raise UsageError("--device and --precision require a model; add --scorer MODEL, or remove them")
     if options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""):
-        raise UsageError("query_encoder encodes queries; add --queries FILE, or --metrics capture_soft for claims")
+        raise UsageError(
+            "query_encoder requires queries or soft claims; add --queries FILE or --metrics capture_soft, or remove it"
+        )
     if scorer is not None and options.data is None:
-        raise UsageError("a scorer needs pictures; add --data SPEC")
+        raise UsageError("a scorer requires pictures; add --data SPEC")
 
 
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:

@@ -144,8 +144,9 @@ class PictureReferences:
         """Raises `UsageError` if a judged picture had no reference. ``rows``: number of judgements with references."""
         if self.missing:
             raise UsageError(
-                f"{judged}: {len(self.missing):,} of {rows + len(self.missing):,} judged captions have no reference or "
-                f"no text ({preview_ids(dict.fromkeys(self.missing))}); give the references of those pictures"
+                f"{judged}: {len(self.missing):,} of {rows + len(self.missing):,} judged captions have no "
+                f"reference or no text ({preview_ids(dict.fromkeys(self.missing))}); pass the references of these "
+                "pictures"
             )
 
 
@@ -157,7 +158,7 @@ def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str]
     found = list(paths) or [judged.parent / name for name in expected if (judged.parent / name).is_file()][:1]
     if not found:
         names = " or ".join(expected)
-        raise UsageError(f"{judged}: {why}; add --references FILE ({names}), or put it beside the judgements")
+        raise UsageError(f"{judged}: {why}; add --references FILE ({names}), or put that file next to the judgements")
     read = read_references(found)
     assert read is not None
     return PictureReferences(read.texts, read.files)
@@ -189,17 +190,19 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
     for file in (pairs_file, triplets_file):
         if not file.is_file():
             raise UsageError(
-                f"{file}: there is no such file; expected pair_pascal.mat and consensus_pascal.mat together"
+                f"{file} does not exist; expected pair_pascal.mat and consensus_pascal.mat in the same folder"
             )
     pair_file, triplet_file = _load(pairs_file), _load(triplets_file)
     try:
         inputs, categories = pair_file["new_input"].ravel(), pair_file["category"].ravel()
         triplets = triplet_file["triplets"].ravel()
     except KeyError as error:
-        raise UsageError(f"{path.parent}: has no {error}; expected the files of the authors of Pascal-50S") from None
+        raise UsageError(
+            f"{path.parent} does not contain {error}; expected the files published by the authors of Pascal-50S"
+        ) from None
     if len(triplets) != VOTES * len(inputs):
         raise UsageError(
-            f"{triplets_file}: has {len(triplets):,} triplets for {len(inputs):,} pairs; expected {VOTES} for each"
+            f"{triplets_file} contains {len(triplets):,} triplets for {len(inputs):,} pairs; expected {VOTES} per pair"
         )
     rng = np.random.default_rng(SEED)
     captions: list[RatedCaption] = []
@@ -239,7 +242,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = loadmat(path)
     except (ValueError, NotImplementedError, OSError) as error:
-        raise UsageError(f"{path}: cannot be read as a MATLAB file ({error})") from None
+        raise UsageError(f"cannot read {path} as a MATLAB file ({error})") from None
     return found
 
 
@@ -268,9 +271,9 @@ _TAKEN_OUT = "captions-that-are-references:out-of-their-references"
 def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:
     """Reads human judgements. Infers the layout unless it is given. Raises `UsageError`."""
     if layout is not None and layout not in LAYOUTS:
-        raise UsageError(f"no layout of judgements is called '{layout}'{nearest(layout, LAYOUTS)}")
+        raise UsageError(f"unknown layout of judgements '{layout}'{nearest(layout, LAYOUTS)}")
     if not path.is_file():
-        raise UsageError(f"{path}: there is no such file; expected human judgements ({', '.join(LAYOUTS)})")
+        raise UsageError(f"{path} does not exist; expected human judgements ({', '.join(LAYOUTS)})")
     name = layout or _recognise(path)
     try:
         found = LAYOUTS[name](path, references)
@@ -280,9 +283,11 @@ def read_judgements(path: Path, layout: str | None = None, references: Sequence[
         raise
     except Exception as error:  # the file is damaged or has another layout
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise UsageError(f"{path}: cannot be read in the layout {name} ({what}); name another with --layout") from None
+        raise UsageError(
+            f"{path} cannot be read in the layout {name} ({what}); set another one with --layout"
+        ) from None
     if not found.captions:
-        raise UsageError(f"{path}: holds no judged caption in the layout {name}; name another with --layout")
+        raise UsageError(f"{path} contains no judged caption in the layout {name}; set another one with --layout")
     return found
 
 
@@ -293,7 +298,7 @@ def _recognise(path: Path) -> str:
         try:
             names = _column_names(path)
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path}: cannot be read as Parquet ({error})") from None
+            raise UsageError(f"cannot read {path} as Parquet ({error})") from None
         return "detailcaps" if "GPT4_Eval" in names or not set(SCORES) & names else _scored_layout(path)
     text = _text(path)
     head = text.lstrip()[:4096]
@@ -310,7 +315,7 @@ def _recognise(path: Path) -> str:
     if len(cells) == 5 and "#" in cells[1]:
         rows = [line.split("\t") for line in text.splitlines()[:2000] if line.strip()]
         return "flickr8k-cf" if all(_is_share(row) for row in rows) else "flickr8k-expert"
-    raise UsageError(f"{path}: the layout is not recognised; name it with --layout ({', '.join(LAYOUTS)})")
+    raise UsageError(f"{path}: unknown layout; set it with --layout ({', '.join(LAYOUTS)})")
 
 
 def _is_record(line: str) -> bool:
@@ -339,13 +344,13 @@ def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads the share of people who say that the caption describes the picture; papers report tau-b."""
     rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
     kept = without_reference_captions(rows)
-    return Judgements("flickr8k-cf", kept, tau="b", rule=_DROPPED, judges="crowd, share of yes")
+    return Judgements("flickr8k-cf", kept, tau="b", rule=_DROPPED, judges="crowd, share of yes votes")
 
 
 def _flickr8k_rows(
     path: Path, references: Sequence[Path], ratings_of: Callable[[list[str]], tuple[float, ...]]
 ) -> list[RatedCaption]:
-    known = open_references(references, path, _FLICKR8K, "captions and references are named by id")
+    known = open_references(references, path, _FLICKR8K, "it identifies captions and references by id")
     rows = []
     for number, line in enumerate(_text(path).splitlines(), 1):
         if not line.strip():
@@ -353,14 +358,14 @@ def _flickr8k_rows(
         cells = line.rstrip("\r\n").split("\t")
         if len(cells) != 5:
             raise UsageError(
-                f"{path}, line {number}: has {len(cells)} columns; expected picture, caption id, 3 numbers"
+                f"{path}, line {number} has {len(cells)} columns; expected picture, caption id and 3 numbers"
             )
         try:
             ratings = ratings_of(cells[2:])
             if not all(map(math.isfinite, ratings)):
                 raise ValueError
         except (ValueError, ZeroDivisionError):
-            raise UsageError(f"{path}, line {number}: {'/'.join(cells[2:])} are no ratings") from None
+            raise UsageError(f"{path}, line {number}: {'/'.join(cells[2:])} are not ratings") from None
         own = known.of(cells[0])
         if own and (caption := known.caption(cells[1])) is not None:
             rows.append(RatedCaption(cells[0], caption, own, ratings))
@@ -387,7 +392,7 @@ def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
 def composite(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads correctness or thoroughness from 1 to 5 (Aditya et al. 2018), one rating per caption."""
     expected = (*_FLICKR8K, "results_20130124.token", "captions_val2014.json")
-    known = open_references(references, path, expected, "it has no references")
+    known = open_references(references, path, expected, "it contains no references")
     rows = []
     for record in csv.DictReader(io.StringIO(_text(path)), delimiter=";"):
         picture = (record.get("Input.image_url") or "").rpartition("/")[2]
@@ -408,7 +413,7 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
         lines = [parse_json(line) for line in _text(beside).splitlines() if line.strip()]
         known = PictureReferences({str(line["seg_id"]): list(line["refs"]) for line in lines}, {})
     else:
-        known = open_references(references, path, (beside.name,), "it has no references")
+        known = open_references(references, path, (beside.name,), "it contains no references")
     rows = []
     for line in _text(path).splitlines():
         if not line.strip():
@@ -423,7 +428,7 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
 
 def foil(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads pairs of a correct caption and a copy with one wrong word (Shekhar et al. 2017), for pair accuracy."""
-    known = open_references(references, path, ("captions_val2014.json",), "it has no references")
+    known = open_references(references, path, ("captions_val2014.json",), "it contains no references")
     by_caption: dict[str, dict[bool, list[dict[str, Any]]]] = {}
     for annotation in _entries(path, _json(path).get("annotations", ()), dict):
         is_foil = bool(annotation.get("foil")) and annotation.get("foil_word") != "ORIG"
@@ -460,7 +465,7 @@ def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
         for model, score in scores.items():
             if isinstance(record.get(model), str) and isinstance(score, int | float | str):
                 rows.append(RatedCaption(picture, record[model], own, (_rating(path, score),), model))
-    notes = (f"{without:,} pictures have no scores or no references, and are left out",) if without else ()
+    notes = (f"{without:,} pictures without scores or references are omitted",) if without else ()
     return Judgements("detailcaps", tuple(rows), judges="GPT-4, not people", notes=notes)
 
 
@@ -490,7 +495,7 @@ def nebula(path: Path, references: Sequence[Path]) -> Judgements:
     """Like `polaris` (Matsuda et al. 2024). Corrects scores by Spica's files, if they are next to the file."""
     rows, corrections = _scored_captions(path), _spica_scores(path)
     if not corrections:
-        note = "published figures are of scores corrected by Spica; put spica_train.csv, … beside the file"
+        note = "published figures use scores corrected by Spica; put spica_train.csv, … next to the file"
         return Judgements("nebula", tuple(rows), judges="crowd, 0-1", notes=(note,))
     fixed = [
         replace(row, ratings=(corrections.get((_stem(row.picture), row.caption), row.ratings[0]),)) for row in rows
@@ -521,7 +526,7 @@ def _scored_captions(path: Path) -> list[RatedCaption]:
         caption = next((record[name] for name in ("mt", "cand") if record.get(name) is not None), None)
         score = next((record[name] for name in SCORES if record.get(name) is not None), None)
         if caption is None or record.get("refs") is None:
-            raise UsageError(f"{path}, row {number}: has no mt or cand, or no refs; expected a caption and references")
+            raise UsageError(f"{path}, row {number} lacks mt or cand, or refs; expected a caption and references")
         given = ast.literal_eval(record["refs"]) if isinstance(record["refs"], str) else record["refs"]
         refs = tuple(" ".join(str(text).split()) for text in given)
         names = (record.get(name) for name in ("imgid", "file_name", "image_path", "image", "path"))
@@ -572,7 +577,7 @@ def _rating(path: Path, value: object) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"{path}: '{value}' is no rating; expected a number")
+        raise UsageError(f"{path}: '{value}' is not a rating; expected a number")
     return number
 
 
@@ -580,13 +585,13 @@ def _json(path: Path) -> Any:
     try:
         return parse_json(_text(path))
     except ValueError as error:
-        raise UsageError(f"{path}: is not JSON ({error})") from None
+        raise UsageError(f"{path} is not valid JSON ({error})") from None
 
 
 def _entries(path: Path, value: Any, kind: type) -> list[Any]:
     found = list(value.values()) if isinstance(value, dict) else list(value)
     if not all(isinstance(entry, kind) for entry in found):
-        raise UsageError(f"{path}: expected an object with one object for each entry; name the layout with --layout")
+        raise UsageError(f"{path}: expected an object with one object per entry; set the layout with --layout")
     return found
 
 

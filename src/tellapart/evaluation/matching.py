@@ -37,7 +37,9 @@ def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
         names = {"/".join(each[-parts:]): Path(path) for each, path in zip(whole, paths, strict=True)}
         if len(names) == len(paths):
             return names
-    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+    raise UsageError(
+        "two caption files have the same name; rename one of them, because systems are named after their files"
+    )
 
 
 def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
@@ -99,12 +101,12 @@ def match_files(
     kept = {}
     for name, file in systems.items():
         matched = matches[name]
-        detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
+        detail(matched.how or f"{name}: {len(file.texts)} ids are identical to those of {known.name}")
         kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap, needed)
         notes += [*note_of(matched.how), *more]
     common = [key for key in ids if all(key in captions for captions in kept.values())]
     if not common and systems:
-        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+        raise UsageError("no picture has captions from every system; pass caption files of the same pictures")
     for name, own in kept.items():
         check_overlap(len(common), len(own), name, "the other systems", min_overlap)
     return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes

@@ -24,9 +24,9 @@ def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | Non
     for system, captions in results.captions.items():
         if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
             lines.append(
-                f"{system}: {100 * fit.misfits:.0f} % of its captions share more words with most other pictures' "
-                f"references than with their own, as shuffled ones do (permutation test: p = {fit.p:.2g}); are both "
-                "files about the same pictures, in the same order and language?"
+                f"{system}: {100 * fit.misfits:.0f} % of its captions share more words with the references of "
+                "most other pictures than with their own, as if they were shuffled (permutation test: p = "
+                f"{fit.p:.2g}); are both files about the same pictures, in the same order and language?"
             )
     return lines
 
@@ -43,11 +43,11 @@ def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
             many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
             first, ten = (f"{one.value:.1f} %" for one in (interval, found.get("search_bm25_r10", interval)))
             more = f" ({ten} among the first ten)" if "search_bm25_r10" in found else ""
-            lines.append(f"{system}: its captions find {first} of the {many} first, by BM25{more}")
+            lines.append(f"{system}: BM25 over its captions finds {first} of the {many} first{more}")
             pairs = list(zip(results.captions[system], queries, strict=True))
             if (same := sum(plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
                 lines.append(
-                    f"{system}: {same:,} of its {len(pairs):,} captions are a query of their picture, word for word"
+                    f"{system}: {same:,} of its {len(pairs):,} captions are identical to a query of their picture"
                 )
     return lines
 
@@ -57,8 +57,10 @@ def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
     named = [name for name in ("cider", "cider_plain") if name in chosen]
     if not named or context.references is None or len({frozenset(texts) for texts in context.references}) > 1:
         return []
-    why = "there is one picture" if len(context.ids) == 1 else "all pictures have the same references"
-    return [f"{', '.join(named)}: 0 because {why}, so every n-gram is in every document; score more pictures together"]
+    why = "there is only one picture" if len(context.ids) == 1 else "all pictures have the same references"
+    return [
+        f"{', '.join(named)}: 0 because {why}, so every n-gram occurs in every document; score more pictures together"
+    ]
 
 
 def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
@@ -66,12 +68,10 @@ def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
     notes = [note for where in contexts for note in [where.long_note()] if note]
     inputs = next(iter(contexts)).inputs
     for model, what in (
-        (inputs.language_model, "their perplexity is of what fits"),
-        (inputs.text_encoder, "their BERTScore is of what fits"),
-        (inputs.query_encoder, "they are searched by what fits"),
+        (inputs.language_model, "their perplexity covers only what fits"),
+        (inputs.text_encoder, "their BERTScore covers only what fits"),
+        (inputs.query_encoder, "the search uses only what fits"),
     ):
         if model is not None and not isinstance(model, str) and model.cut_texts:
-            notes.append(
-                f"{model.cut_texts} texts are longer than the window of {model.window} tokens of {model.name}; {what}"
-            )
+            notes.append(f"{model.cut_texts} texts exceed the window of {model.name} ({model.window} tokens); {what}")
     return notes

@@ -43,9 +43,7 @@ class JudgeInputs:
         str | None,
         typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
     ] = None
-    ledger: Annotated[Path, typer.Option(help="File of the judge's answers; known answers are not asked again.")] = (
-        LEDGER
-    )
+    ledger: Annotated[Path, typer.Option(help="File of the judge's answers; stored answers are reused.")] = LEDGER
     prompts: Annotated[
         Path | None, typer.Option(help="Folder of custom prompts for the judge: clair.txt, arena.txt, …")
     ] = None
@@ -54,7 +52,7 @@ class JudgeInputs:
         """Returns the judge, or None if none is named. Raises `UsageError`."""
         if self.llm_judge is None:
             if self.prompts is not None:
-                raise UsageError("prompts: only a judge reads them; add --llm-judge openai:MODEL@URL")
+                raise UsageError("prompts requires a judge; add --llm-judge openai:MODEL@URL")
             return None
         from tellapart.boost.backends import open_backend
 
@@ -83,18 +81,18 @@ class EvalSettings:
     human: Annotated[
         str | None, typer.Option(help="Score the human references as a system: first, random, or mean.")
     ] = None
-    chance: Annotated[bool, "add random choice as a system: true, or false"] = False
+    chance: Annotated[bool, "add random choice as a system: true or false"] = False
     resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and of shuffled pools.")] = 0
-    lookalike: Annotated[int, "pictures in a look-alike set"] = 10
+    lookalike: Annotated[int, "number of pictures in a look-alike set"] = 10
     long_texts: Annotated[str, "captions beyond the scorer's window: truncate, or sentences (score each sentence)"] = (
         "truncate"
     )
     emscore_idf: Annotated[str | None, "IDF weights of EMScore's tokens, from references or captions"] = None
-    words: Annotated[int, "number of characteristic adjectives and nouns to show for each system"] = 0
-    pairs: Annotated[str, "paired tests: first (each system against the first), or all"] = "first"
+    words: Annotated[int, "number of most characteristic adjectives and nouns to show for each system"] = 0
+    pairs: Annotated[str, "paired tests: first (each system against the first) or all"] = "first"
     correction: Annotated[
-        str, typer.Option(help="Correction of the p-values over all pairs and metrics: none, or holm.")
+        str, typer.Option(help="Correction of the p-values over all pairs and metrics: none or holm.")
     ] = "none"
 
     def __post_init__(self) -> None:
@@ -160,16 +158,16 @@ class EvalFiles:
         str | None,
         typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
     ] = None
-    min_overlap: Annotated[float, "smallest share of ids that two files must have in common"] = 0.5
-    language_model: Annotated[str | None, "causal language model for perplexity, a folder or hub name"] = None
-    bertscore: Annotated[str | None, "text encoder for BERTScore, a folder or hub name such as roberta-large"] = None
-    query_encoder: Annotated[str | None, "sentence encoder for queries and capture_soft, a folder or hub name"] = None
+    min_overlap: Annotated[float, "minimum fraction of ids that two files must share"] = 0.5
+    language_model: Annotated[str | None, "causal language model for perplexity: a folder or hub name"] = None
+    bertscore: Annotated[str | None, "text encoder for BERTScore: a folder or a hub name such as roberta-large"] = None
+    query_encoder: Annotated[str | None, "sentence encoder for queries and capture_soft: a folder or hub name"] = None
     synonyms: Annotated[Path | None, "objects and their synonyms for CHAIR and facts, as in CHAIR's synonyms.txt"] = (
         None
     )
     instances: Annotated[Path | None, "COCO's instances_*.json for CHAIR"] = None
     questions: Annotated[Path | None, "CaptionQA's questions: {picture: [{question, choices, answer}]}"] = None
-    ledger: Annotated[Path, "file of the judge's answers; known answers are not asked again"] = LEDGER
+    ledger: Annotated[Path, "file of the judge's answers; stored answers are reused"] = LEDGER
     prompts: Annotated[Path | None, "folder of custom prompts for the judge"] = None
     device: str = "auto"
     precision: str = "auto"
@@ -219,7 +217,7 @@ def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
         if not equals or name not in known:
             raise UsageError(f"--set {assignment}: expected KEY=VALUE{nearest(name, known)}")
         if name in values:
-            raise UsageError(f"--set {name} is typed twice; leave one of them out")
+            raise UsageError(f"--set {name} is given twice; remove one of the two")
         try:
             values[name] = TypeAdapter(known[name][0]).validate_python(text)
         except ValidationError as error:

@@ -29,7 +29,7 @@ def make_context(
     references, notes = references_of(ids, items, inputs.references)
     if inputs.emscore_idf == "references" and references is None:
         raise UsageError(
-            "emscore_idf=references requires references; add --references FILE, or --set emscore_idf=captions"
+            "emscore_idf=references requires references; add --references FILE, or use --set emscore_idf=captions"
         )
     notes += notes_on_instances(inputs.instances, ids, items)
     slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
@@ -52,8 +52,8 @@ def without_own_captions(
     kept = {id_: [text for text in texts if plain_words(text) not in own[id_]] for id_, texts in queries.items()}
     left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))
     if left_out and not any(kept.values()):
-        raise UsageError("every query is a caption of --human; type --human first, or name other queries")
-    note = f"{left_out:,} queries are left out of every system: they are the captions of {HUMAN}, word for word"
+        raise UsageError("every query is identical to a caption of --human; use --human first, or pass other queries")
+    note = f"{left_out:,} queries are removed for every system because they are identical to captions of {HUMAN}"
     return kept, [note] if left_out else []
 
 
@@ -63,9 +63,7 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
         raise UsageError("no captions to evaluate; add --captions FILE")
     for name in (HUMAN, CHANCE):
         if name in systems:
-            raise UsageError(
-                f"a system may not be called '{name}': that is the name of a reference system; rename the caption file"
-            )
+            raise UsageError(f"'{name}' is reserved for a reference system; rename the caption file")
     first = next(iter(systems))
     ids = [item.id for item in items] if items is not None else list(systems[first])
     known = set(ids)
@@ -75,7 +73,7 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
         if lacking or unknown:
             whose = "the data" if items is not None else f"'{first}'"
             raise UsageError(
-                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"'{name}' and {whose} cover different pictures: {len(lacking)} pictures have no caption "
                 f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
             )
     if not ids:
@@ -96,7 +94,7 @@ def references_of(
     all_references = list(kept.values())
     without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
     if without:
-        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"
+        many = f"references are not used because {len(without)} pictures have none ({preview_ids(without)})"
         return None, [*notes, many]
     return all_references, notes
 
@@ -107,7 +105,8 @@ def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequen
     mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
     if mute:
         raise UsageError(
-            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
+            f"'{name}' has an empty list of captions for {preview_ids(mute)}; add at least one caption, which may "
+            "be empty"
         )
     return lists
 
@@ -122,11 +121,11 @@ def notes_on_instances(
     lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
     if len(lacking) == len(ids):
         raise UsageError(
-            f"instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
-            f"{preview_ids(list(instances))}); give the file of the same pictures, or leave it out"
+            f"instances contains none of the {len(ids)} pictures ({preview_ids(lacking)}; it contains "
+            f"{preview_ids(list(instances))}); pass the instances of these pictures, or remove it"
         )
     few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
-    return [f"{few}: their objects are those of the references alone"] if lacking else []
+    return [f"{few}: only the references' objects are used for them"] if lacking else []
 
 
 def features_of(

@@ -68,17 +68,19 @@ class ScorerTexts:
         if not self._long:
             return None
         over = sum(self._long.values())
-        window = f"the window of {self.scorer.window} tokens of {self.scorer.name}"
-        line = f"{len(self._long)} distinct texts are longer than {window}"
+        window = f"the window of {self.scorer.name} ({self.scorer.window} tokens)"
+        line = f"{len(self._long)} distinct texts exceed {window}"
         if self.long_texts == "sentences":
-            return f"{line}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
-        return f"{line}; cut there (--set long_texts=sentences scores them by sentence)"
+            return f"{line}; scored by sentence" + (
+                f", and {over} sentences that also exceed it were truncated" if over else ""
+            )
+        return f"{line}; truncated (--set long_texts=sentences scores them by sentence)"
 
 
 def _encode_all(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:
     block, feature_ND = 1024, np.zeros((0, 0), np.float32)
     starts = range(0, len(texts), block)
-    for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
+    for start in track(starts, len(starts), "encoding captions (1,024 per step)"):
         part_BD = scorer.text_features(texts[start : start + block]).float().cpu().numpy()
         if not start:
             feature_ND = np.empty((len(texts), part_BD.shape[1]), np.float32)

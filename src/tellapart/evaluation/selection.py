@@ -51,7 +51,7 @@ def oracle(metric: Metric) -> ChosenCaption:
         measured = [metric.of_slot(context, slot) for slot in slots]
         values = [one.value_N for one in measured if one.value_N is not None]
         if not values:
-            raise UsageError(f"{metric.name} has no number for a single caption, so no caption is the best by it")
+            raise UsageError(f"{metric.name} does not score single captions, so it cannot select the best caption")
         extreme = np.fmin if (metric.direction or metric.oracle) == "lower" else np.fmax
         return Measurement(extreme.reduce(values), weight_N=measured[0].weight_N)
 
@@ -61,7 +61,7 @@ def oracle(metric: Metric) -> ChosenCaption:
         choose,
         signature=lambda context: f"best-of-captions,mean-of-pictures|{metric.variant(context)}",
         label=f"{metric.title}, best caption",
-        help=f"{metric.help}; of the best of each picture's captions by it",
+        help=f"{metric.help}; for the best of each picture's captions according to this metric",
         needs=(*metric.needs, "several"),
     )
 
@@ -81,7 +81,7 @@ def best(metric: Metric) -> ChosenCaption:
         choose,
         signature=lambda context: f"best-by:{(context.primary or context).scorer_name()}|{metric.variant(context)}",
         label=f"{metric.title}, the scorer’s choice",
-        help=f"{metric.help}; of the caption of each picture that the scorer prefers",
+        help=f"{metric.help}; for the caption of each picture that the scorer prefers",
         needs=tuple(dict.fromkeys((*metric.needs, "pictures", "scorer", "several"))),
     )
 
@@ -138,7 +138,7 @@ def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     suffix = next((suffix for suffix in SUFFIXES if base.endswith(suffix)), "")
     metric = metric_of_key(base.removesuffix(suffix))
     if metric is None:
-        return MetricInfo(base.replace("_", " "), "no explanation is on file for this one")
+        return MetricInfo(base.replace("_", " "), "unknown metric")
     choice = next((choice for choice in with_choices(metric) if suffix and choice.name.endswith(suffix)), metric)
     return choice.info(candidates or parsed.candidates, parsed.scorer)
 
@@ -233,9 +233,7 @@ def listed(metric: Metric) -> Listed:
 
 def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
     """Formats the list for the terminal."""
-    shown = rich.table.Table(
-        box=box.SIMPLE_HEAD, title="metrics; with --bags FILE also recall and mean rank in its sets"
-    )
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, title="metrics; --bags FILE adds recall and mean rank in its sets")
     for head in HEADS:
         shown.add_column(head, overflow="fold")
     for metric in metrics:

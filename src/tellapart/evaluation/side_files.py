@@ -33,7 +33,7 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
     """Reads the files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
     if instances is not None and synonyms is None:
         raise UsageError(
-            "instances names objects as COCO does; add --set synonyms=FILE, which says what captions call them"
+            "instances uses COCO's object names; add --set synonyms=FILE to map the words of captions to them"
         )
     known = chair.read_synonyms(synonyms) if synonyms is not None else Synonyms()
     return known, {} if instances is None else chair.read_instances(instances, known)
@@ -65,7 +65,7 @@ def read_inputs(
     if not sets and distractors is None:
         return CandidateInputs()
     if scorer is None:
-        raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
+        raise UsageError("--bags and --distractors require a scorer; add --scorer MODEL")
 
     captioned, notes, sets = set(ids), list[str](), list(sets)
     others: Mapping[str, Item] = {item.id: item for item in dataset or ()}
@@ -74,13 +74,13 @@ def read_inputs(
         if dataset is not None and (lost := {id_ for id_ in bare if dataset.load_image(others[id_]) is None}):
             sets[place] = own = own.without(lost)
             notes.append(
-                f"{own.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; their sets are left out "
-                f"({len(own.sets):,} sets remain)"
+                f"{own.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; their sets are "
+                f"omitted ({len(own.sets):,} sets remain)"
             )
         if bare := [id_ for id_ in own.asked() if id_ not in captioned]:
             raise UsageError(
-                f"{own.name}: {len(bare):,} of {len(own.asked()):,} pictures that its sets ask for have no caption or "
-                f"are not in the data, such as '{bare[0]}'; give captions of them all, and the data they are in"
+                f"{own.name}: {len(bare):,} of {len(own.asked()):,} target pictures have no caption or are not in "
+                f"the data, such as '{bare[0]}'; pass captions of all of them and the data that contain them"
             )
     named = dict.fromkeys(id_ for own in sets for id_ in own.ids() if id_ not in captioned)
     candidates = [others[id_] for id_ in named if id_ in others]
@@ -88,7 +88,9 @@ def read_inputs(
         captions_of = [others[id_] for id_ in ids if id_ in others]
         if (path := Path(distractors).expanduser()).suffix == ".json" and is_id_list(path):
             if dataset is None:
-                raise UsageError(f"{distractors}: a list of ids is one of pictures of --data; name the data")
+                raise UsageError(
+                    f"{distractors}: a list of ids requires --data, which contains their pictures; add --data SPEC"
+                )
             distractors = listed(dataset.spec, path)
         others_of = open_data(distractors)
         notes += others_of.report()
@@ -97,7 +99,7 @@ def read_inputs(
         candidates += pool
     names = [own.name for own in sets]
     if double := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two of the files have sets called {double[0]}; evaluate them one after the other")
+        raise UsageError(f"two files contain sets named {double[0]}; evaluate them one after the other")
     return CandidateInputs(sets, candidates, notes)
 
 
@@ -129,8 +131,12 @@ def read_queries(
         key: kept for key, own in matched.texts.items() if key in wanted and (kept := [t for t in own if t.strip()])
     }
     if not found:
-        raise UsageError(f"{path}: none of its queries is of a captioned picture; expected the ids of the captions")
+        raise UsageError(
+            f"{path}: none of its queries belongs to a captioned picture; expected the ids of the captions"
+        )
     notes = [matched.how] if matched.how else []
     if others := len(matched.texts) - len(found):
-        notes.append(f"{path}: the queries of {others:,} pictures are left out, which have no caption or no query text")
+        notes.append(
+            f"{path}: the queries of {others:,} pictures are omitted because these have no caption or no query text"
+        )
     return found, notes

@@ -21,12 +21,12 @@ def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
         if path.is_file():
             found = parse_json(path.read_text(encoding="utf-8"))
             if missing := [key for key in value if key not in found]:
-                raise ValueError(f"it has no '{missing[0]}'")
+                raise ValueError(f"'{missing[0]}' is missing")
             value = found
         results = Results.from_json(value)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
-            "with --resume): it is measured anew"
+            f"{path} is damaged ({type(error).__name__}: {error}); remove it and repeat the command (train: with "
+            "--resume) to evaluate again"
         ) from error
     return value, results

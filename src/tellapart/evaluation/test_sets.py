@@ -42,14 +42,17 @@ class CandidateSets:
 
     def __post_init__(self) -> None:
         if len(self.set_Q) != len(self.target_Q):
-            raise ValueError(f"{len(self.set_Q)} numbers of sets for {len(self.target_Q)} targets; give one for each")
+            raise ValueError(
+                f"Expected one set number per target; got {len(self.set_Q)} set numbers for {len(self.target_Q)} "
+                "targets"
+            )
         member_M = np.concatenate([*self.sets, np.zeros(0, np.intp)])
         span = 1 + max(int(member_M.max(initial=0)), int(self.target_Q.max(initial=0)))
         of_M = np.repeat(np.arange(len(self.sets)), [len(members) for members in self.sets])
         asked_Q = np.isin(self.set_Q * span + self.target_Q, of_M * span + member_M)
         if len(lost := np.flatnonzero(~asked_Q)):
             row, number = self.target_Q[lost[0]], self.set_Q[lost[0]]
-            raise ValueError(f"picture {row} is not among the candidates of its set {number}")
+            raise ValueError(f"Picture {row} is not among the candidates of its set {number}")
 
     def __len__(self) -> int:
         return len(self.target_Q)
@@ -238,12 +241,12 @@ def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> 
     if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
         raise UsageError(
             f"the features of {len(bad_N):,} of {len(length_N):,} {what} are zero, NaN or infinite, such as row "
-            f"{bad_N[0]}; the scorer is damaged or overflows: try --precision fp32, or another scorer"
+            f"{bad_N[0]}; the scorer is damaged or overflows; try --precision fp32 or another scorer"
         )
     if differ and len(features_ND) > 1 and (features_ND == features_ND[0]).all():
         raise UsageError(
-            f"the features of all {len(features_ND):,} {what} are equal, so any caption would find any of them; give "
-            "different pictures, or another scorer"
+            f"the features of all {len(features_ND):,} {what} are identical, so retrieval is meaningless; pass "
+            "different pictures or another scorer"
         )
 
 

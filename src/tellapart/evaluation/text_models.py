@@ -99,7 +99,10 @@ def load_language_model(
     Raises `TellapartError` with the command to run if there is no such model.
     """
     if name == "scenes":
-        raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
+        raise UsageError(
+            "perplexity requires a language model, none of which is included in the package; add "
+            "--language-model gpt2, or a model's folder"
+        )
     expected = "a causal language model such as gpt2"
     loaded = _load(transformers.AutoModelForCausalLM, name, "language model", expected, device, precision)
     return LanguageModel(*loaded, str(name), start=start)
@@ -137,7 +140,7 @@ class BaseEncoder(HashedModel):
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
         found: dict[int, T] = {}
         starts = range(0, len(order), _BATCH)
-        for start in track(starts, len(starts), f"{label} ({_BATCH} texts a step)"):
+        for start in track(starts, len(starts), f"{label} ({_BATCH} texts per step)"):
             numbers = order[start : start + _BATCH]
             token_RT = [torch.tensor(rows[number]) for number in numbers]
             ids_BT = torch.nn.utils.rnn.pad_sequence(token_RT, batch_first=True, padding_value=pad)
@@ -219,9 +222,7 @@ def load_text_encoder(
     model, tokenizer = _load(transformers.AutoModel, name, "text encoder", expected, device, precision)
     needed = ("num_hidden_layers", "max_position_embeddings")
     if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
-        raise UsageError(
-            f"{name} is a {model.config.model_type} model; {reader} expects a text encoder; type: {option}"
-        )
+        raise UsageError(f"{name} is a {model.config.model_type} model; {reader} requires a text encoder; add {option}")
     return TextEncoder(model, tokenizer, str(name), layer=layer)
 
 
@@ -259,9 +260,9 @@ def load_sentence_encoder(name: str, device: str | torch.device = "auto", precis
     Raises `TellapartError` if there is no such model, and `UsageError` if its pooling is not supported.
     """
     option = "--query-encoder minilm-l6"
-    base = load_text_encoder(name, device, precision, reader="a search by meaning", option=option)
+    base = load_text_encoder(name, device, precision, reader="semantic search", option=option)
     if base.tokenizer.pad_token is None:
-        raise UsageError(f"{name}: its tokenizer has no padding token; expected a sentence encoder; type: {option}")
+        raise UsageError(f"{name}: its tokenizer has no padding token; expected a sentence encoder; add {option}")
     found = transformers.utils.cached_file(
         model_folder(name, "sentence encoder"), "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False
     )
@@ -271,6 +272,8 @@ def load_sentence_encoder(name: str, device: str | torch.device = "auto", precis
         used = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
         ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
         if len(used) != 1 or used[0] not in ways:
-            raise UsageError(f"{found}: pools by {', '.join(used) or 'nothing'}; expected one of {', '.join(ways)}")
+            raise UsageError(
+                f"{found} uses the pooling {', '.join(used) or 'nothing'}; expected one of {', '.join(ways)}"
+            )
         pooling = ways[used[0]]
     return SentenceEncoder(base.model, base.tokenizer, base.name, base.window, pooling)

@@ -85,7 +85,7 @@ def arena(
 ) -> ArenaResult:
     """Compares the captions of every two systems for every picture. Equal captions are a tie without a question."""
     if len(systems) < 2:
-        raise UsageError("an arena needs two systems; give a second --captions FILE")
+        raise UsageError("an arena compares at least two systems; add a second --captions FILE")
     prompt = read_prompt("arena", judge.prompts)
     battles = [(a, b, n) for a, b in combinations(systems, 2) for n in range(len(ids))]
     asked = [battle for battle in battles if systems[battle[0]][battle[2]] != systems[battle[1]][battle[2]]]

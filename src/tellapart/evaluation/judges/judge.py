@@ -53,7 +53,7 @@ class NoPicture:
 
     def image(self) -> Image.Image:
         """Raises `PictureError`, because there is no picture."""
-        raise PictureError("the question has no picture")
+        raise PictureError("this question has no picture")
 
 
 @dataclass
@@ -111,8 +111,8 @@ class Judge:
             self._note_date()
         if unanswered:
             raise TellapartError(
-                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) have no answer ({job.failure}); "
-                f"the same command asks only these, the others are in {self.ledger}"
+                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) were not answered ({job.failure}); "
+                f"repeat the command to ask only these, the other answers are in {self.ledger}"
             )
         return found
 
@@ -136,7 +136,7 @@ class Judge:
             self.backend,
             prompt.text,
             lambda item, _: request(item, *first),
-            lambda item, _, text: None if usable(text) else "cannot be read",
+            lambda item, _, text: None if usable(text) else "unreadable",
             lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED + RETRY_STEP * self.repeat),
         )
 
@@ -159,7 +159,7 @@ class Judge:
                 continue
         if new or again:
             cost = estimate([*new.values()], [*again.values()], self.backend)
-            say(f"{prompt.name} by {self.model}: {cost}; {len(items) - len(new):,} answers are kept")
+            say(f"{prompt.name} by {self.model}: {cost}; {len(items) - len(new):,} answers are reused")
 
     def _dates(self) -> dict[str, list[str]]:
         try:

@@ -134,12 +134,12 @@ def _signature(verifier: str, measure: str, context: EvalContext) -> str:
 
 _MEASURES = {
     "brier": (brier, "Brier score", "mean of (q − y)² over claims", "lower"),
-    "auroc": (auroc, "AUROC", "probability that a true claim has a higher confidence than a false one", "higher"),
+    "auroc": (auroc, "AUROC", "probability that a true claim has a higher q than a false one", "higher"),
     "ece": (expected_calibration_error, "calibration error", "expected calibration error over ten bins", "lower"),
 }
 _JUDGES = {
-    "calibration": (by_references, "references", "a reference makes it", check_tagger, CLOSE),
-    "calibration_exact": (by_truth, "truth", "the scene has it", _by_name, TRUTH),
+    "calibration": (by_references, "references", "confirmed by a reference", check_tagger, CLOSE),
+    "calibration_exact": (by_truth, "truth", "true of the scene", _by_name, TRUTH),
 }
 for _name, (_judge, _need, _true, _check, _group) in _JUDGES.items():
     for _measure, (_score, _label, _help, _direction) in _MEASURES.items():
@@ -149,8 +149,9 @@ for _name, (_judge, _need, _true, _check, _group) in _JUDGES.items():
             judge=_judge,
             needs=("several", _need),
             signature=partial(_signature, _need, _measure),
-            label=f"{_label} of claims ({_need})",
-            help=f"{_help}; q is the share of the picture's captions that make a claim, true where {_true}",
+            label=f"{_label} of claims ({_need}) ",
+            help=f"{_help}, where q is the fraction of the picture's captions that make a claim, and y is 1 "
+            f"for claims {_true}",
             direction=_direction,
             digits=3,
             group=_group,

@@ -108,12 +108,12 @@ def _nothing_missing() -> None:
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
 
 _MEANING = {
-    "precision": "per cent of a caption's claims (objects, attributes, relations) that {true}",
-    "recall": "per cent of {all} that captions state",
-    "f": "claims of captions that {true}, and how many of {all} they state: F of both",
+    "precision": "% of a caption's claims (objects, attributes, relations) that {true}",
+    "recall": "% of {all} that captions state",
+    "f": "F of precision (claims of captions that {true}) and recall (share of {all} that captions state)",
 }
 _VERIFIERS: dict[str, tuple[Verify, str, str, str, str, str]] = {
-    "facts": (by_references, "references", "a reference makes", "the references' facts", "references", CLOSE),
+    "facts": (by_references, "references", "a reference confirms", "the references' facts", "references", CLOSE),
     "facts_exact": (by_truth, "truth", "are true of the scene", "the scene's facts", "scene's truth", TRUTH),
 }
 for _name, (_verify, _need, _true, _all, _label, _group) in _VERIFIERS.items():
@@ -136,9 +136,9 @@ for _kind in (*KINDS, *FINE_KINDS):
             ),
             label=f"{_kind}: {_rate} (references)",
             help=(
-                f"per cent of a caption's claims of this kind, {_kind}, that a reference makes"
+                f"% of a caption's claims of this kind ({_kind}) that a reference confirms"
                 if _rate == "precision"
-                else f"per cent of the references' facts of this kind, {_kind}, that captions state"
+                else f"% of the references' facts of this kind ({_kind}) that captions state"
             ),
             group=KIND,
             families=("factskinds",),
@@ -151,14 +151,14 @@ fact_metric(
         f"scorer:{context.scorer_name()}"
     ),
     label="facts, support by the scorer",
-    help="how much likelier a caption's claims are here than at the other pictures, to the scorer; 50 is chance",
+    help="% of other pictures that the scorer finds less similar to a caption's claim; chance is 50",
 )(partial(rate, by_scorer, 0))
 fact_metric(
     "sentence_support",
     needs=("pictures", "scorer", "two"),
     signature=lambda context: f"mean-over-sentences|share-of-other-pictures-below|scorer:{context.scorer_name()}",
     label="sentences, support by the scorer",
-    help="how much likelier a caption's sentences are here than at the other pictures, to the scorer; 50 is chance",
+    help="% of other pictures that the scorer finds less similar to a caption's sentence; chance is 50",
     check=_nothing_missing,
 )(partial(rate, by_sentences, 0))
 
@@ -168,7 +168,7 @@ fact_metric(
     needs=("references",),
     signature=lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{_extractor(context)}|match:lemma,synonym",
     label="CAPTURE-like",
-    help="F of objects, attributes and relations against the references', weighted 5:5:2 as CAPTURE weighs them",
+    help="F of objects, attributes and relations against the references', weighted 5:5:2 as in CAPTURE",
 )
 def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
@@ -195,7 +195,8 @@ def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
         f"{context.loaded_query_encoder.signature}"
     ),
     label="CAPTURE-like, soft",
-    help="as capture_like, where a claim that no reference makes counts by its cosine with the nearest one left",
+    help="capture_like with soft matching: a claim that no reference makes counts by its cosine to the "
+    "nearest unmatched claim",
 )
 def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes `capture_like` with CAPTURE's soft matching of unmatched claims by similarity of meaning.
@@ -228,7 +229,7 @@ chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=_not
     "chair_i",
     signature=lambda context: f"wrong/named,sums|{_objects(context)}",
     label="CHAIR_i",
-    help="per cent of the objects that captions name that the references (and instances) do not have",
+    help="% of objects in captions that the references (and instances) do not contain",
     direction="lower",
     aliases=("chair",),
 )
@@ -243,7 +244,7 @@ def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
     "chair_s",
     signature=lambda context: f"captions-with-a-wrong-one|{_objects(context)}",
     label="CHAIR_s",
-    help="per cent of captions that name an object that the references (and instances) do not have",
+    help="% of captions with an object that the references (and instances) do not contain",
     direction="lower",
 )
 def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -255,7 +256,7 @@ chair_metric(
     "chair_coverage",
     signature=lambda context: f"named/there,sums|{_objects(context)}",
     label="coverage",
-    help="per cent of the objects of the references (and instances) that captions name",
+    help="% of the references' (and instances') objects that captions name",
     aliases=("coverage", "cover"),
 )(partial(rate, by_objects, 1))
 
@@ -287,18 +288,18 @@ def _percent(counts_R2: np.ndarray) -> np.ndarray:
 
 _RATES: dict[str, tuple[str, str, str, str, Direction]] = {
     "attribute_precision": (
-        "correct", "claims", "attribute precision", "per cent of what captions claim that is true of the picture",
+        "correct", "claims", "attribute precision", "% of a caption's claims that are true of the picture",
         "higher",
     ),
     "attribute_recall": (
-        "recalled", "attributes", "attribute recall", "per cent of what is to be seen that captions name", "higher",
+        "recalled", "attributes", "attribute recall", "% of the picture's facts that captions state", "higher",
     ),
     "hallucination_rate": (
-        "hallucinations", "claims", "hallucination", "per cent of what captions claim that is not in the picture",
+        "hallucinations", "claims", "hallucination", "% of a caption's claims that are false of the picture",
         "lower",
     ),
     "binding_error_rate": (
-        "binding_errors", "bound", "wrong bindings", "per cent of attributes that are there, but on another object",
+        "binding_errors", "bound", "wrong bindings", "% of attributes that exist in the picture, but on another object",
         "lower",
     ),
 }  # fmt: skip
@@ -332,8 +333,8 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
             f"{_name}_{_shown}",
             needs=("truth", "clips") if _kind == "motion" else ("truth",),
             signature=f"sum({_above})/sum({_below})|kind:{_kind}|truth:scenes",
-            label=f"{_shown}: {_label.removeprefix('attribute ')}",
-            help=f"{_help}, of this kind: {_shown}",
+            label=f"{_shown}: {_label.removeprefix('attribute ')} ",
+            help=f"{_help}; only claims of this kind: {_shown}",
             direction=_better,
             group=KIND,
             bounds=PERCENT,
@@ -346,7 +347,7 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
     needs=("truth",),
     signature="f1|tuples:objects,attributes,relations,ground|truth:scenes",
     label="scene graph, F",
-    help="objects, attributes and relations that caption and picture share, out of 100",
+    help="F of objects, attributes and relations that caption and picture share",
     direction="higher",
     group=TRUTH,
     bounds=PERCENT,

@@ -43,7 +43,7 @@ def _signature(_: EvalContext) -> str:
     "graph_f",
     signature=_signature,
     label="graph F",
-    help="objects, attributes and relations shared with the references, synonyms included; not SPICE",
+    help="objects, attributes and relations shared with the references, including synonyms; not SPICE",
     scale=100.0,
     bounds=PERCENT,
     direction="higher",

@@ -57,7 +57,7 @@ judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE
     needs=("references", "judge"),
     signature="0-100",
     label="CLAIR",
-    help="how likely a judge finds it that caption and references describe the same picture, out of 100",
+    help="probability, in %, that caption and references describe the same picture, according to a judge",
     prompts=("clair",),
     bounds=PERCENT,
 )
@@ -71,8 +71,8 @@ def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("references", "judge"),
     signature="1-10|against:first-reference|helpfulness,relevance,accuracy,detail",
     label="rating",
-    help="a judge's rating from 1 to 10 against the first reference: helpfulness, relevance, accuracy, detail "
-    "(paper 1)",
+    help="a judge's rating from 1 to 10 compared with the first reference: helpfulness, relevance, accuracy, "
+    "detail (paper 1)",
     prompts=("rating",),
     digits=2,
     bounds=(1.0, 10.0),
@@ -91,7 +91,7 @@ def requests_of(context: EvalContext) -> list[str] | None:
 
 
 CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
-"""Of Vicuna's questions, as paper 1's table 7 has them: coding and math are left out, also of the whole."""
+"""Vicuna's questions as in paper 1's table 7: coding and math are excluded, also from the total."""
 
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -114,7 +114,7 @@ for _category in (None, *CATEGORIES):
         needs=("references", "judge"),
         signature=f"candidate/reference|{_category or 'without:coding,math'}",
         label=f"relative rating, {_category}" if _category else "relative rating",
-        help="a judge's ratings of captions or answers, 100 where they are those of the first references "
+        help="a judge's ratings of captions or answers relative to the first references, which are 100 "
         f"(paper 1, table 7){f'; questions of category {_category}' if _category else ''}",
         prompts=("ratings",),
         digits=1,
@@ -170,9 +170,9 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 
 _DCSCORE = {
-    "precision": "per cent of a caption's units of information that a judge finds true of the picture",
-    "recall": "per cent of what references and caption truly say that the caption says, to a judge",
-    "f": "DCScore: F of the precision and recall of a caption's units of information, to a judge",
+    "precision": "% of a caption's units of information that are true of the picture, according to a judge",
+    "recall": "% of the true units of references and caption that the caption states, according to a judge",
+    "f": "DCScore: F of the precision and recall of a caption's units of information, according to a judge",
 }
 for _rate in _RATES:
     judge_metric(
@@ -190,13 +190,13 @@ for _which, _label in enumerate(("score", "accuracy")):
         needs=("questions", "judge"),
         signature=f"{_label}|cannot-answer:{'1/choices+0.05' if _which == 0 else '0'}|choices:shuffled",
         label=f"CaptionQA, {_label}",
-        help=f"{_label} of a judge who answers questions about the picture from the caption alone, out of 100",
+        help=f"{_label} in % of a judge who answers questions about the picture from the caption alone",
         prompts=("captionqa",),
         bounds=PERCENT,
     )(partial(captionqa, _which))
 _CHECKLIST = {
-    "coverage": "per cent of the references' facts that a caption mentions, to a judge who checks them one by one",
-    "precision": "per cent of the references' facts that a caption mentions which it states and does not contradict",
+    "coverage": "% of the references' facts that a caption mentions, checked one by one by a judge",
+    "precision": "% of the references' facts mentioned in a caption that it states and does not contradict",
 }
 for _which, (_rate, _help) in enumerate(_CHECKLIST.items()):
     judge_metric(

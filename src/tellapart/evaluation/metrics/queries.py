@@ -28,12 +28,12 @@ def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
-    "r1": ("R@1", "per cent of the queries that find their picture first", _first(1)),
-    "r10": ("R@10", "per cent of the queries that find their picture among the first ten", _first(10)),
-    "mrr": ("MRR", "mean of 1 / rank over the queries, out of 100", lambda rank_E: 1 / rank_E),
+    "r1": ("R@1", "% of queries that find their picture first", _first(1)),
+    "r10": ("R@10", "% of queries that find their picture among the first ten", _first(10)),
+    "mrr": ("MRR", "mean of 100 / rank over the queries", lambda rank_E: 1 / rank_E),
     "ndcg10": (
         "nDCG@10",
-        "mean of 1 / log2(1 + rank) over the queries, 0 beyond rank 10, out of 100",
+        "mean of 100 / log2(1 + rank) over the queries, 0 beyond rank 10",
         lambda rank_E: _first(10)(rank_E) / np.log2(1 + rank_E),
     ),
 }
@@ -104,7 +104,7 @@ def _by_scorer(context: EvalContext) -> str:
 _WAYS: dict[str, tuple[Rank, tuple[str, ...], str, Callable[[EvalContext], str]]] = {
     "bm25": (by_bm25, ("queries", "two"), "queries, BM25", _by_bm25),
     "encoder": (by_encoder, ("queries", "query_encoder", "two"), "queries, sentence encoder", _by_encoder),
-    "scorer": (by_scorer, ("queries", "pictures", "scorer", "two"), "queries, the scorer on the pictures", _by_scorer),
+    "scorer": (by_scorer, ("queries", "pictures", "scorer", "two"), "queries, scorer on the pictures", _by_scorer),
 }
 for _way, (_rank, _needs, _label, _variant) in _WAYS.items():
     for _name, (_short, _help, _) in GAINS.items():

@@ -25,8 +25,8 @@ from tellapart.utils.messages import track
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as in paper 1.
 
 _PARTS = {
-    "emscore_p": ("precision", "precision", "likeness of the caption's words to their nearest frames"),
-    "emscore_r": ("recall", "recall", "likeness of the clip's frames to their nearest words"),
+    "emscore_p": ("precision", "precision", "similarity of the caption's words to their nearest frames"),
+    "emscore_r": ("recall", "recall", "similarity of the clip's frames to their nearest words"),
     "emscore_f": ("f", "F", "harmonic mean of EMScore's two matchings of words and frames"),
 }
 
@@ -72,7 +72,7 @@ _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
     needs=("pictures", "scorer"),
     signature=lambda context: f"2.5max(cos,0)x100|{_PREFIX}|scorer:{context.scorer_name()}",
     label="CLIPScore",
-    help="likeness of caption and picture to the scorer: 250 · max(cosine, 0)",
+    help="similarity of caption and picture according to the scorer: 250 · max(cosine, 0)",
     direction="higher",
     group=CLOSE,
     aliases=("clips",),
@@ -88,7 +88,7 @@ def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("pictures", "scorer", "references"),
     signature=lambda context: f"hmean(clipscore,max(cos(reference),0))x100|{_PREFIX}|scorer:{context.scorer_name()}",
     label="RefCLIPScore",
-    help="CLIPScore and likeness to the nearest reference, harmonic mean",
+    help="harmonic mean of CLIPScore and the similarity to the nearest reference",
     direction="higher",
     group=CLOSE,
     aliases=("refclips",),
@@ -105,7 +105,7 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("pictures", "scorer"),
     signature=lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}",
     label="ClipSc",
-    help="likeness of caption and picture to the scorer: 100 · cosine",
+    help="similarity of caption and picture according to the scorer: 100 · cosine",
     direction="higher",
     group=CLOSE,
 )
@@ -119,7 +119,7 @@ def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("pictures", "scorer"),
     signature=lambda context: f"tokens:with-start,end|scorer:{context.scorer_name()}",
     label="tokens",
-    help="tokens per caption by the scorer's tokenizer, start and end counted; computed where it is named",
+    help="tokens per caption in the scorer's tokenizer, including start and end; computed only if named",
     group=LANGUAGE,
     check=lambda: None,
 )
@@ -195,7 +195,7 @@ def mean_rank(pools: str) -> ContextMetric:
         signature=signature,
         digits=2,
         label=f"mean rank among {among(pools)}",
-        help="mean place of the picture among the candidates, from 1",
+        help="mean rank of the picture among the candidates; 1 is best",
         direction="lower",
         group=APART,
         families=("meanrank", "truematch") if pools.startswith("bag") else ("meanrank",),
@@ -229,7 +229,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
         needs=needs,
         signature=signature,
         label=f"R@{k} among {where}",
-        help=f"per cent of captions by which the scorer ranks their own picture {first} among {where}",
+        help=f"% of captions whose own picture the scorer ranks {first} among {where}",
         direction="higher",
         group=APART,
         aliases=_ALIASES.get(name, ()),
@@ -271,7 +271,7 @@ for _k in (1, 5):
     needs=("truth", "pictures", "scorer", "two"),
     signature=lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
     label="picked by an exact listener",
-    help="per cent of pictures that a listener who knows each exactly, and takes the caption at its word, would pick",
+    help="% of pictures that an ideal listener, who knows every scene exactly and believes the caption, would pick",
     direction="higher",
     group=APART,
     bounds=PERCENT,

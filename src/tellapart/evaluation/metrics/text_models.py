@@ -22,7 +22,7 @@ from tellapart.metrics.statistics import Measurement, Sums
     needs=("language_model",),
     signature=lambda context: f"mean(exp(nll/tokens))|{context.loaded_language_model.signature}",
     label="perplexity",
-    help="how little a language model expects the caption: mean over captions",
+    help="perplexity of a caption under a language model: mean over captions",
     group=LANGUAGE,
     aliases=("perplexity",),
     oracle="lower",
@@ -38,7 +38,7 @@ def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("language_model",),
     signature=lambda context: f"exp(sum(nll)/sum(tokens))|{context.loaded_language_model.signature}",
     label="perplexity, corpus",
-    help="how little a language model expects the words of all captions",
+    help="perplexity of all captions together under a language model",
     group=LANGUAGE,
 )
 def ppl_corpus(context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -52,8 +52,13 @@ def corpus_perplexity(loss_N2: np.ndarray) -> Sums:
 
 
 _PARTS = {
-    "bertscore_p": ("precision", "precision", (), "likeness of the caption's tokens to the references' nearest"),
-    "bertscore_r": ("recall", "recall", (), "likeness of the references' tokens to the caption's nearest"),
+    "bertscore_p": (
+        "precision",
+        "precision",
+        (),
+        "similarity of the caption's tokens to the references' nearest tokens",
+    ),
+    "bertscore_r": ("recall", "recall", (), "similarity of the references' tokens to the caption's nearest tokens"),
     "bertscore_f": ("f", "F1", ("bertscoref1",), "harmonic mean of BERTScore's two matchings of tokens"),
 }
 
