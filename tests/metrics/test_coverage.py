@@ -217,7 +217,14 @@ def test_intervals_cover_the_expected_value_where_it_is_rare() -> None:
 
 def test_every_metric_of_a_share_names_its_bounds() -> None:
     """Without bounds the interval of a rare event is [0, 0]; rates of a corpus have those of their statistic."""
-    shares = ("per cent of", "how likely", "out of 100", "mean rank of the picture among the", "from 1 to 10")
+    shares = (
+        "% of",
+        "per cent of",
+        "probability, in %",
+        "mean of 100 /",
+        "mean rank of the picture among the",
+        "from 1 to 10",
+    )
     unbounded = [
         metric.name
         for metric in METRICS.builtin().values()

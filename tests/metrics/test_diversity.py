@@ -221,7 +221,7 @@ def test_the_oracle_is_the_best_of_a_pictures_captions() -> None:
     assert "best-of-captions,mean-of-pictures|" in results.signatures["cider.oracle"]
     assert results.signatures["cider.oracle"].endswith("|captions:3")
     alone = {"s": {key: texts[0] for key, texts in captions.items()}}
-    with pytest.raises(UsageError, match=r"'cider\.oracle' needs several captions of a picture"):
+    with pytest.raises(UsageError, match=r"'cider\.oracle' requires several captions per picture"):
         evaluate(alone, references=references, metrics=["cider.oracle"], resamples=5)
     with pytest.raises(UsageError, match="lexical_diversity does not score single captions, so it"):
         evaluate({"s": captions}, metrics=["lexical_diversity.oracle"], resamples=5)

@@ -229,11 +229,11 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
     found = whole.text_features(slot)
     np.testing.assert_allclose(found[0], sentence_SD.mean(0), atol=1e-6)
     np.testing.assert_allclose(found[1], scorer.text_features(["a red circle"])[0].numpy(), atol=1e-6)
-    assert "scored by sentence" in str(whole.long_note()) and "were cut" not in str(whole.long_note())
+    assert "scored by sentence" in str(whole.long_note()) and "truncated" not in str(whole.long_note())
     assert whole.scorer_name() == cut.scorer_name() + "|long:by-sentence"
     endless = EvalContext(["1"], scorer=scorer, inputs=EvalInputs(long_texts="sentences"))
     endless.text_features(CaptionSlot(["red " * 200]))
-    assert "scored by sentence, and 1 sentences that also exceed it were" in str(endless.long_note())
+    assert "scored by sentence, and 1 sentences that also exceed it were truncated" in str(endless.long_note())
     assert EvalContext(["1"], scorer=scorer).long_note() is None
 
 
@@ -244,7 +244,7 @@ def test_the_command_says_how_many_texts_were_cut(tiny_scorer: Path, tmp_path: P
     settings = {"data": data, "scorer": str(tiny_scorer), "metrics": ["clipsc"], "resamples": 5}
     cut = run_eval(EvalOptions([tmp_path / "long.csv"], **settings))  # type: ignore[arg-type]
     whole = run_eval(EvalOptions([tmp_path / "long.csv"], long_texts="sentences", **settings))  # type: ignore[arg-type]
-    assert any("1 distinct texts exceed" in note and "cut there" in note for note in cut.notes)
+    assert any("1 distinct texts exceed" in note and "truncated (--set" in note for note in cut.notes)
     assert any("scored by sentence" in note for note in whole.notes)
     assert cut.systems["long"]["clipsc"].value != whole.systems["long"]["clipsc"].value
     assert cut.signatures["clipsc"] != whole.signatures["clipsc"]
