@@ -264,7 +264,10 @@ def paper_test(name: str) -> TestSet:
         (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it to the recipe or"),
         (["x={data=7}"], "evaluation.test_sets.x.data must be a valid string; found 7"),
         (["a/b={data='folder:photos'}"], "'a/b' is not a valid name because it becomes a folder; use letters, digits"),
-        (["x={data='scenes:plain?n=20', bags=['none.json']}"], "evaluation.test_sets.x: there is no file none.json"),
+        (
+            ["x={data='scenes:plain?n=20', bags=['none.json']}"],
+            "evaluation.test_sets.x: none.json does not exist; expected",
+        ),
         (
             ["x={data='scenes:plain?n=20', needs={'none.json'='make it'}}"],
             "evaluation.test_sets.x needs none.json (make it), which is not there",

@@ -281,7 +281,7 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
     if "mapper" in setup.learner.parts():
         mapper = {id(p) for p in setup.learner.parts()["mapper"].parameters()}
         names = {name for name, p in setup.learner.model.named_parameters() if id(p) in mapper}
-        assert moved & names, "the mapper learns though pictures are encoded once"
+        assert moved & names, "the mapper learns though encoding pictures once"
 
 
 @pytest.mark.long

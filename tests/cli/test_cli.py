@@ -347,7 +347,10 @@ def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
     assert not list((tmp_path / "run").rglob(".*"))
 
     refused = cli("train", recipe, "--out", tmp_path / "run")
-    assert refused.status == 2 and "unfinished run (step 2 of 6); type: the same command with --resume" in refused.line
+    assert (
+        refused.status == 2
+        and "contains an unfinished run (step 2 of 6); add --resume to continue it, or" in refused.line
+    )
     assert cli("train", recipe, "--out", tmp_path / "run", "--resume").status == 0
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
@@ -382,7 +385,7 @@ def test_a_wrong_setting_is_one_line_and_holds_no_folder_occupied(
 def test_a_folder_of_photos_is_no_place_for_a_run(cli: Cli, recipe: Path, photos: Path) -> None:
     before = sorted(path.name for path in photos.iterdir())
     done = cli("train", recipe, "--out", photos)
-    assert done.status == 2 and "holds no run, but 0.png, 1.png, 2.png, …; expected a new folder" in done.line
+    assert done.status == 2 and "is not a run but contains 0.png, 1.png, 2.png, …; set --out to a new" in done.line
     assert sorted(path.name for path in photos.iterdir()) == before
 
 
@@ -578,7 +581,7 @@ def test_eval_prints_five_metrics_with_their_signatures_unless_all_are_asked_for
     signed = [head for head in every if f"{head}: {every[head]}" in lines]
     main = {"recall@1.lookalike", "cider", "clipscore", "bleu4", "hallucination_rate"}
     assert set(rows) == main and set(signed) == main
-    assert f"{len(every) - 5} more metrics were measured: add --metrics all" in printed
+    assert f"{len(every) - 5} more metrics were measured; add --metrics all to show" in printed
     whole = cli(*command, "--metrics", "all", "--json")
     assert set(json.loads(whole.out)["signatures"]) >= {*every, "facts", "facts_exact", "meteor", "graph_f"}
     notes = json.loads(whole.out)["notes"]

@@ -94,7 +94,7 @@ def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
     from tellapart.cli.demo import run_demo
 
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds no run, but thesis.txt"):
+    with pytest.raises(UsageError, match=r"is not a run but contains thesis.txt; set"):
         run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

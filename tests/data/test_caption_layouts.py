@@ -24,7 +24,7 @@ IDS = (391895, 522418, 184613)
 TEXTS = ("a man on a bike", "a woman cutting a cake", "a child with an umbrella, in the rain")
 FILES = [f"COCO_val2014_{id_:012d}.jpg" for id_ in IDS]
 PAIRS = list(zip(IDS, FILES, TEXTS, strict=True))
-GT = "what people wrote"
+GT = "Faithfulness to picture and references"
 
 
 def lines(records: list[Any]) -> str:

@@ -316,7 +316,7 @@ def test_a_metric_that_cannot_be_had_says_what_to_add(metric, says):
             {"systems": {"a": {"1": "x"}, "b": {"2": "x"}}},
             "cover different pictures: 1 pictures have no caption ('1'), 1",
         ),
-        ({"systems": {"a": {"1": "x"}}, "human": "first"}, "references are needed"),
+        ({"systems": {"a": {"1": "x"}}, "human": "first"}, "--human scores references; add --references"),
         ({"systems": {"a": {"1": "x"}}, "human": "last", "references": {"1": ["y"]}}, "one of first, random, mean"),
     ],
 )
@@ -415,9 +415,9 @@ def test_what_kind_of_claim_is_forgotten_on_scenes(cli: Cli, tmp_path, monkeypat
         assert recall["ground"] > max(recall["size"], recall["texture"]), (system, recall)
         assert {kind for kind in kinds if row[f"attribute_precision_{kind}"]["value"] is not None} >= {"ground"}
     assert "attribute_recall_motion" not in row and "attribute_recall_count" not in row
-    assert found["metrics"]["attribute_recall_colour"]["group"] == "By kind of claim"
+    assert found["metrics"]["attribute_recall_colour"]["group"] == "By type of claim"
     text = page.read_text(encoding="utf-8")
-    assert "By kind of claim" in text and "colour: recall" in text
+    assert "By type of claim" in text and "colour: recall" in text
 
 
 def test_captions_that_claim_nothing_have_no_rate():

@@ -45,8 +45,8 @@ def test_metrics_answer_to_the_names_of_the_coco_tools_and_of_the_papers(typed, 
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("cedar wood", "; type --metrics list to see them all"),
-        ("sacrebleu-x", "; type --metrics list to see them all"),
+        ("cedar wood", "; see --metrics list for all metrics"),
+        ("sacrebleu-x", "; see --metrics list for all metrics"),
         ("cidre", "; did you mean 'cider'?"),
         ("metor", "; did you mean 'meteor'?"),
         ("halluc", "; did you mean 'hallucination_rate'?"),

@@ -308,7 +308,7 @@ def test_what_kind_of_claim_is_forgotten_on_real_photos() -> None:
     row = found.systems["own"]
     assert row["facts_recall_object"].low > row["facts_recall_colour"].high > row["facts_recall_material"].low
     assert row["facts_recall_object"].value > row["facts_recall"].value > row["facts_recall_relation"].value
-    assert {found.metrics[name].group for name in row if name != "facts_recall"} == {"By kind of claim"}
+    assert {found.metrics[name].group for name in row if name != "facts_recall"} == {"By type of claim"}
     assert np.isnan(found.values["own"]["facts_recall_count"]).any()  # of photos where nobody counts
 
 

@@ -176,11 +176,11 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         DocumentFrequencies.load(path)
     path.write_text('{"a": 1}')
-    with pytest.raises(UsageError, match="has no document frequencies"):
+    with pytest.raises(UsageError, match="contains no document frequencies; expected"):
         DocumentFrequencies.load(path)
     CiderD(REFERENCES).frequencies(REFERENCES).save(path)
     path.write_text(path.read_text().replace("corenlp-3.4.1", "other"))
-    with pytest.raises(UsageError, match="counted by tokenizer"):
+    with pytest.raises(UsageError, match="was counted with tokenizer '"):
         DocumentFrequencies.load(path)
 
 
@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_said() -> None:
         scorer(["a", "b"], [0])
     with pytest.raises(UsageError, match="idf is 'corpus'"):
         CiderD(REFERENCES, idf="corpus")
-    with pytest.raises(UsageError, match="give end_token=ID"):
+    with pytest.raises(UsageError, match="end=True with token ids requires end_token;"):
         CiderD([[[1, 2]]], end=True)
-    with pytest.raises(UsageError, match="document frequencies are of texts with the end token"):
+    with pytest.raises(UsageError, match="document frequencies count texts with the end token, but the"):
         CiderD(REFERENCES, idf=CiderD(REFERENCES, end=True).frequencies(REFERENCES))

@@ -112,7 +112,9 @@ def test_training_with_spice_as_the_reward_asks_the_tool_once_a_step(
     words = [[(set(e["test"].split()), set(" ".join(e["refs"]).split())) for e in own] for own in entries]
     expected = [np.mean([2 * len(a & b) / (len(a) + len(b)) for a, b in own]) for own in words]
     assert rewards == pytest.approx(expected, abs=1e-6)
-    assert capfd.readouterr().err.count("are parsed in Java") <= 1, "said once, not at every step"
+    assert capfd.readouterr().err.count("SPICE: parsing captions and references in") <= 1, (
+        "said once, not at every step"
+    )
 
 
 def test_nothing_to_score_runs_nothing(stand_in: Any) -> None:
@@ -171,7 +173,7 @@ def test_what_is_missing_is_said(stand_in: Any, tmp_path: Path, monkeypatch: pyt
             "status 1: Exception in thread: no memory",
         ),
         ("sys.exit(3)", "status 3: no output"),
-        ("sys.exit(0)", "its output cannot be read"),
+        ("sys.exit(0)", "SPICE finished, but its output cannot be"),
         ("entries = entries[1:]", "no score for 1 captions"),
     ],
 )

@@ -86,7 +86,7 @@ def test_in_an_evaluation(tmp_path: Path) -> None:
 def test_what_is_missing_is_told_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("a dog\n")
     (tmp_path / "b.txt").write_text("a cat\n")
-    with pytest.raises(UsageError, match="give a second --captions FILE"):
+    with pytest.raises(UsageError, match="word analysis compares systems; add a second"):
         run_eval(EvalOptions([tmp_path / "a.txt"], words=5))
     assert (
         run_eval(EvalOptions([tmp_path / "a.txt", tmp_path / "b.txt"], words=5, resamples=5)).words["a"][0].lemma

@@ -265,7 +265,7 @@ def test_what_is_trained_further_without_levels_has_none(tiny_recipe: dict[str, 
 def test_prompts_that_the_captioner_cannot_tell_apart(tiny_recipe: dict[str, Any]) -> None:
     for prompt, told in (
         ("plentiful", "does not know all words of the prompt 'plentiful'"),
-        ("a  large", "the prompts 'a large' and 'a  large' are one for"),
+        ("a  large", "cannot distinguish the prompts 'a large' and 'a  large';"),
     ):
         detail = [{"prompt": prompt, "speaker": 2.0}, {"prompt": ""}, {"prompt": "a large", "speaker": 0.0}]
         table = {**tiny_recipe, "objective": {**REWARDED, "detail": detail}}

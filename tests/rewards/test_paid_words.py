@@ -35,7 +35,7 @@ class CountingScorer:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("image_features", "pixels"):
-            raise AssertionError("pictures are encoded once, before training")
+            raise AssertionError("encoding pictures once, before training")
         return getattr(self.scorer, name)
 
     def text_features(self, texts: list[str]) -> torch.Tensor:

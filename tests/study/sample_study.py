@@ -96,7 +96,7 @@ def make_study(folder: Path, kind: str = "pick", material: Material | None = Non
         "max_cosine": 0.999,
         "raters": 2,
     }
-    settings |= {"title": "Telling pictures apart", "researcher": "Ada", "institution": "A university",
+    settings |= {"title": "Distinguishing pictures", "researcher": "Ada", "institution": "A university",
                  "contact": "ada@example.org", "ethics": "Board 12", "payment": "You are paid 3 pounds."}  # fmt: skip
     made = create_study(folder, material or make_material(), StudyPlan(kind=kind, **{**settings, **changes}))
     assert made.settings.recruitment.link_key

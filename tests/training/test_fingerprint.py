@@ -132,10 +132,12 @@ def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
     runs = sorted(path.name for path in Path("runs").iterdir())
     assert [name[: name.rindex("-")] for name in runs] == ["first"] * 2 + ["second"] * 2
     (line,) = [line for line in done.err.splitlines() if "--adopt" in line]
-    told = re.fullmatch(r"first is trained now, for (\S+) is of something else \((.*)\); .*type: --adopt (\S+)", line)
+    told = re.fullmatch(
+        r"training first, because \(S\+\) differs \(\(.\*\)\); .\*type: --adopt \(S\+\); to use that run", line
+    )
     assert told and told[1] == told[3] and told[2] == "training.steps 2, now 3", line
     adopted = cli("train", "second.toml", "--adopt", told[3], "--json")
-    assert adopted.status == 0 and "is trained now" not in adopted.err, adopted.err
+    assert adopted.status == 0 and "); to use that run instead, add --adopt" not in adopted.err, adopted.err
     (new,) = {path.name for path in Path("runs").iterdir()} - set(runs)
     start = json.loads((Path("runs") / new / "run.json").read_text())["content"]["recipe"]["captioner"]["name"]
     assert start.startswith("weights:") and f'name = "{told[1]}"' in (Path("runs") / new / "recipe.toml").read_text()
@@ -147,13 +149,13 @@ def test_a_run_that_cannot_be_adopted_is_one_line(clone: Path, monkeypatch: pyte
     train(read(clone, "first"), Path("other"), evaluate=False)
     shutil.copytree("other", "another")
     assert "leave one of them out" in cli("train", "second.toml", "--adopt", "other", "--adopt", "another").line
-    assert "first names no recipe 'first' as a model" in cli("train", "first.toml", "--adopt", "other").line
+    assert ": first does not use a recipe 'first' as a model;" in cli("train", "first.toml", "--adopt", "other").line
 
 
 def test_recipes_that_name_each_other_are_one_line(clone: Path, cli: Cli) -> None:
     text = (clone / "first.toml").read_text()
     (clone / "first.toml").write_text(text.replace(str(clone / "captioner"), "second.toml"))
-    assert "recipes name each other: first.toml → second.toml → first.toml" in cli("train", clone / "second.toml").line
+    assert "recipes use each other as models: first.toml → second.toml →" in cli("train", clone / "second.toml").line
 
 
 PARTS = ("samplers", "loop", "mle", "decoding")
@@ -168,7 +170,7 @@ def test_a_run_says_what_it_was_made_of_and_how_another_recipe_differs(clone: Pa
     if (ROOT / ".git").exists():
         assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", info["commit"])
     (clone / "photos" / "3.txt").write_text("another caption\n")
-    with pytest.raises(UsageError, match=r"run of another recipe \(data\.\w+ .*, now .*\); type: --out"):
+    with pytest.raises(UsageError, match=r"contains a run of a different recipe \(data.w\+ .\*, now .\*\); set"):
         train(read(clone, "first"), tmp_path / "run", evaluate=False)
 
 

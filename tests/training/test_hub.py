@@ -113,14 +113,14 @@ def test_what_cannot_be_pushed_is_one_line_before_training(
     cli: Cli,
 ) -> None:
     command = finetune(tiny_captioner, photos, tiny_scorer, tmp_path / "out", "--push-to-hub")
-    name = "--push-to-hub a b/c is no name of a repository; expected USER/NAME"
+    name = "--push-to-hub a b/c is not a repository name; expected USER/NAME"
     assert name in cli(*command, "a b/c").line
     none, wrong = run_commands(
         *[[*command, "me/apart"]] * 2,
         environment=environment(server, tmp_path / "home"),
         each=[{}, {"HF_TOKEN": "hf_wrong"}],
     )
-    assert "needs a token that may write; type: hf auth login, or set HF_TOKEN" in none.line
+    assert "requires a token with write access; run: hf auth login, or set HF_TOKEN" in none.line
     assert "cannot push to me/apart: " in wrong.line
     offline = environment(server, tmp_path / "home", HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1")
     (done,) = run_commands([*command, "me/apart"], environment=offline)

@@ -275,7 +275,7 @@ def test_a_damaged_byte_in_the_log_and_damaged_results_are_one_line(
     whole = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(whole[0][:9] + b"\xff" + whole[0][10:] + b"".join(whole[1:]))
     done = cli(*command)
-    assert done.status == 0 and f"{log}: 1 damaged lines are left out" in done.err
+    assert done.status == 0 and f"{log}: ignored 1 damaged lines" in done.err
     assert log.read_bytes().splitlines(keepends=True) == whole[1:]
 
 
@@ -352,7 +352,7 @@ def test_the_checkpoint_before_a_damaged_one_is_resumed_exactly(
     damage(newest, kind)
     train(recipe, tmp_path / "run", resume=True, evaluate=False)
     told = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
-    assert len(told) == 1 and told[0].endswith(f"going on from the checkpoint before, {before.name}")
+    assert len(told) == 1 and told[0].endswith(f"; continuing from the previous checkpoint, {before.name}")
     model = "model/model.safetensors"
     assert (tmp_path / "run" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
 

@@ -72,12 +72,12 @@ def test_what_is_cut_is_counted_and_said(
         batch = setup_of(mle(tiny_recipe, data, max_reference_tokens=limit)).training_set().batch(0)
         assert batch.tokens_RT is not None and batch.tokens_RT.shape[1] == expected
         told = capsys.readouterr().err
-        assert f"4 of 4 training references are longer than {expected} tokens and are cut there" in told
+        assert f"4 of 4 training references exceed {expected} tokens and are truncated" in told
         assert ("raise training.max_reference_tokens" in told) == (limit is not None)
-    with pytest.raises(UsageError, match=r"max_reference_tokens is 64, and .* has room for 63 tokens"):
+    with pytest.raises(UsageError, match=r"training.max_reference_tokens is 64, but .\* supports at most 63"):
         setup_of(mle(tiny_recipe, data, max_reference_tokens=64)).training_set()
     train(check_recipe(mle(tiny_recipe, data, max_reference_tokens=12), "test"), tmp_path / "run", evaluate=False)
-    assert "validation references are longer than 12 tokens" in capsys.readouterr().err
+    assert "of validation references exceed 12 tokens and are" in capsys.readouterr().err
 
 
 def test_blip_learns_sixty_words_behind_its_prompt_from_its_own_pixels(
@@ -161,7 +161,7 @@ def test_a_scorer_learns_from_the_pixels_that_scoring_sees(
     if "naflex" in family:
         training = {**recipe["training"], "augment": "crop"}
         cropped = {**recipe, "training": training, "scorer": {"name": str(tmp_path)}}
-        with pytest.raises(UsageError, match="augment crops pictures of one shape"):
+        with pytest.raises(UsageError, match=r"training.augment requires pictures of one"):
             setup_of(cropped, objective={"kind": "contrastive"}).training_set()
 
 

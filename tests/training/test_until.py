@@ -21,7 +21,7 @@ def test_the_goal_of_a_run_is_the_best_that_its_validations_logged(tmp_path: Pat
     assert goal_of(recipe.validation.until, "recall@1.random100") == 86.0
     assert goal_of(recipe.validation.until, "loss") == 0
     assert goal_of(86.1, "loss") == 86.1 and goal_of(None, "loss") is None
-    with pytest.raises(UsageError, match="has no validation by cider; train that run first"):
+    with pytest.raises(UsageError, match="contains no validation of cider; train that run first"):
         goal_of(recipe.validation.until, "cider")
-    with pytest.raises(UsageError, match="expected a number or the folder of a run"):
+    with pytest.raises(UsageError, match=r"validation.until must be a number or the folder"):
         goal_of(str(tmp_path / "none"), "loss")

@@ -31,7 +31,7 @@ def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[f
     from summed counts and is not the mean over captions. Raises `UsageError` for n outside 1 to 4.
     """
     if not 1 <= n <= ORDERS:
-        raise UsageError(f"BLEU-{n} is not defined here; expected n from 1 to {ORDERS}")
+        raise UsageError(f"BLEU-{n} is not supported; expected n from 1 to {ORDERS}")
     corpus_K, caption_KN = bleus(captions, references)
     return float(corpus_K[n - 1]), caption_KN[n - 1]
 

@@ -197,7 +197,7 @@ def _score_block(
     "cider",
     signature=CIDER_D_SIGNATURE,
     label="CIDEr",
-    help="agreement with the references (CIDEr-D), rare words weighing more",
+    help="agreement with the references (CIDEr-D), with more weight on rare words",
     scale=100.0,
     bounds=(0.0, 1000.0),
     direction="higher",
@@ -260,7 +260,7 @@ class CiderD:
         self.end, self.end_token, self.plain = end, end_token, plain
         self.ids = not isinstance(references[0][0], str) if len(references) else False
         if self.ids and end and end_token is None:
-            raise UsageError("the end token is part of the string, but which one is missing; give end_token=ID")
+            raise UsageError("end=True with token ids requires end_token; pass end_token=ID")
         if isinstance(idf, str) and idf not in ("references", "batch"):
             raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
         self._references = self._cut_references(references)
@@ -273,8 +273,8 @@ class CiderD:
             self._frequencies = self.frequencies(idf)
         if self._frequencies is not None and (self._frequencies.end, self._frequencies.ids) != (end, self.ids):
             raise UsageError(
-                f"document frequencies are of {_kind(self._frequencies.ids, self._frequencies.end)}, references of "
-                f"{_kind(self.ids, end)}; make both the same"
+                f"document frequencies count {_kind(self._frequencies.ids, self._frequencies.end)}, but the "
+                f"references contain {_kind(self.ids, end)}; use the same for both"
             )
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
@@ -299,14 +299,20 @@ class CiderD:
         if pictures is None:
             if not known or len(captions) % known:
                 raise UsageError(
-                    f"{len(captions)} captions for {known} pictures; give equally many each, or their pictures"
+                    f"Expected the same number of captions for each of {known} pictures, got {len(captions)} "
+                    "captions; pass pictures to assign captions to pictures"
                 )
             pictures = np.repeat(np.arange(known), len(captions) // known)
         image_N = np.asarray(pictures, dtype=np.int64)
         if len(image_N) != len(captions):
-            raise UsageError(f"{len(captions)} captions and {len(image_N)} picture numbers; give one for each caption")
+            raise UsageError(
+                f"Expected one picture number per caption; got {len(captions)} captions and {len(image_N)} "
+                "picture numbers"
+            )
         if len(image_N) and (image_N.min() < 0 or image_N.max() >= known):
-            raise UsageError(f"picture numbers go from 0 to {known - 1}; found {image_N.min()}, {image_N.max()}")
+            raise UsageError(
+                f"Picture numbers must be between 0 and {known - 1}; got {image_N.min()} to {image_N.max()}"
+            )
         shown, picture_N = np.unique(image_N, return_inverse=True)
         order_N = np.argsort(picture_N, kind="stable")
         rows, references = self._cut(captions), [self._references[image] for image in shown]
@@ -389,12 +395,15 @@ class DocumentFrequencies:
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path}: cannot be read as document frequencies ({error})") from None
+            raise UsageError(f"cannot read document frequencies from {path} ({error})") from None
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise UsageError(f"{path}: has no document frequencies; expected a file of DocumentFrequencies.save")
+            raise UsageError(
+                f"{path} contains no document frequencies; expected a file written by DocumentFrequencies.save"
+            )
         if not content["token_ids"] and content["tokenizer"] != VERSION:
             raise UsageError(
-                f"{path}: was counted by tokenizer '{content['tokenizer']}', here is '{VERSION}'; save again"
+                f"{path} was counted with tokenizer '{content['tokenizer']}', but this version uses '{VERSION}'; "
+                "save it again"
             )
         hash_G, frequency_G = np.array(content["ngrams"], np.uint64), np.array(content["frequencies"], np.int64)
         return cls(hash_G, frequency_G, content["documents"], content["name"], content["end"], content["token_ids"])

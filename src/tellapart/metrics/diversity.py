@@ -29,7 +29,7 @@ MBLEU_SIGNATURE = f"bleu4-of-each-caption-against-the-others|mean-of-corpus-bleu
     signature=DIV_SIGNATURE,
     digits=2,
     label="Div-1",
-    help="distinct words over all words in the captions of a picture",
+    help="number of distinct words / number of words in the captions of a picture",
     direction="higher",
     group=LANGUAGE,
     families=("div",),
@@ -45,7 +45,7 @@ def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     signature=DIV_SIGNATURE,
     digits=2,
     label="Div-2",
-    help="distinct pairs of words over all words in the captions of a picture",
+    help="number of distinct word pairs / number of words in the captions of a picture",
     direction="higher",
     group=LANGUAGE,
     families=("div",),
@@ -98,7 +98,7 @@ def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
     signature=MBLEU_SIGNATURE,
     digits=2,
     label="mBLEU",
-    help="BLEU-4 of each caption of a picture against its others",
+    help="BLEU-4 of each caption of a picture against the picture's other captions",
     direction="lower",
     group=LANGUAGE,
     aliases=("selfbleu",),
@@ -136,5 +136,6 @@ def _check(caption_lists: CaptionLists) -> None:
     wrong = next((number for number, texts in enumerate(caption_lists) if isinstance(texts, str)), None)
     if wrong is not None:
         raise UsageError(
-            f"picture {wrong} has one text and not a list of captions; diversity is of several captions of a picture"
+            f"picture {wrong} has a single text instead of a list of captions; diversity requires several "
+            "captions per picture"
         )

@@ -106,7 +106,7 @@ def lexical_diversity(captions: Sequence[str], references: References = None) ->
     signature="frequency>=5|words:punctuation-stripped,lower-case",
     digits=0,
     label="vocabulary",
-    help="distinct words that are used at least five times",
+    help="number of distinct words that are used at least five times",
     group=LANGUAGE,
     aliases=("vocab", "vocabularysize"),
 )
@@ -122,7 +122,7 @@ def vocabulary(captions: Sequence[str], references: References = None) -> tuple[
     bounds=PERCENT,
     digits=2,
     label="repetition",
-    help="per cent of words that repeat earlier words of the caption",
+    help="% of words that repeat earlier words of the caption",
     direction="lower",
     group=LANGUAGE,
     aliases=("repetition", "rep"),

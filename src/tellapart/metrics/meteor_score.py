@@ -617,7 +617,7 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
     score=meteor_of,
     signature=METEOR_SIGNATURE,
     label="METEOR",
-    help="words matched with the references, stems and synonyms included",
+    help="words matched with the references, including stems and synonyms",
     scale=100.0,
     bounds=PERCENT,
     direction="higher",

@@ -125,8 +125,8 @@ def open_tables() -> Tables:
             return _read(folder)
     except OSError as error:
         raise TellapartError(
-            f"{home}: METEOR's index cannot be written ({error.strerror or error}); set TELLAPART_CACHE to a folder "
-            "of yours with 100 MB to spare"
+            f"cannot write METEOR's index to {home} ({error.strerror or error}); set TELLAPART_CACHE to a "
+            "writable folder with 100 MB of free space"
         ) from None
 
 
@@ -148,7 +148,7 @@ def _sources() -> tuple[Path, Path]:
         jar, paraphrases = Path(place, "meteor", _JAR), Path(place, "meteor", _PARAPHRASES)
         if jar.is_file() and paraphrases.is_file():
             return jar, paraphrases
-    raise MissingExtra("meteor", "METEOR (its tables are read from the package pycocoevalcap)")
+    raise MissingExtra("meteor", "METEOR (its tables come with the package pycocoevalcap)")
 
 
 def _key(files: Iterable[Path]) -> str:
@@ -243,7 +243,8 @@ def english_stemmer() -> Callable[[str], str]:
     stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
     if stem("evening") != "even":
         raise TellapartError(
-            "the installed snowballstemmer is newer than METEOR's; type: pip install 'snowballstemmer>=2.2,<3'"
+            "METEOR requires an older snowballstemmer than the installed one; run: pip install "
+            "'snowballstemmer>=2.2,<3'"
         )
     return stem
 
@@ -269,7 +270,7 @@ def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
 
     with file.open("rb") as raw, gzip.open(raw) as stream:
         size = file.stat().st_size
-        with Progress(size >> 20, "METEOR's index, built once (MB of paraphrases)") as progress:
+        with Progress(size >> 20, "building METEOR's index, once (MB of paraphrases)") as progress:
             while lines := list(itertools.islice(stream, 3 * _PAIRS_AT_ONCE)):
                 found.append((_hashes(lines[1::3], words), _hashes(lines[2::3], words)))
                 progress.advance((raw.tell() >> 20) - progress.done)

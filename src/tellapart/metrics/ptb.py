@@ -399,7 +399,7 @@ def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -
     """Raises `UsageError` if captions and references do not match: every caption needs references."""
     if references is None or len(captions) != len(references):
         count = "no" if references is None else len(references)
-        raise UsageError(f"{len(captions)} captions and {count} lists of references; give one list for each caption")
+        raise UsageError(f"Expected one list of references per caption; got {len(captions)} captions and {count} lists")
     without = [
         number
         for number, reference_texts in enumerate(references)
@@ -407,7 +407,8 @@ def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -
     ]
     if without:
         raise UsageError(
-            f"caption {without[0]} (of {len(without)}) has no list of references; give each at least one, in a list"
+            f"caption {without[0]} (of {len(without)}) has no list of references; pass a list with at least one "
+            "reference for each caption"
         )
 
 

@@ -84,13 +84,13 @@ class Metric(Entry[Callable[..., Any]]):
             return Measurement(value_N, self._corpus(self.stats(slot.captions, references), context))
         if value_N is None:
             raise TellapartError(
-                f"metric '{self.name}' has no number for each caption; register its statistics and score"
+                f"metric '{self.name}' does not score single captions; register its statistics and score"
             )
         kept_N = value_N[~np.isnan(value_N)]
         if len(kept_N) and not np.isclose(self.scale * corpus, kept_N.mean()):
             raise TellapartError(
-                f"metric '{self.name}': its corpus number is not the mean of its captions; register its statistics and "
-                "its score"
+                f"metric '{self.name}': the corpus score is not the mean over captions; register its statistics "
+                "and score"
             )
         return Measurement(value_N)
 
@@ -99,7 +99,7 @@ class Metric(Entry[Callable[..., Any]]):
         return merge_slots([self.of_slot(context, slot) for slot in slots], slots)
 
     def _corpus(self, stats: np.ndarray | list[Any], context: EvalContext) -> Corpus:
-        assert self.score is not None, f"metric '{self.name}' has statistics and no score"
+        assert self.score is not None, f"metric '{self.name}' has statistics but no score function"
         score = self.score if self.scale == 1 else partial(_scaled, self.score, self.scale)
         if isinstance(stats, np.ndarray):
             return Sums(stats, score, self.bounds_in(context))
@@ -143,7 +143,7 @@ class Metric(Entry[Callable[..., Any]]):
         size = "" if candidates is None else str(candidates)
         label, help = (" ".join(text.replace("{size}", size).split()) for text in (self.title, self.help))
         if scorer:
-            label, help = f"{label}, scorer “{scorer}”", f"{help}, by the scorer “{scorer}”"
+            label, help = f"{label}, scorer “{scorer}”", f"{help}, measured by the scorer “{scorer}”"
         return MetricInfo(label, help, self.direction, self.group, self.digits)
 
 
@@ -224,7 +224,7 @@ def suggestion(name: str, table: Mapping[str, Metric]) -> str:
     names |= {alias: key for key, metric in table.items() for alias in metric.aliases}
     starts = [known for known in names if len(wanted) >= _SHORTEST_START and known.startswith(wanted)]
     close = sorted(starts) or difflib.get_close_matches(wanted, names, n=1, cutoff=_ALIKE)
-    return f"; did you mean '{names[close[0]]}'?" if close else "; type --metrics list to see them all"
+    return f"; did you mean '{names[close[0]]}'?" if close else "; see --metrics list for all metrics"
 
 
 def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:

@@ -23,18 +23,18 @@ from tellapart.utils.registry import Direction
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 HOLM_HEAD = "p (Holm)"
-INTERVALS = "95 % intervals by the bootstrap, of fewer than 30 by Student's t"
+INTERVALS = "95 % bootstrap intervals; Student's t for fewer than 30 pictures"
 ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
 BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")
 WORDS = "words"  # the key of word analysis among the signatures, which is not a score
 
 GROUPS = (
-    "Telling pictures apart",
+    "Distinguishing pictures",
     "Truth",
-    "By kind of claim",
-    "Closeness to the picture and to what people wrote",
-    "The language itself",
+    "By type of claim",
+    "Faithfulness to picture and references",
+    "Language",
     "Other",
 )
 APART, TRUTH, KIND, CLOSE, LANGUAGE, OTHER = GROUPS
@@ -254,7 +254,9 @@ class Results:
             )
         if more := sum(key != WORDS for key in self.signatures) - len(shown):
             parts.append(
-                rich.text.Text(f"{more} more metric{'s were' if more > 1 else ' was'} measured: add --metrics all")
+                rich.text.Text(
+                    f"{more} more metric{'s were' if more > 1 else ' was'} measured; add --metrics all to show them"
+                )
             )
         parts += [
             found.table(without=without, only=only, signatures=signatures, of=name)
@@ -322,12 +324,12 @@ class Results:
         """Returns the footer of the paired differences, which defines better and worse."""
         which = f"{HOLM_HEAD} below {ALPHA}" if self.corrected else f"p below {ALPHA}"
         return (
-            f"Better or worse (bold): {which}, by approximate randomisation. The intervals are the paired bootstrap's "
-            "and may disagree with p."
+            f"Better or worse (bold): {which}, by approximate randomisation. The intervals come from the paired "
+            "bootstrap and may disagree with p."
         )
 
     def _pairs_table(self, pairs: Sequence[SystemPair]) -> Any:
-        title = "paired differences, picture by picture (b − a)"
+        title = "paired differences over pictures (b − a)"
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, caption=self.rule(), caption_justify="left")
         for name in PAIR_HEADS[:3]:
             table.add_column(name, overflow="fold")

@@ -53,7 +53,7 @@ def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) 
     if choice not in HUMAN_CHOICES:
         raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
     if all_references is None:
-        raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
+        raise UsageError("--human scores references; add --references FILE, or --data with references")
     if choice == "first":
         return [_human_slot(all_references, [0] * len(all_references), 0)]
     if choice == "random":

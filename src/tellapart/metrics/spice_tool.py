@@ -51,11 +51,11 @@ def find_tool() -> Tool:
     folder = _folder()
     lacking = [name for name in PARSER if not (folder / name).is_file()]
     if not (folder / JAR).is_file():
-        raise UsageError(f"SPICE: {folder} has no {JAR}; set TELLAPART_SPICE to the folder of the tool")
+        raise UsageError(f"SPICE: {folder} does not contain {JAR}; set TELLAPART_SPICE to the folder of the tool")
     if lacking:
         raise UsageError(
-            f"SPICE: {folder} has no {lacking[0]} (Stanford CoreNLP 3.6.0, a download of some 500 MB); "
-            f'type: python -c "{_FETCH}"'
+            f"SPICE: {folder} does not contain {lacking[0]} (Stanford CoreNLP 3.6.0, a download of about 500 MB); "
+            f'run: python -c "{_FETCH}"'
         )
     return Tool(_java(), folder)
 
@@ -112,12 +112,12 @@ def spice_scores_of_tokens(
         for number, (caption, texts) in enumerate(zip(caption_tokens, reference_texts, strict=True))
     ]
     tool = find_tool()
-    say_once("SPICE: captions and their references are parsed in Java; thousands take minutes")
+    say_once("SPICE: parsing captions and references in Java; thousands of them take minutes")
     found = {item["image_id"]: item["scores"] for item in _run(tool, entries)}
     lacking = [number for number in range(len(caption_tokens)) if "f" not in found.get(number, {}).get("All", {})]
     if lacking:
         raise TellapartError(
-            f"SPICE gave no score for {len(lacking)} captions (the first: {caption_tokens[lacking[0]]!r})"
+            f"SPICE returned no score for {len(lacking)} captions (the first: {caption_tokens[lacking[0]]!r})"
         )
     return [
         {
@@ -141,15 +141,17 @@ def _folder() -> Path:
 def _java() -> str:
     configured = os.environ.get("TELLAPART_JAVA")
     java = shutil.which(configured or "java")
-    how = f"install Java {JAVA} (a JRE, from Temurin, say) and set TELLAPART_JAVA to its bin/java"
+    how = f"install Java {JAVA} (for example, Temurin's JRE) and set TELLAPART_JAVA to its bin/java"
     if java is None:
-        raise UsageError(f"SPICE needs Java {JAVA}; {configured or 'java'} was not found: {how}")
+        raise UsageError(f"SPICE requires Java {JAVA}, but {configured or 'java'} was not found: {how}")
     done = subprocess.run([java, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if version is None:
-        raise UsageError(f"SPICE needs Java {JAVA}; {java} does not print its version: {how}")
+        raise UsageError(f"SPICE requires Java {JAVA}, but {java} does not print its version: {how}")
     if int(version[1]) != JAVA:
-        raise UsageError(f"SPICE needs Java {JAVA}, and dies on newer ones; {java} is Java {version[1]}: {how}")
+        raise UsageError(
+            f"SPICE requires Java {JAVA} and crashes on newer versions, but {java} is Java {version[1]}: {how}"
+        )
     return java
 
 
@@ -176,7 +178,7 @@ def _run(tool: Tool, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise TellapartError(f"SPICE ended well, but its output cannot be read ({error})") from None
+            raise TellapartError(f"SPICE finished, but its output cannot be parsed ({error})") from None
         return found
 
 

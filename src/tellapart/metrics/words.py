@@ -63,12 +63,12 @@ def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, 
 def check_words(systems: int) -> None:
     """Raises `UsageError` for fewer than two systems and `MissingExtra` without the tagger. Loads nothing."""
     _check_systems(systems)
-    need_extra("words", "the analysis of words", "HanTa")
+    need_extra("words", "word analysis", "HanTa")
 
 
 def _check_systems(systems: int) -> None:
     if systems < 2:
-        raise UsageError("words are told apart between systems; give a second --captions FILE, or add --human first")
+        raise UsageError("word analysis compares systems; add a second --captions FILE, or --human first")
 
 
 @cache

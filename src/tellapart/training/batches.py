@@ -201,7 +201,9 @@ def families(items: Sequence[Item]) -> list[list[int]]:
     together: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.truth is None:
-            raise UsageError(f"training.batches = 'families' is for scenes:, and {item.id} is none; leave it out")
+            raise UsageError(
+                f"training.batches = 'families' requires the data scenes:, but {item.id} is not a scene; remove it"
+            )
         together.setdefault(item.truth.look_alikes, []).append(place)
     return list(together.values())
 
@@ -210,11 +212,11 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
     """Builds the look-alike sampler that ``[bags]`` describes. ``load``: see `sampler_of`."""
     settings, batch_size, n = recipe.bags or Bags(), recipe.training.batch_size, len(items)
     if settings.largest > n:
-        raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
+        raise UsageError(f"bags of {settings.largest} pictures require at least as many training pictures; got {n}")
     if settings.kind == "random":
         return BagSampler(random_bags(n, settings.stages), batch_size, recipe.seed)
     name = settings.scorer or (recipe.scorer.name if recipe.scorer else None)
-    assert name is not None, "the recipe's schema asks for it"
+    assert name is not None, "[bags] is required; the recipe's schema checks this"
     rows_NK = neighbours(settings, items, store, load(name))
     if settings.hard is not None:
         return HardNegativeSampler(ShuffleSampler(n, batch_size, recipe.seed), rows_NK, settings.hard, batch_size)
@@ -236,7 +238,7 @@ def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, score
         rows_NK: np.ndarray = nearest_neighbours(joined_ND, count, max_cosine=max_cosine).rows_NK
         return rows_NK
 
-    what = f"neighbours, {count} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
+    what = f"nearest neighbours: {count} for each of {len(image_ND):,} pictures, cosine at most {max_cosine:g}"
     rows_NK: np.ndarray = store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
     return rows_NK
 

@@ -96,13 +96,13 @@ class TrainingSetup:
     @property
     def captioner(self) -> Captioner:
         """The captioner in training."""
-        assert isinstance(self.learner, Captioner), "this run trains a scorer"
+        assert isinstance(self.learner, Captioner), "This run does not train a scorer"
         return self.learner
 
     @property
     def trained_scorer(self) -> Scorer:
         """The scorer in training."""
-        assert isinstance(self.learner, Scorer), "this run trains a captioner"
+        assert isinstance(self.learner, Scorer), "This run does not train a captioner"
         return self.learner
 
     @property
@@ -191,8 +191,8 @@ class TrainingSetup:
         pixels = TrainingPixels(self.learner)
         if self.recipe.training.augment != "none" and not pixels.as_bytes:
             raise UsageError(
-                f"training.augment crops pictures of one shape, and {self.learner.name} keeps their shapes; "
-                "leave it out"
+                f"training.augment requires pictures of one shape, but {self.learner.name} keeps their shapes; "
+                "remove it"
             )
         return pixels
 
@@ -268,7 +268,9 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
             scorer.model.requires_grad_(False)  # `TrainableParts` unfreezes the trained parts
             scorer.kept_texts, scorer.text_rows = {}, setup.store.table
         elif recipe.scorer.train is not None:
-            raise UsageError(f"scorer.train is of a scorer of two encoders, and {scorer.name} is none; leave it out")
+            raise UsageError(
+                f"scorer.train requires a scorer built from two encoders, but {scorer.name} is not; remove it"
+            )
         return scorer
     assert recipe.captioner is not None
     if recipe.captioner.name is not None:
@@ -290,12 +292,13 @@ def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
         ids = tuple(captioner.tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else ()
         if captioner.tokenizer.unk_token_id in ids:
             raise UsageError(
-                f"objective.detail: {captioner.name} does not know all words of the prompt '{prompt}'; expected words "
+                f"objective.detail: {captioner.name} does not know all words of the prompt '{prompt}'; use words "
                 "of its vocabulary"
             )
         if (same := known.setdefault(ids, prompt)) != prompt:
             raise UsageError(
-                f"objective.detail: the prompts '{prompt}' and '{same}' are one for {captioner.name}; expected others"
+                f"objective.detail: {captioner.name} cannot distinguish the prompts '{prompt}' and '{same}'; use "
+                "other prompts"
             )
     return levels
 
@@ -313,8 +316,8 @@ def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
         captioner.frames = options.frames
     if captioner.frames > 1 and "vision" in (options.train or ()):
         raise UsageError(
-            f"captioner.train has 'vision' and the captioner looks at {captioner.frames} frames of a clip; its "
-            "vision encoder learns from single pictures only; leave 'vision' out"
+            f"captioner.train contains 'vision', but the captioner reads {captioner.frames} frames of a clip and "
+            "its vision encoder can only be trained on single pictures; remove 'vision'"
         )
     return captioner
 
@@ -356,7 +359,7 @@ def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
         return captioner
     if new.vision is not None:
         return build_recurrent(new, texts, name, *load_vision(setup.upstream(new.vision)))
-    assert options.features is not None, "the recipe's schema asks for it"
+    assert options.features is not None, "[captioner] is required; the recipe's schema checks this"
     return build_recurrent(new, texts, name, width=FeatureFiles.open(options.features).width(setup.train_data))
 
 
@@ -423,7 +426,7 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
     captioner = ClipCap(model, tokenizer, processor, name)
     # Probes the frozen encoder in eval mode: train mode would change the running statistics of batch norms.
     if new.visual == "cells" and captioner.encoder.encode(captioner.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
-        raise UsageError(f"{new.vision} gives no features of cells; leave out captioner.new.visual")
+        raise UsageError(f"{new.vision} does not return features of cells; remove captioner.new.visual")
     return captioner
 
 
@@ -499,7 +502,7 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
         ):  # the learner reads the pictures themselves
             items = setup.store.readable(items, decodable(), skipped=dataset.unreadable)
     for line in (
-        dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
+        dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures do not exist"),
         dataset.unreadable.line(len(dataset)),
     ):
         if line:
@@ -527,13 +530,13 @@ def tokenize_references(setup: TrainingSetup, texts: Sequence[str], what: str) -
         room = learner.max_caption_tokens
         if room is not None and limit is not None and limit > room:
             raise UsageError(
-                f"training.max_reference_tokens is {limit}, and {learner.name} has room for {room} tokens; "
-                "lower it, or leave it out"
+                f"training.max_reference_tokens is {limit}, but {learner.name} supports at most {room} tokens; "
+                "lower it or remove it"
             )
         limit = room if limit is None else limit
         rows = learner.tokenize(texts, limit)
     if cut := learner.cut_texts - before:
-        say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there{how_to_keep(setup)}")
+        say(f"{cut:,} of {len(texts):,} {what} exceed {limit} tokens and are truncated{how_to_keep(setup)}")
     return rows
 
 
@@ -541,9 +544,9 @@ def how_to_keep(setup: TrainingSetup) -> str:
     """Returns the setting that reduces truncation of the references; "" if there is none."""
     captioner = setup.recipe.captioner
     if setup.recipe.training.max_reference_tokens is not None:
-        return "; raise training.max_reference_tokens to learn more of them"
+        return "; raise training.max_reference_tokens to keep more of them"
     if captioner is not None and captioner.new is not None and captioner.new.kind == "clipcap":
-        return "; raise captioner.new.max_tokens to learn more of them"
+        return "; raise captioner.new.max_tokens to keep more of them"
     return ""
 
 
@@ -584,8 +587,7 @@ def nearest_train(setup: TrainingSetup, scorer: FrozenScorer, count: int) -> Cal
     """Returns a function from rows_B to rows_BK: the nearest training pictures by the scorer's features."""
     if len(setup.train_items) <= count:
         raise UsageError(
-            f"{count} look-alikes of each picture, and there are {len(setup.train_items)} training pictures; "
-            "lower nearest"
+            f"nearest is {count}, but there are only {len(setup.train_items)} training pictures; lower nearest"
         )
     gallery = Vectors.of(train_features(setup, scorer))
     row_N = np.arange(len(gallery))

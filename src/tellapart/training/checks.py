@@ -28,7 +28,7 @@ def check_setup(setup: TrainingSetup) -> None:
         check(recipe.objective)
     validation, select = recipe.data.validation, recipe.select
     if recipe.trains == "scorer":
-        why = "validation of a scorer finds pictures by their references"
+        why = "validation of a scorer retrieves pictures by their references"
         check_references(validated_items(recipe), validation, why)
     elif select in ("loss", "cider"):
         why = f"validation.select is '{select}', which compares with references"
@@ -39,8 +39,8 @@ def check_setup(setup: TrainingSetup) -> None:
             check_references(setup.train_data, recipe.data.train, why)
         if "truth" in reward.needs() and (unknown := [item.id for item in setup.train_data if item.truth is None]):
             raise UsageError(
-                f"{recipe.data.train}: the content of {unknown[0]} is not known, and reward '{reward.kind}' reads the "
-                "exact truth, an upper bound; expected scenes"
+                f"{recipe.data.train}: the content of {unknown[0]} is unknown, but reward '{reward.kind}' (an "
+                "upper bound) requires ground truth; use scenes"
             )
 
 
@@ -69,13 +69,13 @@ def check_trackers(names: Sequence[str]) -> None:
         if name not in installed:
             if name == "tensorboard":
                 raise MissingExtra("tensorboard", "the tracker 'tensorboard'")
-            raise UsageError(f"training.trackers: '{name}' is not installed; type: pip install {name}")
+            raise UsageError(f"training.trackers: '{name}' is not installed; run: pip install {name}")
 
 
 def check_ranks(objective: Objective[Any], kind: str) -> None:
     """Raises `UsageError` if several ranks train and the objective cannot split a batch between them."""
     if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
         raise UsageError(
-            f"objective '{kind}' does not share a batch between {ranks.count()} ranks (it has no shares_batch); "
-            "start one process"
+            f"objective '{kind}' cannot run on {ranks.count()} ranks because it does not declare shares_batch; "
+            "start a single process"
         )

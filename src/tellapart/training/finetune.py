@@ -20,8 +20,8 @@ def summary(recipe: Recipe, out: Path) -> str:
     train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
     steps, batch = recipe.training.steps, recipe.training.batch_size
     return (
-        f"{recipe.about.partition(', settings')[0]}: {train:,} pictures to learn from, {validation:,} for validation, "
-        f"{test:,} for the table; {steps:,} steps of {batch:,} pictures; all settings: {out / 'recipe.toml'}"
+        f"{recipe.about.partition(', settings')[0]}: {train:,} training, {validation:,} validation and {test:,} "
+        f"test pictures; {steps:,} steps of {batch:,} pictures; settings: {out / 'recipe.toml'}"
     )
 
 

@@ -149,9 +149,7 @@ class Identities:
             return self.known[name]
         if name in self.chain:
             names = " → ".join(Path(path).name for path in (*self.chain[self.chain.index(name) :], name))
-            raise UsageError(
-                f"recipes name each other: {names}; each needs the other's model first; name another model"
-            )
+            raise UsageError(f"recipes use each other as models: {names}; set another model in one of them")
         if ("model", name) not in self.memo:
             self.memo["model", name] = self._of_recipe(name) if name.endswith(".toml") else self._of_model(name)
         return self.memo["model", name]

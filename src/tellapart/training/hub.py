@@ -22,10 +22,10 @@ def check_hub(hub_id: str) -> str:
     try:
         huggingface_hub.utils.validate_repo_id(hub_id)
     except huggingface_hub.utils.HFValidationError:
-        raise UsageError(f"--push-to-hub {hub_id} is no name of a repository; expected USER/NAME") from None
+        raise UsageError(f"--push-to-hub {hub_id} is not a repository name; expected USER/NAME") from None
     if huggingface_hub.get_token() is None:
-        raise UsageError("--push-to-hub needs a token that may write; type: hf auth login, or set HF_TOKEN")
-    with talking(hub_id, "nothing was trained"):
+        raise UsageError("--push-to-hub requires a token with write access; run: hf auth login, or set HF_TOKEN")
+    with talking(hub_id, "training has not started"):
         user = huggingface_hub.HfApi().whoami()["name"]
     return hub_id if "/" in hub_id else f"{user}/{hub_id}"
 
@@ -35,11 +35,11 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
     Raises `TellapartError` if the hub does not answer or rejects the upload.
     """
-    again = f"the model is whole in {folder}; type: hf upload {hub_id} {shlex.quote(str(folder))}"
+    again = f"the complete model is in {folder}; run: hf upload {hub_id} {shlex.quote(str(folder))}"
     with talking(hub_id, again):
         api = huggingface_hub.HfApi()
         address = api.create_repo(hub_id, private=private or None, exist_ok=True)
-        api.upload_folder(repo_id=hub_id, folder_path=folder, commit_message="Model and card by tellapart")
+        api.upload_folder(repo_id=hub_id, folder_path=folder, commit_message="Upload model and card from tellapart")
     return str(address)
 
 
@@ -51,7 +51,7 @@ def talking(hub_id: str, otherwise: str) -> Iterator[None]:
     try:
         yield
     except huggingface_hub.errors.OfflineModeIsEnabled:
-        raise UsageError(f"cannot push to {hub_id}: HF_HUB_OFFLINE is set; unset it; {otherwise}") from None
+        raise UsageError(f"cannot push to {hub_id} because HF_HUB_OFFLINE is set; unset it; {otherwise}") from None
     except (client_error, OSError, ValueError) as error:
         cause = " ".join(str(error).split())[:240] or type(error).__name__
         raise TellapartError(f"cannot push to {hub_id}: {cause.rstrip('.')}; {otherwise}") from error

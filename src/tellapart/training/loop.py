@@ -93,7 +93,7 @@ class Trainer:
         """
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
         goal = goal_of(recipe.validation.until, validator.select)
-        with ranks.main_first("pictures are encoded"):  # once; the other ranks read the cached features
+        with ranks.main_first("encoding pictures"):  # once; the other ranks read the cached features
             data, objective = setup.training_set(), setup.objective()
             validator.prepare()
         check_ranks(objective, recipe.objective.kind)
@@ -145,7 +145,7 @@ class Trainer:
         if self.goal is None or not (self.validated <= self.goal if select == "loss" else self.validated >= self.goal):
             return False
         self.run.log(event="reached", step=step, **{select: self.validated})
-        say(f"{select} is {self.validated:g}, {self.goal:g} or better, at step {step}: training stops")
+        say(f"{select} reached {self.goal:g} ({self.validated:g}) at step {step}; training stops")
         return True
 
     def steps(self, track: Track, progress: Progress, interruption: Interruption) -> bool:
@@ -179,7 +179,7 @@ class Trainer:
         """
         best = self.state["best_step"]
         if best is None:
-            raise TellapartError(f"validation gave no finite {self.validator.select}; see {self.run.log_path}")
+            raise TellapartError(f"no validation returned a finite {self.validator.select}; see {self.run.log_path}")
         self.memory["peak"] = memory_of(self.trainable, self.optimizer)["peak"]
         memories = [json.loads(each) for each in ranks.gather_texts([json.dumps(self.memory)])]
         self.run.note(kept_step=best, memory=memories)
@@ -211,14 +211,14 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     trainer.publish()
     if trainer.state["best_step"] == 0 and not reached:
         say(f"WARNING: {kept_start(recipe)}")
-    ranks.barrier("the model is written")
+    ranks.barrier("writing the model")
 
 
 def kept_start(recipe: Recipe) -> str:
     """Returns the message that validation selected the untrained start."""
     return (
-        f"validation kept step 0: no step of training had a better {recipe.select}, so the saved model has the weights "
-        "that training started from; train longer, change training.learning_rate, or set validation.select"
+        f"the saved model has the initial weights because no training step improved {recipe.select}; train "
+        "longer, change training.learning_rate, or set validation.select"
     )
 
 
@@ -239,4 +239,4 @@ class StepClock:
 def say_minutes(seconds_a_step: float, steps: int) -> None:
     """Prints how long these steps will take if it is a minute or more."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
-        say(f"about {minutes:,.0f} minutes for the {steps:,} steps that are left, validation not counted")
+        say(f"about {minutes:,.0f} minutes remaining for {steps:,} steps, excluding validation")

@@ -85,7 +85,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
         for name in after
         if name in before
     ]
-    rewarded = ", which also gave the rewards" if recipe.objective.kind == "reinforce" else ""
+    rewarded = ", which also provided the rewards" if recipe.objective.kind == "reinforce" else ""
     model = hub_id or folder.as_posix()
     body = TEMPLATE.format(
         title=Path(recipe.captioner.name.partition("?")[0]).name,

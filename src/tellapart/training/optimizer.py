@@ -24,7 +24,8 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
     """
     if idle := sorted(settings.learning_rates.keys() - trainable.modules.keys()):
         raise UsageError(
-            f"training.learning_rates has '{idle[0]}', which does not learn; expected {', '.join(trainable.modules)}"
+            f"training.learning_rates contains '{idle[0]}', which is not trained; expected "
+            f"{', '.join(trainable.modules)}"
         )
     groups: list[dict[str, Any]] = []
     for part in (None, *settings.learning_rates):

@@ -70,7 +70,7 @@ def plan(
             reads, or the run in ``folder`` has more steps.
     """
     if steps is not None and epochs is not None:
-        raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
+        raise UsageError("--steps and --epochs both set the length of training; remove one of them")
     photos = not all(spec.startswith("scenes") for spec in pictures)
     objective = objective or default_objective(photos=photos)
     table = objective_table(objective)
@@ -78,8 +78,8 @@ def plan(
     data, learned_from = split_data(pictures, count)
     if batch_size is not None and batch_size > learned_from:
         raise UsageError(
-            f"--batch-size {batch_size}: of {count:,} pictures {learned_from:,} are left to learn from; "
-            "expected at most so many"
+            f"--batch-size {batch_size} exceeds the number of training pictures: {learned_from:,} of {count:,} "
+            "remain after holding out validation and test pictures; use at most that many"
         )
     parts = parts_of_data(count)
     batch = batch_size or min(BATCH, count * (parts - 2) // parts)
@@ -95,7 +95,7 @@ def plan(
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     recipe = {
         "name": "finetune",
-        "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
+        "about": f"{objective} on {' '.join(pictures)}, settings chosen by tellapart finetune.",
         "seed": seed,
         "data": data,
         "captioner": {"name": model} | ({"lora": {}, "train": ["language_model"]} if lora else {}),
@@ -118,8 +118,9 @@ def steps_after(before: Training | None, steps: int | None, folder: Path | None)
     """Returns the steps of the run that ``before`` began in ``folder``. Raises `UsageError` if ``steps`` is smaller."""
     if before is not None and steps is not None and steps < before.steps:
         raise UsageError(
-            f"{folder} holds a run of {before.steps:,} steps; expected more of them, to go on with it (--steps "
-            f"{2 * before.steps}); to begin anew with {steps:,}, type: --overwrite, or another --out"
+            f"{folder} contains a run of {before.steps:,} steps; to continue it, train for more steps, for "
+            f"example --steps {2 * before.steps}; to start again with {steps:,} steps, add --overwrite or another "
+            "--out"
         )
     return steps or (before.steps if before else STEPS)
 
@@ -132,8 +133,8 @@ def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, 
     count, bare, longest = survey(pictures)
     if bare and reads_references(table):
         raise UsageError(
-            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' learns from; "
-            "give captions of them, or type --objective self-retrieval"
+            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' requires; add "
+            "captions of them, or use --objective self-retrieval"
         )
     return count, longest
 
@@ -189,12 +190,12 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
     count = len(dataset)
     if count < MIN_PICTURES:
         raise UsageError(
-            f"{' '.join(pictures)}: {count} pictures; expected at least {MIN_PICTURES}, some of them to be held out"
+            f"{' '.join(pictures)}: found {count} pictures; expected at least {MIN_PICTURES}, because some are held out"
         )
     if (different := different_pictures(dataset)) < MIN_PICTURES:
         raise UsageError(
-            f"{' '.join(pictures)}: {count} pictures, {different} of them different; expected at least {MIN_PICTURES}, "
-            "for what is held out must not be a copy of what is learned"
+            f"{' '.join(pictures)}: found {count} pictures, of which {different} are distinct; expected at least "
+            f"{MIN_PICTURES} distinct ones, so that held-out pictures are not copies of training pictures"
         )
     references = [item.references for item in dataset]
     longest = max((len(text.split()) for texts in references for text in texts), default=0)
@@ -224,7 +225,7 @@ def key_of(item: Item) -> str:
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
     """Returns the specification of the chosen parts of the data; a bare folder gets the kind ``folder``."""
     if "part=" in spec:
-        raise UsageError(f"{spec} has a part of its own, and finetune holds parts out; leave part=… away")
+        raise UsageError(f"{spec} already selects a part, but finetune holds parts out itself; remove part=…")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
 
 

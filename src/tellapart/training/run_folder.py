@@ -50,10 +50,12 @@ def writing(what: Path) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         if isinstance(error, RuntimeError) and "inline_container" not in str(error):
             raise  # torch.save reports a full disk this way; other RuntimeErrors pass
-        cause = "torch.save failed, as on a full disk" if isinstance(error, RuntimeError) else str(error)
+        cause = (
+            "torch.save failed, possibly because the disk is full" if isinstance(error, RuntimeError) else str(error)
+        )
         raise TellapartError(
-            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; "
-            "free some space or choose another --out, then --resume"
+            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; free some disk space or set "
+            "another --out, then add --resume"
         ) from error
 
 
@@ -90,7 +92,7 @@ def read_table(path: Path) -> dict[str, Any]:
     """Reads a JSON object from a file. Raises ValueError if it is not an object, OSError if it cannot be read."""
     table = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(table, dict):
-        raise ValueError(f"a {type(table).__name__}; expected a table")
+        raise ValueError(f"got a {type(table).__name__}, expected a table")
     return table
 
 
@@ -144,7 +146,7 @@ class Run:
         ``but_length``: treats a recipe that trains for more steps as the same.
         """
         if "content" not in (recorded := self.info):
-            return "its run.json does not record what it was made of"
+            return "its run.json does not record what it was trained on"
         longer = but_length and self.recipe.training.steps > self.steps
         return self.content.differences(recorded["content"], LENGTH if longer else ())
 
@@ -154,7 +156,7 @@ class Run:
         try:
             return read_table(path) if path.is_file() else {}
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path} cannot be read ({error}); mend it, or type: --out with another folder") from error
+            raise UsageError(f"cannot read {path} ({error}); repair it, or set another folder with --out") from error
 
     @property
     def steps(self) -> int:
@@ -236,7 +238,7 @@ class Run:
     def _others(self, ours: Collection[str]) -> str:
         """Names a few files in the folder that are not ``ours``, or any if no run has begun; "" if there are none."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
+            raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
         ours = ours if "fingerprint" in self.info else ()
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
         others = [name for name in names if name not in ours and not name.startswith(".")]
@@ -244,7 +246,7 @@ class Run:
 
     def _keep_off_others(self) -> None:
         if some := self._others(BEGUN):  # `BEGUN` files are left by runs that ended before their first step
-            raise UsageError(f"{self.folder} holds no run, but {some}; expected a new folder; type: --out DIR")
+            raise UsageError(f"{self.folder} is not a run but contains {some}; set --out to a new folder")
 
     def check_clear(self) -> None:
         """Raises `UsageError` if the folder has files that `clear` would not remove."""
@@ -252,7 +254,8 @@ class Run:
         kept = [path for path in self.checkpoints.glob("*") if not path.name.lstrip(".").startswith(CHECKPOINTS)]
         if some := some or (f"checkpoints/{kept[0].name}" if kept else ""):
             raise UsageError(
-                f"{self.folder} holds more than a run: {some}; --overwrite removes a run alone; move that away first"
+                f"{self.folder} also contains {some}; --overwrite only removes the files of a run, so move these "
+                "away first"
             )
 
     @by_main_rank
@@ -312,7 +315,7 @@ class Run:
             except (ValueError, AttributeError, TypeError):
                 damaged += line.endswith(b"\n")
         if damaged:
-            say(f"{self.log_path}: {damaged} damaged lines are left out")
+            say(f"{self.log_path}: ignored {damaged} damaged lines")
         write_text(self.log_path, "".join(kept))
 
     @by_main_rank
@@ -353,7 +356,7 @@ class Run:
                 if ranks.is_main() and folder not in self._damaged:
                     self._damaged.add(folder)
                     cause = str(error).partition(";")[0]
-                    say(f"{cause}; going on from the checkpoint before, {folders[folders.index(folder) + 1].name}")
+                    say(f"{cause}; continuing from the previous checkpoint, {folders[folders.index(folder) + 1].name}")
                 continue
             self._kept = {folder.name, self._best_name(checkpoint.best_step)}
             return checkpoint

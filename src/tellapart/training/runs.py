@@ -59,16 +59,16 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
     for folder in folders:
         run = Run(folder, recipe)
         if not run.trained or not run.info.get("name"):
-            raise UsageError(f"--adopt {folder}: not a trained run; expected a folder such as runs/NAME-FINGERPRINT")
+            raise UsageError(f"--adopt {folder} is not a trained run; expected a folder such as runs/NAME-FINGERPRINT")
         name = str(run.info["name"])
         if name in adopted:
-            raise UsageError(f"--adopt {folder}: {adopted[name]} is a run of {name}, too; leave one of them out")
+            raise UsageError(f"--adopt {folder}: {adopted[name]} is also a run of {name}; remove one of them")
         adopted[name] = folder
     known = named_recipes(recipe)
     for name, folder in adopted.items():
         if name not in known:
-            others = f"it names {', '.join(sorted(known))}" if known else "it names no other recipe"
-            raise UsageError(f"--adopt {folder}: {recipe.name} names no recipe '{name}' as a model; {others}")
+            others = f"it uses {', '.join(sorted(known))}" if known else "it uses no other recipe"
+            raise UsageError(f"--adopt {folder}: {recipe.name} does not use a recipe '{name}' as a model; {others}")
     return adopted
 
 
@@ -154,7 +154,7 @@ def train(
         if wait and folder is None and not run.started:  # a recipe that another recipe names as a model
             tell_of_older(run)
         with run.lock(wait=wait):
-            ranks.barrier(f"the main rank locks {run.folder}", ranks.LONGEST)
+            ranks.barrier(f"locking {run.folder} on the main rank", ranks.LONGEST)
             if not overwrite:
                 check_resumed(run, resume)
             if not done():  # another process may have finished it meanwhile
@@ -166,8 +166,8 @@ def check_same(run: Run, extend: bool = False) -> None:
     """Raises `UsageError` if the folder holds a run of another recipe; see `train` for ``extend``."""
     if run.started and (difference := run.difference(but_length=extend)):
         raise UsageError(
-            f"{run.folder} holds a run of another recipe ({difference}); type: --out with another folder, or "
-            "--overwrite"
+            f"{run.folder} contains a run of a different recipe ({difference}); set another folder with --out, or "
+            "add --overwrite"
         )
 
 
@@ -178,7 +178,7 @@ def check_overwrite(run: Run) -> None:
     for name in (captioner and captioner.name, *(name for _, name in run.recipe.scorers())):
         where = Path((name or "").partition("?")[0]).resolve()
         if name and folder in (where, *where.parents):
-            raise UsageError(f"--overwrite removes {run.folder}, and {name} is needed to train; type: another --out")
+            raise UsageError(f"--overwrite would remove {run.folder}, but training requires {name}; set another --out")
 
 
 def tell_of_older(run: Run) -> None:
@@ -186,8 +186,8 @@ def tell_of_older(run: Run) -> None:
     if (older_with_reason := older_run(run)) is not None:
         older, difference = older_with_reason
         say(
-            f"{run.recipe.name} is trained now, for {older} is of something else ({difference}); "
-            f"to use that run, type: --adopt {older}"
+            f"training {run.recipe.name}, because {older} differs ({difference}); to use that run instead, add "
+            f"--adopt {older}"
         )
 
 
@@ -206,8 +206,8 @@ def check_resumed(run: Run, resume: bool) -> None:
     if run.started and not run.trained and not resume:
         at = run.last()
         raise UsageError(
-            f"{run.folder} holds an unfinished run (step {at.step if at else 0} of {run.recipe.training.steps}); "
-            "type: the same command with --resume, or --out with another folder"
+            f"{run.folder} contains an unfinished run (step {at.step if at else 0} of "
+            f"{run.recipe.training.steps}); add --resume to continue it, or set another folder with --out"
         )
 
 
@@ -224,12 +224,12 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
         _ = setup.learner, setup.scorer  # reports wrong model names before the run begins
         if summary:
             say(summary)
-    ranks.barrier("the models are loaded")
+    ranks.barrier("loading the models")
     if overwrite:
         run.clear()
     elif longer:
         run.extend()
-    ranks.barrier("the run's folder is ready")
+    ranks.barrier("preparing the run's folder")
     if not run.started:
         run.stamp(str(setup.device))
     if not run.trained:
@@ -337,11 +337,11 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
     """
     where = f"evaluation.test_sets.{name}"
     for missing, why in on.absent().items():
-        raise UsageError(f"{where} needs {missing} ({why}), which is not there; make it, or leave the test set out")
+        raise UsageError(f"{where} requires {missing} ({why}), which does not exist; create it, or remove the test set")
     for path in (*on.bags, *on.references):
         if not Path(path).exists():
             raise UsageError(
-                f"{where}: there is no file {path}; expected what 'eval' reads with --bags or --references"
+                f"{where}: {path} does not exist; expected a file that 'eval' accepts for --bags or --references"
             )
     dataset = open_data(on.data)
     captioned = dataset if on.captioned is None else open_data(on.captioned)
@@ -429,7 +429,7 @@ def captioner_systems(
         chooser = BestOf.of_features(setup.scorer, [item.id for item in items], features)
     systems = {}
     for name, captioner in captioners.items():
-        say(f"captions of {len(items):,} test pictures{of_test}: {name}")
+        say(f"captioning {len(items):,} test pictures{of_test}: {name}")
         visual = setup.view_of(captioner).rows(items)
         seeds = ItemSeeds(tuple(item.id for item in items), setup.recipe.seed)
         if chooser is None:
@@ -444,8 +444,8 @@ def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
     """Returns the texts to evaluate a scorer on: each picture's first reference, by id. ``key``: data key in errors."""
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
-            f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; "
-            f"a scorer is measured on references; name other pictures, or leave {key} out"
+            f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; a scorer is "
+            f"evaluated on references, so use other pictures, or remove {key}"
         )
     return {"first_reference": {item.id: item.references[0] for item in items}}
 
@@ -458,7 +458,7 @@ def load_eval_scorers(
     for name in names:
         short = Path(name).name.removesuffix(".toml")
         if short in scorers:
-            raise UsageError(f"evaluation.eval_scorers: two are called '{short}'; rename one")
+            raise UsageError(f"evaluation.eval_scorers contains two scorers named '{short}'; rename one of them")
         scorer = load_scorer(setup.upstream(name), setup.device)
         scorers[short] = (scorer, np.asarray(setup.store.features(items, scorer.encoder)))
     return scorers
@@ -474,8 +474,10 @@ def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None
 def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
     """Returns a line for each scorer that truncated captions to its context window."""
     return [
-        f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
-        "scored what fits"
+        (
+            f"{scorer.cut_texts:,} captions exceed the window of {scorer.name} ({scorer.window} tokens); it scored "
+            "only what fits"
+        )
         for scorer in scorers
         if scorer.cut_texts
     ]

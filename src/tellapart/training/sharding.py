@@ -59,11 +59,11 @@ class ShardedParts(TrainableParts):
             for parameter_name, parameter in module.named_parameters(recurse=False):
                 single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # RNNs list weights twice
                 if parameter.requires_grad and (single or recurrent):
-                    why = "a single number" if single else "of a recurrent network"
+                    why = "a scalar" if single else "part of a recurrent network"
                     raise UsageError(
-                        f"training.sharding = 'full' cannot share out {learner.name}'s "
-                        f"{'.'.join(filter(None, (name, parameter_name)))}, which is {why}; leave sharding out, or "
-                        "that part out of captioner.train"
+                        "training.sharding = 'full' cannot shard "
+                        f"{'.'.join(filter(None, (name, parameter_name)))} of {learner.name}, which is {why}; "
+                        "remove sharding, or remove that part from captioner.train"
                     )
 
     def shard(self) -> None:
@@ -72,8 +72,8 @@ class ShardedParts(TrainableParts):
             return
         if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
             raise UsageError(
-                f"training.sharding = 'full' needs a newer torch than {torch.__version__}; type: pip install -U torch, "
-                "or leave sharding out"
+                f"training.sharding = 'full' requires a newer torch than {torch.__version__}; run: pip install -U "
+                "torch, or remove sharding"
             )
 
         device = self.parameters[0].device

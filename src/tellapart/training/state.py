@@ -29,7 +29,7 @@ def load_weights(folder: Path, trainable: TrainableParts) -> None:
     """Loads the weights that `save_state` wrote. Raises `TellapartError` for a checkpoint of another model."""
     weights, tensors = load_file(folder / "weights.safetensors"), trainable.tensors()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
-        raise TellapartError(f"{folder} is a checkpoint of another model; start again with another --out")
+        raise TellapartError(f"{folder} is a checkpoint of a different model; start again with another --out")
     with torch.no_grad():
         for name, tensor in tensors.items():
             tensor.copy_(weights[name])

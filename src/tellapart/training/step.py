@@ -41,8 +41,8 @@ def train_step(
     batch = data.batch(step)
     if len(batch.rows_B) < context.world_size:
         raise UsageError(
-            f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {context.world_size} ranks; expected "
-            "at least one for each; raise training.batch_size, or start fewer"
+            f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {context.world_size} ranks; "
+            "expected at least one per rank; raise training.batch_size or start fewer ranks"
         )
 
     def backward(loss: Loss) -> None:

@@ -27,7 +27,7 @@ class TrainableParts:
         learner.model.requires_grad_(False)
         modules = learner.parts()
         if unknown := [part for part in parts if part not in modules]:
-            raise UsageError(f"{learner.name} has no part '{unknown[0]}'; it has: {', '.join(modules)}")
+            raise UsageError(f"{learner.name} has no part '{unknown[0]}'; expected {', '.join(modules)}")
         self.modules = {part: modules[part] for part in parts}
         self.adapted = {part for part in parts if any(map(is_adapter, modules[part].state_dict()))}
         for part, module in self.modules.items():

@@ -172,8 +172,8 @@ def goal_of(until: float | str | None, select: str) -> float | None:
     try:
         records = [json.loads(line) for line in read_text(Path(until) / "log.jsonl").splitlines()]
     except UsageError as error:
-        raise UsageError(f"validation.until: expected a number or the folder of a run ({error})") from None
+        raise UsageError(f"validation.until must be a number or the folder of a run ({error})") from None
     values = [record[select] for record in records if record.get("event") == "validation" and select in record]
     if not values:
-        raise UsageError(f"validation.until: {until} has no validation by {select}; train that run first")
+        raise UsageError(f"validation.until: {until} contains no validation of {select}; train that run first")
     return float(min(values) if select == "loss" else max(values))
