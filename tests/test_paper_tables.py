@@ -270,7 +270,7 @@ def paper_test(name: str) -> TestSet:
         ),
         (
             ["x={data='scenes:plain?n=20', needs={'none.json'='make it'}}"],
-            "evaluation.test_sets.x needs none.json (make it), which is not there",
+            "evaluation.test_sets.x requires none.json (make it), which does not exist",
         ),
         (
             ["x={data='scenes:plain?n=20', bags=['$TELLAPART_DATA/truematch/3.json']}"],

@@ -55,7 +55,7 @@ def test_what_the_filter_leaves_too_few_of_is_told(capsys: pytest.CaptureFixture
     found = nearest_neighbours(features_ND, K, approximate=True, max_cosine=0.9)
     short = int((found.rows_NK[:, -1] < 0).sum())
     assert short > 0 and (found.cosine_NK[found.rows_NK < 0] == -np.inf).all()
-    told = f"{short:,} of 3,000 pictures have fewer than 10 neighbours that are no nearer than 0.9"
+    told = f"approximate search: {short:,} of 3,000 pictures have fewer than 10 neighbours with a cosine of"
     assert told in capsys.readouterr().err
 
 

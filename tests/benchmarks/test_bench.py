@@ -92,7 +92,7 @@ def test_what_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "published" / name).write_text("a\n")
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    with pytest.raises(UsageError, match="needs Java"):
+    with pytest.raises(UsageError, match="requires Java"):
         run_bench("metrics")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install pycocoevalcap"):

@@ -69,7 +69,7 @@ def test_the_name_changes_with_the_weights(llm: Path, mllm: Path, tmp_path: Path
 def test_what_cannot_be_asked_says_so(llm: Path, tmp_path: Path, photos: list[FilePicture]) -> None:
     with pytest.raises(BackendError, match="does not accept pictures"):
         open_backend(f"local:{llm}").complete(Request(ASKED, picture=photos[0]))
-    with pytest.raises(TellapartError, match=r"no such model folder: .*expected a folder or a hub name"):
+    with pytest.raises(TellapartError, match=r"model folder .* does not exist.*expected a folder or a hub name"):
         open_backend(f"local:{tmp_path / 'nothing'}")
     from tiny_models import tokenizer
 
@@ -88,14 +88,14 @@ NESTED = "".join(f"{{% for {name} in range(100000) %}}" for name in "abc") + "{%
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        (NESTED, "ran 1,000,000 steps without an end"),
+        (NESTED, "ran for 1,000,000 steps without finishing"),
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "its chat template fails .maximum recursion"),
         ("{{ range(1000000) }}", "its chat template fails .Range too big"),
         ("{{ messages[0] + 1 }}", "its chat template fails .unsupported operand"),
-        ("{{ 10 ** 10 ** 10 }}", "computes with powers"),
-        ("{{ 'x' * 3000000000 }}", "computes with 3000000000"),
+        ("{{ 10 ** 10 ** 10 }}", ": its chat template uses powers;"),
+        ("{{ 'x' * 3000000000 }}", ": its chat template uses 3000000000;"),
         ("{% for a in range(9000) %}" + "word " * 50 + "{% endfor %}", "writes 2,250,000 characters"),
-        ("{{ ''.__class__.__mro__ }}", "refuses these messages"),
+        ("{{ ''.__class__.__mro__ }}", ": its chat template rejects these messages ("),
     ],
 )
 def test_a_chat_template_neither_runs_for_ever_nor_writes_without_end(
@@ -117,7 +117,7 @@ def test_a_chat_template_that_doubles_a_text_ends_before_the_memory_does(
     folder = shutil.copytree(llm, tmp_path / "llm")
     doubling = "{% for n in range(60) %}{% set own.text = own.text ~ own.text %}{% endfor %}"
     (folder / "chat_template.jinja").write_text("{% set own = namespace(text='x') %}" + doubling)
-    with pytest.raises(TellapartError, match="its chat template took 32 MB of memory"):
+    with pytest.raises(TellapartError, match="its chat template used 32 MB of memory"):
         open_backend(f"local:{folder}").complete(Request(ASKED, max_tokens=2))
 
 

@@ -237,9 +237,9 @@ def test_greedy_and_beam_of_one_agree(tiny_captioner: Path) -> None:
 def test_what_is_no_captioner_is_one_line(tiny_scorer: Path, tmp_path: Path) -> None:
     with pytest.raises(TellapartError, match="which is not a supported captioner; known: blip, clipcap"):
         load_captioner(str(tiny_scorer))
-    with pytest.raises(UsageError, match=r"no such model folder: \./nowhere"):
+    with pytest.raises(UsageError, match=r"model folder \./nowhere"):
         load_captioner("./nowhere")
-    with pytest.raises(UsageError, match=r"holds no config.json"):
+    with pytest.raises(UsageError, match=r"contains no config.json; expected a folder"):
         load_captioner(str(tmp_path))
     with pytest.raises(TellapartError, match="HF_HUB_OFFLINE is set"):
         load_captioner("somebody/some-captioner")

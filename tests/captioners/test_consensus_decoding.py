@@ -159,7 +159,7 @@ def test_a_scorer_chooses_too(name: str, tmp_path: Path, tiny_scorer: Path) -> N
         decoding = WRITTEN.model_copy(update={"scorer_weight": weight})
         assert chosen_captions(captioner, visual, decoding, items, chooser, seeds) == expected
     assert expected != [consensus(group) for group in groups]
-    with pytest.raises(ValueError, match="a scorer chooses among these captions"):
+    with pytest.raises(ValueError, match="a scorer selects among these captions; call"):
         generate_captions(captioner, visual, decoding, seeds=seeds)
 
 
@@ -187,7 +187,7 @@ def test_many_candidates_go_in_small_batches(tiny_captioner: Path, monkeypatch: 
 
 def test_a_captioner_alone_refuses_it(tiny_captioner: Path) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
-    with pytest.raises(ValueError, match="chosen among texts; call generate_captions"):
+    with pytest.raises(ValueError, match="a consensus is selected among texts; call"):
         captioner.generate(visual_of(captioner), WRITTEN)
     with pytest.raises(ValidationError, match="samples is 3, and 'consensus' writes 1"):
         Decoding(kind="consensus", samples=3)
@@ -256,7 +256,7 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
             ["--best-of", "6", *scorer, "--decoding", "scorer_weight=1"],
             "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48",
         ),
-        (scorer, "a scorer chooses among samples; type --best-of 10 or --consensus 48 with it"),
+        (scorer, "--scorer selects among samples; add --best-of 10 or --consensus 48, or remove"),
         (["--consensus", "6", *scorer, "--workers", "1"], "--scorer compares each picture with all others"),
     ):
         done = cli(*command, "-o", tmp_path / "no.jsonl", *options)

@@ -212,7 +212,7 @@ def test_a_model_that_waits_for_the_device_is_not_recorded(
         visual = visual_of(captioner, number)
         assert tokens_of(captioner, visual, decoding, graphs) == tokens_of(captioner, visual, decoding, None)
     assert graphs.refused and not any(graphs.recorded.values()) and len(recorded) == 1
-    assert "its steps are not recorded as CUDA graphs, and run one by one: " in capsys.readouterr().err
+    assert ": cannot record its steps as CUDA graphs, so they run one by one:" in capsys.readouterr().err
 
 
 def waits(captioner: Captioner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
 @pytest.mark.parametrize("family", WITH_TORCHVISION)
 def test_a_family_that_needs_torchvision_says_so_in_one_line(family: str, tmp_path: Path) -> None:
-    with pytest.raises(TellapartError, match="torchvision, which is not installed; type: pip install torchvision"):
+    with pytest.raises(
+        TellapartError, match=": transformers needs torchvision to process this model's pictures, but it"
+    ):
         load_captioner(str(WITH_TORCHVISION[family](tmp_path)))
 
 
@@ -317,7 +319,7 @@ def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_another_prompt_with_the_same_weights(captioner: Hf, folder: Path) -> None:
     if captioner.model.config.model_type == "vision-encoder-decoder":
-        with pytest.raises(UsageError, match="this model reads pictures alone; leave prompt out"):
+        with pytest.raises(UsageError, match="does not accept a prompt; remove prompt"):
             captioner.with_prompt("describe this")
         return
     visual = captioner.encode(captioner.pixels(pictures())).detach()
@@ -361,7 +363,9 @@ def test_more_visual_tokens_than_a_saved_model_makes_are_refused(tmp_path: Path)
     folder = FAMILIES["qwen2_vl"](tmp_path)
     load_captioner(f"{folder}?visual_tokens=12").save(tmp_path / "saved")
     assert load_captioner(f"{tmp_path / 'saved'}?visual_tokens=8").grids.most == 8  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match="visual_tokens is 64, and its processor makes at most 12, as it was saved"):
+    with pytest.raises(
+        UsageError, match=": visual_tokens is 64, but its processor returns at most 12 as saved; load the"
+    ):
         load_captioner(f"{tmp_path / 'saved'}?visual_tokens=64")
 
 

@@ -193,6 +193,6 @@ def test_a_folder_with_code_of_its_own_for_transformers_is_one_line(
     )
     shutil.copy(tmp_path / "code" / "evil.py", tmp_path / "evil.py")
     for load in (load_captioner, load_scorer):
-        with pytest.raises(TellapartError, match="comes with code of its own to run"):
+        with pytest.raises(TellapartError, match="requires its own code, which tellapart does"):
             load(str(tmp_path))
     assert not code.exists() and not (tmp_path / "ran").exists()

@@ -188,7 +188,7 @@ def test_the_picture_is_read_once_for_all_its_captions(
     rollout = captioner.generate(visual, Decoding(kind="sample", samples=SAMPLES, max_tokens=5))
     assert len(rollout.texts) == SAMPLES * len(visual)
     captioner.hidden(visual, rollout.tokens_RT, rollout.valid_RT)
-    assert "read again" not in capsys.readouterr().err
+    assert "encoded again" not in capsys.readouterr().err
 
 
 def test_unknown_families_are_tried(captioner: Any, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +211,5 @@ def test_it_says_once_why_a_picture_is_read_again(tmp_path: Path, capsys: pytest
     visual = torch.randn(2, made.model.config.visual_size)
     for _ in range(2):
         made.generate(visual, Decoding(kind="sample", samples=2, max_tokens=3))
-    lines = [line for line in capsys.readouterr().err.splitlines() if "read again" in line]
-    assert len(lines) == 1 and "gradient checkpointing keeps no keys and values" in lines[0]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "encoded again" in line]
+    assert len(lines) == 1 and "gradient checkpointing does not store keys and values" in lines[0]

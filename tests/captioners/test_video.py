@@ -154,7 +154,7 @@ def test_a_captioner_of_single_pictures_says_so(blip: Path) -> None:
     told = load_captioner(str(blip))
     single = Single(told.model, told.tokenizer, told.processor, "single")
     assert single.frames == 1 and single.encoder.frames == 1
-    with pytest.raises(UsageError, match="single looks at single pictures, not at 4 frames"):
+    with pytest.raises(UsageError, match="single reads single pictures, not 4 frames; remove"):
         single.frames = 4
 
 

@@ -316,7 +316,7 @@ def test_train_ends_with_its_table_as_json_alone_and_report_makes_the_page_again
     assert json.loads(again.out) == json.loads(done.out)
 
     other = cli("train", path, "--out", out, "--set", "seed=4")
-    assert other.status == 2 and "holds a run of another recipe" in other.line
+    assert other.status == 2 and "contains a run of a different recipe" in other.line
 
     (out / "report.html").unlink()
     assert cli("report", out) == (0, f"{out / 'report.html'}\n", "")
@@ -493,10 +493,10 @@ def test_nothing_is_left_behind_where_no_picture_can_be_read(cli: Cli, tiny_capt
 @pytest.mark.parametrize(
     ("model", "status", "told"),
     [
-        ("./nowhere", 2, "no such model folder: ./nowhere; expected a folder, a run, a hub name, or 'scenes'"),
-        ("{photos}", 2, "holds no config.json"),
-        ("{photos}/0.png", 2, "is no captioner; expected a folder, a run"),
-        ("recipes/x.toml", 2, "is a recipe, not a captioner; type: tellapart train recipes/x.toml"),
+        ("./nowhere", 2, "model folder ./nowhere does not exist; expected a folder, a run, a hub name, or 'scenes'"),
+        ("{photos}", 2, "contains no config.json; expected a folder"),
+        ("{photos}/0.png", 2, "' is not a captioner; expected a folder, a run, a"),
+        ("recipes/x.toml", 2, "recipes/x.toml is a recipe, not a captioner; run: tellapart train"),
         ("{scorer}", 1, "is a vision-text-dual-encoder model, which is not a supported captioner"),
         ("{damaged}", 1, "model.safetensors is damaged: its SHA-256 differs from that in SHA256SUMS"),
     ],
@@ -519,7 +519,9 @@ def test_a_caption_longer_than_the_model_can_write_is_refused(
 ) -> None:
     command = ("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--beams", 1)
     done = cli(*command, "--max-tokens", 64)
-    assert done.status == 2 and "of the language model's 64 positions 2 are taken; expected at most 63" in done.line
+    assert (
+        done.status == 2 and "tokens does not fit: 2 of the language model's 64 positions are taken, so at" in done.line
+    )
     assert not (tmp_path / "c.jsonl").exists()
     assert cli(*command, "--max-tokens", 63).status == 0
 
@@ -608,9 +610,9 @@ def test_the_first_day_with_one_broken_photo(cli: Cli, tmp_path: Path, tiny_scor
     say_once.cache_clear()
     done = cli("caption", "scenes", photos, "-o", out)
     assert done.status == 0 and len(out.read_text().splitlines()) == 7
-    assert done.err.count("the captioner 'scenes' has seen only its own synthetic world") == 1
+    assert done.err.count("warning: the captioner 'scenes' was trained only on synthetic scenes,") == 1
     measured = cli("eval", "--captions", out, "--data", photos, "--scorer", "scenes", "--json")
-    assert measured.status == 0 and "the scorer 'scenes' has seen only its own" in measured.err
+    assert measured.status == 0 and "warning: the scorer 'scenes' was trained only on" in measured.err
     results = json.loads(measured.out)
     assert results["pictures"]["n"] == 7
     assert [note for note in results["notes"] if "3.jpg" in note and "1 of 8 pictures could not be read" in note]

@@ -188,7 +188,7 @@ def test_encoders_that_are_wrong(store: FeatureStore, items: list[Item]) -> None
     with pytest.raises(TellapartError, match=r"NaN or infinity for .*0\.png"):
         store.features(items, counting.encoder)
     assert [use.label for use in store.usage()] == ["features mean colour"]
-    with pytest.raises(TellapartError, match="no pictures"):
+    with pytest.raises(TellapartError, match="No pictures"):
         store.features([], counting.encoder)
 
 
@@ -287,7 +287,7 @@ def test_damaged_rows_are_told_and_encoded_again(
     again = FeatureStore(store.folder)
     assert np.array_equal(again.features(items, counting.encoder), features)
     damaged = COUNT // 2 - 1 if not features[0].any() else COUNT // 2
-    assert f"{damaged} cached rows were damaged; they are encoded anew" in capsys.readouterr().err
+    assert f": {damaged} cached rows are damaged; encoding them again" in capsys.readouterr().err
     assert counting.encoded == COUNT + damaged
     assert np.array_equal(FeatureStore(store.folder).features(items, counting.encoder), features)
     assert "damaged" not in capsys.readouterr().err and counting.encoded == COUNT + damaged
@@ -460,9 +460,7 @@ def test_half_precision_is_kept_in_half_the_bytes_and_no_bit_is_lost(
     expected = half(torch.cat([counting._pixels([item.picture.image()]) for item in items])).float()
     assert np.array_equal(FeatureStore(store.folder).features(items[::-1], encoder), expected.numpy()[::-1])
     full = Encoder("normalised", counting._pixels, counting._encode, precision=precision)
-    assert np.array_equal(store.features(items, full), store.features(items, counting.encoder)), (
-        "kept as the search uses only what fits"
-    )
+    assert np.array_equal(store.features(items, full), store.features(items, counting.encoder)), "kept as they are"
 
 
 def test_the_estimate_is_told_before_the_rest_is_encoded(
@@ -474,7 +472,7 @@ def test_the_estimate_is_told_before_the_rest_is_encoded(
     FeatureStore(tmp_path / "cache", limit_gb=1e-6).features(items, counting.encoder, batch_size=4)
     [(encoded, line)] = told
     assert encoded == 4 and "at most 12 pictures × 7×5 float32 = 0.0 GB to store; 0.0 of 1e-06 GB are used" in line
-    assert line.endswith('raise TELLAPART_CACHE_GB, or keep none of it: features = "off"')
+    assert line.endswith('raise TELLAPART_CACHE_GB, or disable storing with features = "off"')
     FeatureStore(tmp_path / "roomy").features(items, counting.encoder)
     assert len(told) == 1, "little is not worth a line"
 

@@ -26,7 +26,7 @@ from tellapart.types import Batch, Rollout
 
 FACTORS = [0.0, 1e30, float("inf")]
 TEXTS = ["a red circle", "a blue square"]
-REFUSED = "hold rows of zeros, NaN or infinity"
+REFUSED = "contain rows of zeros, NaN or infinity,"
 
 
 def broken(folder: Path, head: str, factor: float) -> Any:

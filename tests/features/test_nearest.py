@@ -80,5 +80,5 @@ def test_no_neighbours_and_no_features() -> None:
     assert nearest_among(three, empty, 5).rows_NK.shape == (3, 0)
     assert nearest_among(three, three, 0).rows_NK.shape == (3, 0)
     assert nearest_among(empty, three, 2).rows_NK.shape == (0, 2)
-    with pytest.raises(UsageError, match=r"features of shape \(4,\); expected a matrix"):
+    with pytest.raises(UsageError, match=r"features have shape \(4,\); expected a matrix with"):
         Vectors.of(np.ones(4))

@@ -101,7 +101,7 @@ def damage(chance: random.Random, path: Path, others: list[Path]) -> str:
             return f"{path.name} removed"
         path = chance.choice(files)
     if not path.is_file():
-        return f"{path.name} is not there"
+        return f"{path.name} is missing"
     by_form = {".json": _in_json, ".jsonl": _in_json_lines, ".toml": _in_toml, ".npy": _in_header}
     changes: list[Change] = [_bytes, _text, _kind, lambda r, p: _other(r, p, others)]
     if path.suffix in by_form:

@@ -517,7 +517,7 @@ def test_captions_from_python(tiny_captioner: Path, photos: Dataset) -> None:
     images = [Image.open(file).convert("RGBA") for file in files]
     texts = captioner.caption(files)
     assert texts == captioner.caption(images, batch_size=2) and len(texts) == COUNT
-    with pytest.raises(UsageError, match="takes a list of pictures"):
+    with pytest.raises(UsageError, match="caption expects a list of pictures; for a"):
         captioner.caption(str(files[0]))
     code = "import sys, tellapart; print(sorted({'torch', 'transformers', 'PIL'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -97,7 +97,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     assert sizes["generate"][:5] == [15, 7, 3, 3, 3] and max(sizes["generate"][2:]) == 3
     assert sizes["encode"][:3] == [8, 4, 2] and max(sizes["encode"][2:]) == 2
     said = capsys.readouterr().err
-    assert "out of memory with 15 pictures at once (writing captions); going on with 7" in said
+    assert "out of memory with batches of 15 pictures (writing captions); continuing with 7" in said
 
 
 @pytest.mark.long
@@ -108,7 +108,7 @@ def test_one_picture_that_does_not_fit_is_one_line(
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(blip, "generate", none)
-    with pytest.raises(TellapartError, match=r"out of memory with one picture at once .* --precision bf16"):
+    with pytest.raises(TellapartError, match=r"out of memory with a single picture .* --precision"):
         caption_pictures(blip, open_data(str(photos)), tmp_path / "c.jsonl", decoding=GREEDY, progress=False)
     assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied")) and not is_out_of_memory(ValueError("x"))
 

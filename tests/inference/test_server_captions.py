@@ -290,7 +290,7 @@ def test_wrong_models_addresses_and_options_are_one_line(
 
 
 def test_training_with_it_is_refused(cli: Cli, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="openai:m is behind a server, which writes captions"):
+    with pytest.raises(UsageError, match="openai:m runs on a server and has no local weights; it"):
         load_captioner("openai:m@http://127.0.0.1:9/v1")
     (tmp_path / "r.toml").write_text(
         'name = "r"\n[data]\ntrain = "scenes:plain?n=20"\nvalidation = "scenes:plain?n=20"\n'
@@ -298,7 +298,7 @@ def test_training_with_it_is_refused(cli: Cli, tmp_path: Path) -> None:
         '[training]\nsteps = 1\nbatch_size = 2\nlearning_rate = 1e-3\n[validation]\nevery = 1\nselect = "cider"\n'
     )
     done = cli("train", str(tmp_path / "r.toml"), "--out", str(tmp_path / "run"))
-    assert "openai:m is behind a server" in done.err
+    assert "openai:m runs on a server" in done.err
     assert done.status != 0
     assert done.err.count("\n") == 1
 

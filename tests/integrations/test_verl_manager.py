@@ -155,5 +155,5 @@ def test_settings_that_split_a_step_are_refused(reward_file: Path) -> None:
     pytest.importorskip("verl", reason="pip install verl, in an environment of its own")
     from verl.trainer.ppo.reward import load_reward_manager
 
-    with pytest.raises(UsageError, match=r"reward.num_workers is 8, and each worker would compare only its own"):
+    with pytest.raises(UsageError, match=r"reward.num_workers is 8, but each worker would compare only its own"):
         load_reward_manager(verl_config(reward_file, num_workers=8), Words())

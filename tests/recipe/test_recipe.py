@@ -119,7 +119,7 @@ def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Pat
     told = refusal(tmp_path, REINFORCE.replace("learning_rate", "learn_rate"))
     assert told == "unknown key 'training.learn_rate'; did you mean 'learning_rate'?"
     told = refusal(tmp_path, REINFORCE.replace("learning_rate = 1e-3", ""))
-    assert told == "'training.learning_rate' is missing; add it to the recipe or pass --set"
+    assert told == "'training.learning_rate' is missing; add it to the recipe or pass --set training.learning_rate=…"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_malformed_setting_says_what_one_looks_like(tmp_path: Path, setting: s
 def test_a_setting_inside_a_value_is_refused(tmp_path: Path) -> None:
     assert (
         refusal(tmp_path, MLE, "training.steps.x=3")
-        == "--set training.steps.x=3: 'steps' holds a value, so it cannot hold"
+        == "--set training.steps.x=3: 'steps' holds a value, so it cannot hold keys"
     )
 
 
@@ -278,11 +278,11 @@ def test_a_default_that_changes_is_a_change_of_results() -> None:
 @pytest.mark.parametrize(
     ("decoding", "told"),
     [
-        ({"kind": "greedy", "temperature": 0.5}, "temperature is 0.5, which kind = 'greedy' does not read"),
+        ({"kind": "greedy", "temperature": 0.5}, "temperature is 0.5, but kind = 'greedy' does not use it; remove"),
         ({"kind": "beam", "temperature": 0.5}, "set kind to 'sample' or 'consensus'"),
-        ({"kind": "sample", "beams": 3}, "beams is 3, which kind = 'sample' does not read; leave it out"),
+        ({"kind": "sample", "beams": 3}, "beams is 3, but kind = 'sample' does not use it; remove it (or set its"),
         ({"kind": "consensus", "beams": 3}, "set kind to 'beam'"),
-        ({"candidates": 8}, "candidates is 8, which kind = 'greedy' does not read"),
+        ({"candidates": 8}, "candidates is 8, but kind = 'greedy' does not use it; remove"),
         ({"kind": "sample", "scorer_weight": 0.1}, "scorer_weight is 0.1"),
     ],
 )

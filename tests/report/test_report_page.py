@@ -287,9 +287,7 @@ def test_runs_of_other_pictures_or_scorers_are_not_ranked(tmp_path: Path) -> Non
     (table,) = root.all("section", class_="overview")
     rows = table.all("tbody")[0].all("tr")
     assert [len(row.all(class_="unlike")) for row in rows] == [6, 0, 0]
-    assert (
-        "R@1 among 10 look-alikes: “clips” against “photos”, which differ in the pictures (6 against 3)" in table.text
-    )
+    assert "R@1 among 10 look-alikes: “clips” vs. “photos”, which differ in the pictures (6 against 3)" in table.text
 
 
 def test_the_page_says_the_command_that_makes_it_again(run: Path, tmp_path: Path) -> None:
@@ -330,7 +328,7 @@ def test_a_run_that_has_only_just_begun_says_so(run: Path) -> None:
         (run / name).unlink()
     write(run / "run.json", {"name": "young"})
     root = read_page(build_report([run]))
-    assert root.all("h1")[0].text == "This run has not been evaluated, so nothing can be said about what it changed."
+    assert root.all("h1")[0].text == "This run has not been evaluated, so there are no results to compare."
     assert len(root.all("section", class_="gaps")[0].all("li")) == 4
 
 
@@ -344,7 +342,7 @@ def test_broken_files_and_pictures_become_lines_on_the_page(run: Path) -> None:
     change(run / "gallery.json", pictures=pictures | {names[1]: "../private.png"})
     text = read_page(build_report([run])).all("section", class_="gaps")[0].text
     assert "results.json cannot be read (systems:" in text
-    assert "recipe.toml is not TOML" in text
+    assert "recipe.toml is not valid TOML (" in text
     assert "2 picture(s) of the gallery cannot be read" in text and names[0] in text and names[1] in text
 
 
@@ -421,7 +419,7 @@ def test_a_long_log_is_thinned_and_a_torn_last_line_forgiven(run: Path) -> None:
     page = build_report([run])
     root = read_page(page)
     loss = root.all("figure")[0]
-    assert "100,000 values drawn as 120 means" in loss.text
+    assert "100,000 values averaged to 120 points; the" in loss.text
     assert len(loss.all("g", class_="hover")) == 120
     assert not root.all("section", class_="gaps")
     assert page.stat().st_size < 600_000

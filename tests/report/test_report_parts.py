@@ -38,10 +38,10 @@ def made(**metrics: tuple[float, float, float]) -> Results:
 
 def test_the_headline_follows_the_data() -> None:
     assert headline(made(R1=(40, 60, 5), hallucination_rate=(3, 2, 0.5))) == (
-        "R@1 among look-alikes rose from 40.0 to 60.0; nothing else that was measured got clearly worse."
+        "R@1 among look-alikes rose from 40.0 to 60.0; no other metric clearly got worse."
     )
     fell = made(R1=(60, 40, 5))
-    assert "fell from 60.0 to 40.0; nothing else was measured" in headline(fell)
+    assert "fell from 60.0 to 40.0; no other metric was measured" in headline(fell)
     assert statistics(fell) == "−20.0, 95\u00a0% interval −25.0 to −15.0, p = 0.001"
     unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))
     assert unclear.startswith("R@1 among look-alikes did not clearly change, 40.5 to 41.5; ")
@@ -59,18 +59,18 @@ def test_where_interval_and_p_disagree_p_decides() -> None:
     assert comparison.changes[0].p_text == "p = 0.075"
     assert headline(found).startswith("R@1 among look-alikes did not clearly change, 40.0 to 42.0; ")
     assert "+0.4 to +3.6, p = 0.075" in statistics(found)
-    assert headline(found).endswith("nothing else that was measured got clearly worse.")
+    assert headline(found).endswith("no other metric clearly got worse.")
 
 
 def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline() -> None:
-    assert "a second scorer does not confirm it" in headline(made(R1=(40, 60, 5), R1__judge=(40, 41, 5)))
+    assert "; a second scorer does not confirm this" in headline(made(R1=(40, 60, 5), R1__judge=(40, 41, 5)))
     assert "second scorer" not in headline(made(R1=(40, 60, 5), R1__judge=(40, 50, 5)))
 
 
 def test_one_system_alone_is_not_compared() -> None:
     lone = made_results(systems={"human": {"recall@1.random100": Interval(value=88.4, low=86.0, high=90.1)}})
     assert headline(lone) == (
-        "R@1 among 100 random pictures is 88.4 for “human”; there is no second system to compare it with."
+        "R@1 among 100 random pictures is 88.4 for “human”; there is no other system to compare with."
     )
     assert statistics(lone) == "95\u00a0% interval 86.0 to 90.1; 100 candidates, chance 1.0"
     assert compare(lone) is None
@@ -181,7 +181,7 @@ def test_a_curve_stays_in_its_frame_and_marks_the_kept_checkpoint() -> None:
     assert chart.best is not None and (chart.best.x, chart.best.y) == (chart.points[1].x, chart.points[1].y)
     assert chart.points[1].y < chart.points[2].y < chart.points[0].y  # more is higher on the page
     assert all(0 <= p.x <= CURVE.width and 0 <= p.y <= CURVE.height for p in chart.points)
-    assert "the kept checkpoint, step 100, has 68" in chart.summary
+    assert "; the selected checkpoint, step 100, has 68" in chart.summary
     alone = draw("loss", "Loss", {7: 0.0})
     assert alone.points[0].x == pytest.approx((44 + CURVE.width - 10) / 2) and alone.best is None
 

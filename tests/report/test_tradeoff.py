@@ -63,7 +63,7 @@ def test_runs_that_logged_no_cider_are_drawn_by_their_tests(tmp_path: Path) -> N
     courses = section.all("svg")[0].all("g", class_="course")
     assert [len(course.all("circle")) for course in courses] == [2, 2]
     assert courses[1].all("title")[1].text == "b, after: R@1 among 10 look-alikes 73.04, CIDEr 0.733"
-    assert "on the test pictures" in section.text and "did not measure both twice: c." in section.text
+    assert "on the test pictures" in section.text and "Not drawn because one of the two metrics is" in section.text
     assert not read_page(build_report(runs[:1])).all("section", class_="trade"), "its table has the two points"
     assert not read_page(build_report(runs[2:])).all("section", class_="trade")
 
@@ -75,7 +75,7 @@ def test_runs_that_were_validated_otherwise_are_not_drawn_together(tmp_path: Pat
     (runs[0] / "log.jsonl").write_text(log.replace('"best": ', '"n": 200, "best": '))  # 0.1 did not log it
     (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
     assert len(section.all("svg")[0].all("g", class_="course")) == 2 and "n = 200" in section.text
-    assert "Not comparable, so not drawn: b" in section.text
+    assert "Not drawn because they are not comparable" in section.text
 
 
 def test_a_long_course_is_thinned_and_keeps_its_ends(run: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.M
     made = load_scorer("users_scorers:doubled")
     assert isinstance(made, Scorer) and made.scale == pytest.approx(2 * load_scorer(str(tiny_scorer)).scale)
     for name, told in (
-        ("users_scorers:wrong", "scorer 'users_scorers:wrong' made a int; expected a tellapart.scorers.Scorer"),
+        ("users_scorers:wrong", "scorer 'users_scorers:wrong' returned a int; expected a tellapart.scorers.Scorer"),
         ("users_scorers:broken", "its call (device='cpu') failed: KeyError: 'no such thing'"),
         ("users_scorers:nobody", "scorer 'users_scorers:nobody': module users_scorers has no 'nobody'"),
         ("nowhere_at_all:x", "scorer 'nowhere_at_all:x': no module 'nowhere_at_all'"),
@@ -166,4 +166,4 @@ def test_a_run_takes_a_users_own_scorer(
     assert setup.scorer is not None
     setup.scorer.text_features(["red " * 200, "a circle"])
     (line,) = truncation_lines(setup.frozen_scorers)
-    assert line.startswith("(48 tokens); it scored only what fits")
+    assert line.startswith("1 captions exceed the window of")

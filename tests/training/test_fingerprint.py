@@ -132,9 +132,7 @@ def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
     runs = sorted(path.name for path in Path("runs").iterdir())
     assert [name[: name.rindex("-")] for name in runs] == ["first"] * 2 + ["second"] * 2
     (line,) = [line for line in done.err.splitlines() if "--adopt" in line]
-    told = re.fullmatch(
-        r"training first, because \(S\+\) differs \(\(.\*\)\); .\*type: --adopt \(S\+\); to use that run", line
-    )
+    told = re.fullmatch(r"training first, because (\S+) differs \((.*)\); .*type: --adopt (\S+); to use that run", line)
     assert told and told[1] == told[3] and told[2] == "training.steps 2, now 3", line
     adopted = cli("train", "second.toml", "--adopt", told[3], "--json")
     assert adopted.status == 0 and "); to use that run instead, add --adopt" not in adopted.err, adopted.err
@@ -170,7 +168,7 @@ def test_a_run_says_what_it_was_made_of_and_how_another_recipe_differs(clone: Pa
     if (ROOT / ".git").exists():
         assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", info["commit"])
     (clone / "photos" / "3.txt").write_text("another caption\n")
-    with pytest.raises(UsageError, match=r"contains a run of a different recipe \(data.w\+ .\*, now .\*\); set"):
+    with pytest.raises(UsageError, match=r"contains a run of a different recipe \(data.\w+ .*, now .*\); set"):
         train(read(clone, "first"), tmp_path / "run", evaluate=False)
 
 

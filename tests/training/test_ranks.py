@@ -289,7 +289,7 @@ def test_accelerate_that_starts_one_process_of_two_is_told(tmp_path: Path) -> No
             env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
         )  # fmt: skip
         assert done.returncode != 0
-        assert ("started this one alone" in done.stderr) == told
+        assert ("accelerate launch was asked for several" in done.stderr) == told
 
 
 LATE = """
@@ -312,8 +312,8 @@ with ranks.main_first("pictures are encoded"):
 @pytest.mark.parametrize(
     ("case", "told"),
     [
-        ("late", "rank 1 of 2 waited 0:00:02 for the others, at this step: pictures are encoded"),
-        ("alone", "one rank alone asks all others, at this step: pictures are encoded"),
+        ("late", "rank 1 of 2 waited 0:00:02 for the others at this step: pictures are encoded; check"),
+        ("alone", "Only one rank called a collective operation, at this step: pictures are"),
     ],
 )
 def test_a_rank_that_waits_in_vain_says_for_what(case: str, told: str, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_an_unfinished_run_is_not_overwritten(
     stop_after(3, recipe, tmp_path / "run", monkeypatch)
     with pytest.raises(UsageError, match=r"unfinished run .step 2 of 6.*--resume"):
         train(recipe, tmp_path / "run")
-    with pytest.raises(UsageError, match="run of another recipe"):
+    with pytest.raises(UsageError, match="run of a different recipe"):
         train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
 
 
@@ -420,7 +420,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     stop_after(3, recipe, tmp_path / "run", monkeypatch)
     other = recipe_of(tiny_recipe, captioner={**tiny_recipe["captioner"], "train": ["mapper"]})
     run = Run(tmp_path / "run", other)
-    with pytest.raises(TellapartError, match="checkpoint of another model"):
+    with pytest.raises(TellapartError, match="checkpoint of a different model"):
         fit(TrainingSetup(other, upstream), run)
 
 

@@ -85,7 +85,7 @@ class Captioner(ABC):
             return self
         if "prompt" not in self.options:
             raise UsageError(
-                f"{self.name} takes no prompt, and was given '{prompt}'; leave it out, or name another captioner"
+                f"{self.name} does not accept a prompt, but got '{prompt}'; remove it, or use another captioner"
             )
         other = copy.copy(self)
         other.set_prompt(prompt)
@@ -93,7 +93,7 @@ class Captioner(ABC):
 
     def set_prompt(self, prompt: str) -> None:
         """Sets the prefix of every caption or the question to the model; for captioners with the option ``prompt``."""
-        raise NotImplementedError(f"{type(self).__name__} has an option 'prompt'; override `set_prompt`")
+        raise NotImplementedError(f"{type(self).__name__} has an option 'prompt', so it must override `set_prompt`")
 
     @property
     def suppressed_tokens(self) -> Sequence[int]:
@@ -141,7 +141,7 @@ class Captioner(ABC):
         texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))])
         self._stop_ids = [id_ for id_, token_text in enumerate(texts) if text in token_text and id_ not in special]
         if not self._stop_ids:
-            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; leave stop out, or name another")
+            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; remove stop or use another text")
 
     @property
     def encoder(self) -> Encoder:
@@ -151,8 +151,8 @@ class Captioner(ABC):
         """
         if not self.reads_pictures(self.model):
             raise UsageError(
-                f"{self.name} has no vision encoder: it reads features from files; in a recipe: captioner.features = "
-                "'FOLDER or FILE.h5'; to caption: NAME?features=FOLDER"
+                f"{self.name} has no vision encoder and reads features from files; in a recipe, set "
+                "captioner.features = 'FOLDER or FILE.h5'; to caption, use NAME?features=FOLDER"
             )
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]
@@ -176,8 +176,8 @@ class Captioner(ABC):
     def frames(self, count: int) -> None:
         if count > 1 and not self.sees_clips:
             raise UsageError(
-                f"{self.name} looks at single pictures, not at {count} frames; leave captioner.frames out (the middle "
-                "frame of a clip counts then), or name a BLIP, a ClipCap or a recurrent captioner"
+                f"{self.name} reads single pictures, not {count} frames; remove captioner.frames (the middle "
+                "frame of a clip is used then), or use a BLIP, a ClipCap or a recurrent captioner"
             )
         self.model.config.frames = count
 
@@ -228,7 +228,7 @@ class Captioner(ABC):
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Computes `hidden` in one pass, repeating the picture and the prompt for every caption."""
-        raise NotImplementedError(f"{type(self).__name__} computes no hidden states; override `hidden`")
+        raise NotImplementedError(f"{type(self).__name__} does not compute hidden states; override `hidden`")
 
     @property
     def caches(self) -> bool:
@@ -306,7 +306,9 @@ class Captioner(ABC):
         ``tellapart caption``. Raises `PictureError` if a file cannot be read.
         """
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
-            raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
+            raise UsageError(
+                "caption expects a list of pictures; for a single picture, use captioner.caption([picture])[0]"
+            )
         decoding, texts = decoding or self.decoding or DEFAULT, []
         for start in range(0, len(images), batch_size):
             photos = [load_rgb(each) for each in images[start : start + batch_size]]
@@ -395,9 +397,9 @@ def check_room(text_config: Any, before: int, tokens: int) -> None:
     most = max_tokens_after(text_config, before)
     if most is not None and tokens > most:
         raise UsageError(
-            f"a caption of {tokens} tokens does not fit: of the language model's {most + before - 1} positions "
-            f"{before} are taken; expected at most {most} tokens; lower max_tokens, or give a captioner that is "
-            "new more of them with captioner.new.max_tokens"
+            f"a caption of {tokens} tokens does not fit: {before} of the language model's {most + before - 1} "
+            f"positions are taken, so at most {most} tokens are possible; lower max_tokens, or raise "
+            "captioner.new.max_tokens for a new captioner"
         )
 
 

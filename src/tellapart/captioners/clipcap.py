@@ -288,8 +288,8 @@ class ClipCap(Captioner):
         cells = config.visual == "cells"
         if visual.ndim != (3 if cells else 2):
             raise UsageError(
-                f"this ClipCap reads {'a row for each cell' if cells else 'one row of numbers'} of a picture, and "
-                f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others: "
+                f"this ClipCap expects {'a row for each cell' if cells else 'one row of numbers'} per picture, "
+                f"but the features have shape {'×'.join(map(str, visual.shape[1:]))}; use other features with "
                 "NAME?features=FOLDER"
             )
         prefix_BPH = self.model.prefix(visual, self.prompt_ids)

@@ -65,7 +65,7 @@ class StepGraphs:
             self.refused = True
             self.recorded.clear()
             first = str(error).partition("\n")[0]
-            say_once(f"{captioner.name}: its steps are not recorded as CUDA graphs, and run one by one: {first}")
+            say_once(f"{captioner.name}: cannot record its steps as CUDA graphs, so they run one by one: {first}")
         return None
 
     def _fits(self, inputs: Sequence[torch.Tensor]) -> bool:

@@ -42,8 +42,8 @@ def check_finite(name: str, logits_NV: torch.Tensor) -> torch.Tensor:
     """Returns the logits of the first tokens unchanged. Raises `TellapartError` if they are NaN."""
     if bool(logits_NV.isnan().any()):
         raise TellapartError(
-            f"{name}: its logits are NaN, so it can write no captions; expected weights and features that are finite: "
-            "load an earlier checkpoint, or type --precision fp32"
+            f"{name}: its logits are NaN, so it cannot generate captions; weights or features are not finite: "
+            "load an earlier checkpoint, or use --precision fp32"
         )
     return logits_NV
 

@@ -31,7 +31,7 @@ def generate_captions(
     about (`confident_texts`), before the consensus is computed.
     """
     if decoding.asks_scorer:
-        raise ValueError("a scorer chooses among these captions; call inference.best_of.chosen_captions")
+        raise ValueError("a scorer selects among these captions; call inference.best_of.chosen_captions")
     batch_size = max(1, min(batch_size, SAMPLES_AT_ONCE // decoding.drawn.samples))
     texts: list[str] = []
     with in_mode(captioner.model, False), without_gaps(captioner):

@@ -113,16 +113,16 @@ def no_cache_reason(model: Any) -> str | None:
     asked = "is_activation_checkpointing"  # its name in newer transformers
     asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
     if not model._supports_default_dynamic_cache() or model._is_stateful:
-        return f"a {model.config.model_type} model keeps no keys and values"
+        return f"a {model.config.model_type} model does not return keys and values"
     if model.training and getattr(model, asked):
-        return "gradient checkpointing keeps no keys and values"
+        return "gradient checkpointing does not store keys and values"
     return None
 
 
 def explain_no_cache(name: str, reason: str | None) -> bool:
     """Returns whether a KV cache can be used; prints the ``reason`` once if it cannot."""
     if reason is not None:
-        say_once(f"{name}: the picture is read again for every caption, because {reason}")
+        say_once(f"{name}: the picture is encoded again for every caption because {reason}")
     return reason is None
 
 

@@ -98,8 +98,8 @@ def load_captioner(
     """
     if is_server(name):
         raise UsageError(
-            f"{name.partition('@')[0]} is behind a server, which writes captions ('tellapart caption', 'tellapart eval "
-            "--captioner') and has no weights here; name a captioner of this machine"
+            f"{name.partition('@')[0]} runs on a server and has no local weights; it works with 'tellapart "
+            "caption' and 'tellapart eval --captioner' only, so use a local captioner here"
         )
     device = resolve_device(device)
     chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
@@ -116,7 +116,7 @@ def load_captioner(
     where = checked_model_folder(bare, "captioner")
     if (maker := saved_options(where).get("made_by")) is not None:
         if written:
-            raise UsageError(f"{bare} was saved by a captioner of its own, with its options; leave '?{written}' out")
+            raise UsageError(f"{bare} was saved with its options by a custom captioner; remove '?{written}'")
         custom = load_custom(str(maker), {}, where)
         if precision != "auto":
             set_precision(custom.model, chosen)
@@ -181,7 +181,7 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
     except TellapartError as error:
         if str(folder) in str(error).partition(":")[0]:  # the error is about the adapter, not its base
             raise
-        elsewhere = f"if it lies elsewhere, type '{folder}?base_model=PLACE'"
+        elsewhere = f"if it is elsewhere, use '{folder}?base_model=PLACE'"
         raise type(error)(f"{folder} is an adapter of {base}: {error}; {elsewhere}") from None
     captioner.name = name
     return captioner
@@ -207,12 +207,12 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
             prompt_of_detail((), 0.0, name)
         if key not in known or not equals:
             raise UsageError(
-                f"{name}: no option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
+                f"{name}: unknown option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
             )
         try:
             options[key] = known[key](parse_value(value))
         except ValueError:
-            raise UsageError(f"{name}: {key} is a number; found '{value}'") from None
+            raise UsageError(f"{name}: {key} must be a number; got '{value}'") from None
     return options
 
 
@@ -221,7 +221,9 @@ def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, A
     if "detail" not in typed:
         return typed
     if "prompt" in typed:
-        raise UsageError(f"{name}: a prompt and detail are named, and detail chooses the prompt; leave one of them out")
+        raise UsageError(
+            f"{name}: prompt and detail cannot be combined, because detail selects the prompt; remove one of them"
+        )
     rest = {key: value for key, value in typed.items() if key != "detail"}
     prompt = prompt_of_detail(levels, typed["detail"], name)
     return rest | ({"prompt": prompt} if prompt else {})
@@ -259,7 +261,7 @@ def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -
     captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})
     if not isinstance(captioner, Captioner):
         raise UsageError(
-            f"captioner {path} made a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"
+            f"captioner {path} returned a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"
         )
     captioner.save = saving_factory(captioner, path)  # type: ignore[method-assign, assignment]
     if "seeds" not in inspect.signature(captioner.generate).parameters:
@@ -320,8 +322,8 @@ def check_pictures(captioner: Captioner) -> None:
     if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
         shape = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
         raise TellapartError(
-            f"{captioner.name}: its processor makes pictures of {shape} pixels, and its vision encoder reads "
-            f"{side}×{side}; expected the processor that the model was saved with (preprocessor_config.json)"
+            f"{captioner.name}: its processor returns pictures of {shape} pixels, but its vision encoder expects "
+            f"{side}×{side}; use the processor saved with the model (preprocessor_config.json)"
         )
 
 
@@ -333,6 +335,6 @@ def check_tokens(captioner: Captioner) -> None:
     rows = getattr(text, "vocab_size", None)
     if isinstance(rows, int) and highest >= rows:
         raise TellapartError(
-            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens and its language model {rows:,}; expected the "
-            "tokenizer that the model was saved with"
+            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens, but its language model has {rows:,}; "
+            "use the tokenizer saved with the model"
         )

@@ -26,11 +26,11 @@ def adapter_settings(folder: Path) -> dict[str, Any]:
     """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` if it is invalid."""
     settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
-        raise TellapartError(f"{folder / ADAPTER}: not the configuration of an adapter as PEFT saves it")
+        raise TellapartError(f"{folder / ADAPTER} is not an adapter configuration as saved by PEFT")
     if not (folder / ADAPTER_WEIGHTS).is_file():
-        raise TellapartError(f"{folder} holds no {ADAPTER_WEIGHTS}; expected an adapter that PEFT or TRL saved")
+        raise TellapartError(f"{folder} does not contain {ADAPTER_WEIGHTS}; expected an adapter saved by PEFT or TRL")
     if settings.get("megatron_config"):
-        raise TellapartError(f"{folder / ADAPTER} is of Megatron's layers, which are not loaded here")
+        raise TellapartError(f"{folder / ADAPTER} uses Megatron layers, which are not supported")
     return settings
 
 
@@ -38,9 +38,9 @@ def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -
     """Returns the adapter's base captioner: ``named`` if given, otherwise the one in its configuration."""
     base = named or settings.get("base_model_name_or_path")
     if not base:
-        raise UsageError(f"{folder} is an adapter that names no base; type '{folder}?base_model=NAME'")
+        raise UsageError(f"{folder} is an adapter that does not name its base model; use '{folder}?base_model=NAME'")
     if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
-        raise UsageError(f"{folder} is an adapter of {base}, which is an adapter itself; expected a whole captioner")
+        raise UsageError(f"{folder} is an adapter of {base}, which is itself an adapter; expected a complete captioner")
     return str(base)
 
 
@@ -85,8 +85,8 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
         return own
     if moved := sorted(token for token, id_ in before.items() if after.get(token) != id_):
         raise TellapartError(
-            f"{folder} has another tokenizer than its base: {len(moved):,} tokens of the base are not in it, or have "
-            f"another number, such as {moved[0]!r}; expected the base's tokens, and more after them"
+            f"{folder} has a different tokenizer than its base: {len(moved):,} tokens of the base are missing or "
+            f"have another id, such as {moved[0]!r}; expected the base's tokens, followed by new ones"
         )
     tables = embedding_layers(model)
     rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1
@@ -102,7 +102,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
         if lacking and not (len(lacking) < len(tables) and model.config.tie_word_embeddings):
             added = sorted(after.keys() - before.keys())
             raise TellapartError(
-                f"{folder} has a tokenizer of {needed:,} tokens, and its base has word embeddings of {rows:,}; the "
+                f"{folder} has a tokenizer with {needed:,} tokens, but its base has only {rows:,} word embeddings; the "
                 f"adapter saved none of the {len(added):,} added tokens ({', '.join(added[:3])}, …) in "
                 f"{' and '.join(lacking)}; save it again with model.save_pretrained(FOLDER, save_embedding_layers=True)"
             )
@@ -129,8 +129,8 @@ def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int
         tokens, have = max(counts, default=0), layer.weight.shape[0]
         if counts and tokens != have:
             raise TellapartError(
-                f"{folder} has word embeddings of {tokens:,} tokens, and its base has {have:,}: tokens were added "
-                f"before training, and no tokenizer that has them is in {folder}; save it there, in Python: "
+                f"{folder} has {tokens:,} word embeddings, but its base has {have:,}: tokens were added before "
+                f"training, but {folder} does not contain their tokenizer; save it there with "
                 f"tokenizer.save_pretrained('{folder}')"
             )
 
@@ -200,8 +200,8 @@ def target_layers(
         return chosen
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
-        f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "
-        f"its layers' names end in {', '.join(ends)}; name some of these, or set captioner.lora.modules = 'all-linear'"
+        f"captioner.lora.modules: no layer of {part} of {captioner.name} is named {', '.join(modules)}; its layer "
+        f"names end in {', '.join(ends)}; use some of these, or set captioner.lora.modules = 'all-linear'"
     )
 
 
@@ -212,8 +212,8 @@ def check_output_layer(captioner: CaptionerLike) -> None:
     for name, layer in captioner.model.named_modules():
         if isinstance(layer, LoraLayer) and head is not None and layer.get_base_layer().weight is head[0]:
             raise UsageError(
-                f"captioner.lora.modules: {name} is the output layer of {captioner.name}, whose weights are read past "
-                "LoRA, so that it would not learn; leave it out of the modules, or train the part in full"
+                f"captioner.lora.modules: {name} is the output layer of {captioner.name}; LoRA cannot train it, "
+                "because its weights are used directly; remove it from modules, or train the part in full"
             )
 
 
@@ -237,8 +237,8 @@ def linear_layers(captioner: CaptionerLike, part: str) -> dict[str, torch.nn.Mod
     }
     if not layers:
         raise UsageError(
-            f"{part} of {captioner.name} has no linear layer that LoRA could adapt (only its output layer, if any); "
-            "train it in full: leave [captioner.lora] or --lora out"
+            f"{part} of {captioner.name} has no linear layer that LoRA could adapt (other than an output layer); "
+            "remove [captioner.lora] or --lora to train it in full"
         )
     return layers
 

@@ -49,7 +49,7 @@ def new_clipcap(written: str) -> dict[str, Any]:
     """Returns the arguments of a new ClipCap. Raises `UsageError` for an unknown mapper."""
     parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"} | parse_options(written, PARTS, "clipcap")
     if parts["mapper"] not in ("mlp", "transformer"):
-        raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{parts['mapper']}'")
+        raise UsageError(f"clipcap: mapper must be 'mlp' or 'transformer'; got '{parts['mapper']}'")
     return {**parts, "name": "clipcap"}
 
 
@@ -66,8 +66,8 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
         return blip_from_state(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
     some = ", ".join(list(state)[:3]) or "none"
     raise TellapartError(
-        f"{path} is no captioner's checkpoint: its weights are called {some}; expected ClipCap's (clip_project.*, "
-        "gpt.*) or BLIP's (visual_encoder.*, text_decoder.*)"
+        f"{path} is not a captioner's checkpoint: its weights are named {some}; expected ClipCap's "
+        "(clip_project.*, gpt.*) or BLIP's (visual_encoder.*, text_decoder.*)"
     )
 
 
@@ -90,8 +90,8 @@ def read_state(path: Path) -> State:
             return load_file(path)
     if is_program(path):
         raise TellapartError(
-            f"{path} is a program with weights in it (TorchScript), as OpenAI distributes CLIP; expected weights "
-            'alone; where you trust it, type: python -c "import torch; torch.save(torch.jit.load('
+            f"{path} is a TorchScript program, as OpenAI distributes CLIP; expected only weights; "
+            'if you trust it, run: python -c "import torch; torch.save(torch.jit.load('
             f"'{path}', map_location='cpu').state_dict(), '{path.stem}-weights.pt')\""
         )
     known: list[Any] = [(EggCheckpoint, "egg.core.callbacks.Checkpoint"), (EggCheckpoint, "egg.core.util.Checkpoint")]
@@ -99,18 +99,18 @@ def read_state(path: Path) -> State:
         with torch.serialization.safe_globals(known):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise UsageError(f"no such checkpoint: {path}; expected a .pt, .pth or .tar file") from None
+        raise UsageError(f"checkpoint {path} does not exist; expected a .pt, .pth or .tar file") from None
     except (UnpicklingError, RuntimeError, EOFError, OSError, TypeError) as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
-        cause = f"it holds {named[1]}" if named else plain_line(error)
-        raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
+        cause = f"it contains {named[1]}" if named else plain_line(error)
+        raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that contains only tensors") from None
     if isinstance(content, EggCheckpoint):
         content = content.model_state_dict
     for key in ("model", "state_dict", "model_state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise TellapartError(f"{path} holds no weights by name; expected a checkpoint of ClipCap or BLIP")
+        raise TellapartError(f"{path} contains no named weights; expected a checkpoint of ClipCap or BLIP")
     return {str(key).removeprefix("module."): value for key, value in content.items()}
 
 
@@ -163,15 +163,15 @@ def bare_clipcap(state: State, path: Path) -> State:
     """
     if (lora := next((key for key in state if ".lora_" in key), None)) is not None:
         raise TellapartError(
-            f"{path} holds LoRA's matrices ({lora}) and not the weights that they are added to; expected a checkpoint "
-            "that was saved after merging, or the folder of a PEFT adapter"
+            f"{path} contains LoRA matrices ({lora}) without the base weights; expected a checkpoint saved after "
+            "merging, or the folder of a PEFT adapter"
         )
     if not (prefixes := {key.partition("clip_project.")[0] for key in state if "clip_project." in key} - {""}):
         return state
     prefix = min(prefixes)
     left = sorted(key for key in state if not key.startswith(prefix))
     if left:
-        say(f"{path}: left out {len(left)} entries beside {prefix}*, such as {left[0]}")
+        say(f"{path}: ignored {len(left)} entries outside {prefix}*, such as {left[0]}")
     return {key.removeprefix(prefix): weights for key, weights in state.items() if key.startswith(prefix)}
 
 
@@ -189,7 +189,7 @@ def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
     )
     if words is None:
-        raise TellapartError(f"{path} has no language model in it (gpt.*); expected a whole ClipCap checkpoint")
+        raise TellapartError(f"{path} contains no language model (gpt.*); expected a complete ClipCap checkpoint")
     width = words.shape[1]
     if "clip_project.prefix_const" in state:
         layers = {key.split(".")[3] for key in state if key.startswith("clip_project.transformer.layers.")}
@@ -198,7 +198,7 @@ def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
         return "transformer", {"prefix_length": state["clip_project.prefix_const"].shape[0], **sizes}
     if "clip_project.model.2.weight" in state:
         return "mlp", {"prefix_length": state["clip_project.model.2.weight"].shape[0] // width}
-    raise TellapartError(f"{path} has a mapper of another kind; expected ClipCap's MLP or its transformer")
+    raise TellapartError(f"{path} has an unknown kind of mapper; expected ClipCap's MLP or its transformer")
 
 
 def build_clipcap(
@@ -223,7 +223,7 @@ def build_clipcap(
         with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
             tower, visual, processor = vision_tower(vision)
     elif not sizes.get("feature_size"):
-        raise UsageError("a new ClipCap needs an encoder: vision=NAME; 'none' is for the weights of a published one")
+        raise UsageError("a new ClipCap requires an encoder: vision=NAME; 'none' is only for published weights")
     with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
         text_config = transformers.AutoConfig.from_pretrained(language_model, trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
@@ -260,7 +260,7 @@ def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
         model = clip_resnet_from_state(read_state(path))
     except (KeyError, RuntimeError) as error:
         raise TellapartError(
-            f"{path} holds no ResNet of CLIP ({plain_line(error)}); expected its weights by OpenAI's names "
+            f"{path} contains no ResNet of CLIP ({plain_line(error)}); expected weights under OpenAI's names "
             "(visual.conv1.weight, …, visual.attnpool.c_proj.weight)"
         ) from None
     side = model.config.image_size
@@ -318,7 +318,7 @@ def blip_from_state(
     try:
         config = blip_config(state, image_size)
     except KeyError as error:
-        raise TellapartError(f"{path} lacks {error.args[0]}; expected a whole BLIP checkpoint") from None
+        raise TellapartError(f"{path} lacks {error.args[0]}; expected a complete BLIP checkpoint") from None
     place = "visual_encoder.pos_embed"
     vision = config.vision_config
     state[place] = resize_position_embeddings(state[place], vision.image_size // vision.patch_size)
@@ -328,8 +328,8 @@ def blip_from_state(
     add_blip_tokens(words)
     if len(words) != config.text_config.vocab_size:
         raise TellapartError(
-            f"{path} knows {config.text_config.vocab_size} tokens and {tokenizer} {len(words)}; name the tokenizer "
-            f"that it was trained with: {path}?tokenizer=NAME"
+            f"{path} has {config.text_config.vocab_size} tokens, but {tokenizer} has {len(words)}; pass the "
+            f"tokenizer that it was trained with: {path}?tokenizer=NAME"
         )
     ids = {"bos": words.convert_tokens_to_ids("[DEC]"), "sep": words.sep_token_id, "pad": words.pad_token_id}
     for name, value in ids.items():
@@ -425,7 +425,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
     model.load_state_dict({key: tensor.float() for key, tensor in given.items()}, strict=False)
     model.tie_weights()
     if left:
-        say(f"{path}: left out {len(left)} entries that are no weights of the captioner, such as {left[0]}")
+        say(f"{path}: ignored {len(left)} entries that are not weights of the captioner, such as {left[0]}")
 
 
 def is_tied(expected: State, given: State, key: str) -> bool:
@@ -439,7 +439,7 @@ CAPTIONERS.register(
     CaptionerEntry(
         name="official",
         factory=open_official,
-        help="A checkpoint as its authors published it.",
+        help="A checkpoint in the format of its authors.",
         takes=r"(?s:.*)\.(pth?|tar)|clipcap",
     )
 )

@@ -70,7 +70,7 @@ class Grids:
         except ValueError as error:  # Qwen-VL rejects aspect ratios of 200 or more
             raise PictureError(f"a picture of {image.width}×{image.height}: {error}") from None
         if len(read["pixel_values"]) > self.most * self.merge**2:
-            raise PictureError(f"a picture of {image.width}×{image.height} is too long for {self.most} tokens")
+            raise PictureError(f"a picture of {image.width}×{image.height} does not fit into {self.most} tokens")
         return self._row(read["image_grid_thw"][0], read["pixel_values"], self.most * self.merge**2)
 
     def pack_cells(self, grid_B3: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
@@ -225,8 +225,8 @@ class Tiles:
         row = torch.cat([part.to(device, torch.float32) for part in parts])
         room = self._header + self.most_tokens + most - len(row)
         if room < 0:
-            raise PictureError(f"it takes {len(ids_T)} tokens; the most that its processor was found to make is "
-                               f"{self.most_tokens}")  # fmt: skip
+            most = self.most_tokens
+            raise PictureError(f"it needs {len(ids_T)} tokens, but its processor returned at most {most} before")
         return F.pad(row, (0, room))
 
 

@@ -31,7 +31,7 @@ def load_vision(name: str) -> tuple[Any, Any]:
     options = parse_options(written, {"pixels": int}, bare)
     if (resnet := published_resnet(bare)) is not None:
         if "pixels" in options:
-            raise UsageError(f"{name}: CLIP's ResNet takes pictures of one size; leave out ?pixels")
+            raise UsageError(f"{name}: CLIP's ResNet requires pictures of one size; remove ?pixels")
         return resnet
     where = checked_model_folder(bare, "scorer")
     with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
@@ -110,7 +110,7 @@ def set_dropout(captioner: Captioner, rate: float) -> None:
     modules = captioner.parts()["language_model"].modules()
     layers = [module for module in modules if isinstance(module, torch.nn.Dropout)]
     if not layers:
-        raise UsageError(f"the language model of {captioner.name} has no dropout layers; leave captioner.dropout out")
+        raise UsageError(f"the language model of {captioner.name} has no dropout layers; remove captioner.dropout")
     for layer in layers:
         layer.p = rate
 
@@ -123,8 +123,8 @@ def enable_gradient_checkpointing(captioner: Captioner) -> None:
     language_model: Any = captioner.parts()["language_model"]
     if not getattr(language_model, "supports_gradient_checkpointing", False):
         raise UsageError(
-            f"training.gradient_checkpointing: the language model of {captioner.name} "
-            f"({type(language_model).__name__}) cannot; leave it out, or set training.gradient_accumulation_steps"
+            f"training.gradient_checkpointing is not supported by the language model of {captioner.name} "
+            f"({type(language_model).__name__}); remove it, or set training.gradient_accumulation_steps"
         )
     # Renamed in transformers 5; the old name is removed in 6.
     enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)

@@ -106,8 +106,8 @@ class PicturePrompt:
         same = all(torch.equal(read[name], x) for name, x in self.of_blank.items() if name not in TEXT)
         if not same or not any(ids[at : at + len(picture_ids)] == picture_ids for at in range(len(ids))):
             raise TellapartError(
-                f"a {self.config.model_type} model reads a picture in another way with its prompt than alone; expected "
-                "a family of docs/captioners.md, or write a captioner of your own around it"
+                f"a {self.config.model_type} model encodes a picture differently with and without its prompt; use "
+                "a family listed in docs/captioners.md, or write your own captioner around it"
             )
         return picture_ids
 

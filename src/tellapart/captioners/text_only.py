@@ -48,7 +48,7 @@ class TextOnly(Captioner):
 
     @property
     def encoder(self) -> Encoder:
-        raise UsageError(f"{self.name} is a language model without pictures; expected data such as instructions:FILE")
+        raise UsageError(f"{self.name} is a language model without vision; use data such as instructions:FILE")
 
     @property
     def max_caption_tokens(self) -> int | None:
@@ -63,8 +63,8 @@ class TextOnly(Captioner):
         for (name, _), row in zip(prompts, rows, strict=True):
             if self.positions is not None and len(row) > self.positions - (self.positions // 2) + 1:
                 raise UsageError(
-                    f"the prompt of {name} has {len(row)} tokens; {self.name} has {self.positions} positions, and "
-                    f"answers take up to {self.positions // 2}; leave it out, or shorten it"
+                    f"the prompt of {name} has {len(row)} tokens, but {self.name} has {self.positions} positions, "
+                    f"of which answers take up to {self.positions // 2}; shorten or remove the prompt"
                 )
         block = np.full((len(rows), max(map(len, rows), default=1)), NONE, np.int32)
         for n, row in enumerate(rows):
@@ -72,7 +72,7 @@ class TextOnly(Captioner):
         return block
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        raise UsageError(f"{self.name} is a language model without pictures")
+        raise UsageError(f"{self.name} is a language model without vision")
 
     @property
     def caches(self) -> bool:

@@ -69,7 +69,7 @@ class Hf(PicturesOfHf):
     def set_prompt(self, prompt: str | None) -> None:
         config = self.model.config
         if prompt and config.model_type == "vision-encoder-decoder":
-            raise UsageError(f"{self.name}: this model reads pictures alone; leave prompt out")
+            raise UsageError(f"{self.name} does not accept a prompt; remove prompt")
         self.prompt = prompt
         self.before = PicturePrompt(config, self.whole, self.layout, prompt, self.accepted, self.blank, self.tiles)
 
@@ -162,7 +162,7 @@ class Hf(PicturesOfHf):
     def caches(self) -> bool:
         reason = no_cache_reason(self.model)
         if reason is None and self.model.config.model_type not in LAYOUTS and not self.cache_is_right:
-            reason = "after a cached prompt its outputs are others"
+            reason = "its outputs change after a cached prompt"
         return explain_no_cache(self.name, reason)
 
     @cached_property
@@ -329,5 +329,5 @@ def load_any(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any,
 
 
 CAPTIONERS.register(
-    CaptionerEntry(name="transformers", factory=load_any, help="Any other model that describes pictures or writes.")
+    CaptionerEntry(name="transformers", factory=load_any, help="Any other vision-language model of transformers.")
 )

@@ -41,12 +41,12 @@ class PicturesOfHf(Captioner):
         marker = None if self.grids is not None else picture_marker(self.layout, processor, model.config)
         self.tiles = None if marker is None else Tiles.of(processor, marker, self.accepted, always=self.tower is None)
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
-            reason = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
+            reason = "its pictures have one shape; remove it" if self.grids is None else "expected at least 4"
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {reason}")
         if visual_tokens is not None and most is not None and visual_tokens > most:
             raise UsageError(
-                f"{name}: visual_tokens is {visual_tokens}, and its processor makes at most {most}, as it was saved; "
-                "name the model that it was made of, or raise size in its preprocessor_config.json"
+                f"{name}: visual_tokens is {visual_tokens}, but its processor returns at most {most} as saved; "
+                "load the original model, or raise size in preprocessor_config.json"
             )
 
     @property
@@ -77,8 +77,9 @@ class PicturesOfHf(Captioner):
         other = next((row for row in rows if row.shape != self._row_shape), None)
         if other is not None:
             raise TellapartError(
-                f"{self.name} makes {tuple(other.shape)} of one picture and {tuple(self._row_shape)} of another, and "
-                "its processor has no token that stands for a picture; expected a family of docs/captioners.md"
+                f"{self.name} encodes one picture as {tuple(other.shape)} and another as "
+                f"{tuple(self._row_shape)}, but its processor has no placeholder token for a picture; use a "
+                "family listed in docs/captioners.md"
             )
         return torch.cat(rows)
 
@@ -143,7 +144,7 @@ class PicturesOfHf(Captioner):
         except ValueError as error:
             if "do not match" not in str(error):  # transformers' wording for a placeholder mismatch
                 raise
-            raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
+            raise TellapartError(f"{self.name}: its processor does not match the model: {error}") from None
 
     def _pass_through(self, pixel_values: torch.Tensor, **_: Any) -> Any:
         states = pixel_values if self.grids else pixel_values.squeeze(1)

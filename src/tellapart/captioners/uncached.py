@@ -51,8 +51,8 @@ class TokenHistory:
     @property
     def prompt_tokens(self) -> int:
         raise UsageError(
-            f"length_penalty_over is 'all', and {self.captioner.name} does not say how many tokens its prompt has; "
-            "leave it at 'new'"
+            f"length_penalty_over is 'all', but {self.captioner.name} does not report the number of prompt "
+            "tokens; set it to 'new'"
         )
 
     @property

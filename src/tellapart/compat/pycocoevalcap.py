@@ -69,7 +69,7 @@ class Bleu:
 
     def __init__(self, n: int = ORDERS) -> None:
         if not 1 <= n <= ORDERS:
-            raise UsageError(f"Bleu({n}) is not defined here; expected n from 1 to {ORDERS}")
+            raise UsageError(f"Bleu({n}) is not supported; expected n from 1 to {ORDERS}")
         self._n = n
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
@@ -123,7 +123,7 @@ class Cider:
 
     def __init__(self, test: None = None, refs: None = None, n: int = ORDERS, sigma: float = SIGMA) -> None:
         if test is not None or refs is not None or (n, sigma) != (ORDERS, SIGMA):
-            raise UsageError(f"Cider has n={ORDERS} and sigma={SIGMA:g} here; type Cider() and call compute_score")
+            raise UsageError(f"Cider supports only n={ORDERS} and sigma={SIGMA:g}; use Cider() and compute_score")
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
         """Returns the mean score, and an array with the score of each picture, 0 to 10."""
@@ -141,7 +141,9 @@ class Spice:
         try:
             find_tool()
         except TellapartError as error:
-            raise UsageError(f"{error}; without Java: tellapart eval --metrics graph_f, which is not SPICE") from None
+            raise UsageError(
+                f"{error}; without Java, use tellapart eval --metrics graph_f, which is not SPICE"
+            ) from None
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[dict[str, dict[str, float]]]]:
         """Returns the mean F-score, and each picture's scores by category, sorted by id."""
@@ -189,7 +191,7 @@ class COCOEvalCap:
         try:
             scorers.append(Spice())
         except TellapartError as error:
-            say(f"SPICE is left out: {error}")
+            say(f"SPICE is omitted: {error}")
         for scorer in scorers:
             print(f"computing {scorer.method()} score...")
             score, scores = scorer.compute_score(gts, res)

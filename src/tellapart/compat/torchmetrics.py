@@ -27,7 +27,7 @@ class CaptionMetrics:
 
     def __init__(self, *names: str) -> None:
         if not names:
-            raise UsageError("CaptionMetrics() has no metric; type CaptionMetrics('bleu4', 'cider')")
+            raise UsageError("CaptionMetrics() requires metrics; use, for example, CaptionMetrics('bleu4', 'cider')")
         self.metrics = {name: _of_texts(name) for name in names}
         self.reset()
 
@@ -51,7 +51,7 @@ class CaptionMetrics:
 
     def _numbers(self, rows: Sequence[Sequence[str | list[str]]]) -> dict[str, float]:
         if not rows:
-            raise UsageError("no captions were added; call update(captions, references) first")
+            raise UsageError("no captions to compute metrics of; call update(captions, references) first")
         captions, references = ([row[side] for row in rows] for side in (0, 1))
         numbers = {}
         for name, metric in self.metrics.items():
@@ -64,7 +64,7 @@ def _rows(preds: Captions, target: References) -> list[tuple[str, list[str]]]:
     captions = [preds] if isinstance(preds, str) else list(preds)
     if isinstance(target, str) or len(captions) != len(target):
         count = "one text" if isinstance(target, str) else f"{len(target)} entries"
-        raise UsageError(f"{len(captions)} captions and {count} of references; give each caption's in a list")
+        raise UsageError(f"Expected one list of references per caption; got {len(captions)} captions and {count} lists")
     return [
         (text, [texts] if isinstance(texts, str) else list(texts)) for text, texts in zip(captions, target, strict=True)
     ]
@@ -73,7 +73,7 @@ def _rows(preds: Captions, target: References) -> list[tuple[str, list[str]]]:
 def _of_texts(name: str) -> Metric:
     metric = METRICS.find(name)
     if type(metric) is not Metric:
-        raise UsageError(f"metric '{name}' needs more than a caption and its references; type: tellapart eval")
+        raise UsageError(f"metric '{name}' requires more than captions and references; use tellapart eval")
     if metric.check is not None:
         metric.check()
     return metric

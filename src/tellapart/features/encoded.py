@@ -56,7 +56,7 @@ class EncodedRows:
                 ]
                 return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), arrays["rows"], files)
         except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
-            raise UsageError(f"{path}: no rows of a feature store ({error})") from None
+            raise UsageError(f"cannot read rows of the feature store from {path} ({error})") from None
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
@@ -69,7 +69,7 @@ def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tup
     keys = [key for _, key in kept]
     stored = store.read(maker.label, keys) if keys else np.zeros((0, 1), np.float32)
     if stored is None:
-        raise UsageError(f"{store.folder}: the cache is emptied as fast as it fills; raise TELLAPART_CACHE_GB")
+        raise UsageError(f"{store.folder}: the cache deletes features before they are used; raise TELLAPART_CACHE_GB")
     ids = [" ".join(item.id.split("\n")) for item, _ in kept]
     rows = EncodedRows(maker.label, maker.precision, ids, keys, np.asarray(stored), _files(store, kept))
     return rows, [error for _, error in filling.errors]

@@ -157,11 +157,11 @@ class Filling:
             return
         rows = self._maker.rows(list(prepared.values()))
         if len(rows) != len(prepared):
-            raise TellapartError(f"{self._maker.label}: {len(rows)} rows for {len(prepared)} pictures")
+            raise TellapartError(f"{self._maker.label} returned {len(rows)} rows for {len(prepared)} pictures")
         for key, row in zip(prepared, rows, strict=True):
             if not np.isfinite(row).all():
                 name = self._items[missing[key].places[0]].picture.name
-                raise TellapartError(f"{self._maker.label}: the encoder gave NaN or infinity for {name}")
+                raise TellapartError(f"{self._maker.label}: the encoder returned NaN or infinity for {name}")
             self._encoded[key] = row
         if not self._told:
             self._tell(np.asarray(rows))
@@ -191,7 +191,7 @@ class Filling:
         )
         short = left * each > min(room.limit, room.free + room.used)
         if short:
-            line += '; where that is too little, raise TELLAPART_CACHE_GB, or keep none of it: features = "off"'
+            line += '; if that is not enough, raise TELLAPART_CACHE_GB, or disable storing with features = "off"'
         (say if short or left * each > WORTH_TELLING else detail)(line)
 
     def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:

@@ -63,13 +63,13 @@ class Vectors:
         """Builds vectors from a matrix. Raises `UsageError` for other shapes and for rows of zeros, NaN or infinity."""
         given_ND = np.ascontiguousarray(features_ND, dtype=np.float32)
         if given_ND.ndim != 2:
-            raise UsageError(f"features of shape {given_ND.shape}; expected a matrix, one row for each picture")
+            raise UsageError(f"features have shape {given_ND.shape}; expected a matrix with one row per picture")
         parts = (given_ND[at : at + BLOCK].astype(np.float64) for at in range(0, len(given_ND), BLOCK))
         length_N = np.concatenate([np.sqrt((part * part).sum(1)) for part in parts] or [np.zeros(0)])
         if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
             raise UsageError(
                 f"{len(bad_N):,} of {len(length_N):,} rows of features are zero, NaN or infinite, such as row "
-                f"{bad_N[0]}; encode these pictures again (--precision fp32), or leave them out"
+                f"{bad_N[0]}; encode these pictures again (--precision fp32), or remove them"
             )
         if np.abs(length_N - 1).max(initial=0) < _UNIT_TOLERANCE:
             return cls(given_ND, length_N, given_ND)  # already of norm 1, so share the memory
@@ -250,7 +250,7 @@ def nearest_neighbours(
     if approximate if approximate is not None else n >= APPROXIMATE_FROM:
         return approximate_neighbours(vectors.unit_ND, k, max_cosine=max_cosine, progress=progress)
     row_N = np.arange(n)
-    label = f"nearest neighbours ({block:,} pictures a block)" if progress else None
+    label = f"nearest neighbours ({block:,} pictures per block)" if progress else None
     return nearest_among(vectors, vectors, k, Exclusions(row_N, row_N, max_cosine), block=block, label=label)
 
 
@@ -348,8 +348,9 @@ def approximate_neighbours(
     short_N = (near.rows_NK < 0).sum(1)
     if max_cosine is not None and short_N.any():
         say(
-            f"approximate search: {(short_N > 0).sum():,} of {len(unit_ND):,} pictures have fewer than {k} neighbours "
-            f"that are no nearer than {max_cosine:g} ({k - short_N.max()} at least); the exact search may find more"
+            f"approximate search: {(short_N > 0).sum():,} of {len(unit_ND):,} pictures have fewer than {k} "
+            f"neighbours with a cosine of at most {max_cosine:g} (at least {k - short_N.max()}); the exact search "
+            "may find more"
         )
     return near
 

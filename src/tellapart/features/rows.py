@@ -357,9 +357,9 @@ def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
             fits = rows.dtype == np.float32 and np.array_equal(unpack(pack(rows, table.dtype), table.dtype), rows)
     if not fits:
         raise TellapartError(
-            f"{label}: features of shape {rows.shape[1:]} in {rows.dtype} where the cache has {table.shape} in "
-            f"{np.dtype(table.dtype) if table.dtype != 'bfloat16' else 'bfloat16'} under the same fingerprint; type: "
-            "tellapart cache --empty"
+            f"{label}: features have shape {rows.shape[1:]} and type {rows.dtype}, but the cache has "
+            f"{table.shape} and {np.dtype(table.dtype) if table.dtype != 'bfloat16' else 'bfloat16'} under the "
+            "same fingerprint; run: tellapart cache --empty"
         )
     return pack(rows, table.dtype)
 
@@ -435,12 +435,14 @@ def cache_errors(folder: Path) -> Iterator[None]:
         if "full" in str(error):
             raise TellapartError(_full(folder)) from None
         if "locked" in str(error):
-            raise TellapartError(f"{folder}: another process holds the cache for over a minute; {elsewhere}") from None
+            raise TellapartError(
+                f"{folder}: another process has locked the cache for more than a minute; {elsewhere}"
+            ) from None
         if "readonly" in str(error) or "unable to open" in str(error):
             raise TellapartError(f"{folder}: the cache cannot be written ({error}); {elsewhere}") from None
         if "I/O error" in str(error):  # a file size limit or a failing disk
             raise TellapartError(f"{folder}: the cache cannot be read or written ({error}); {elsewhere}") from None
-        raise TellapartError(f"{folder}: the cache is damaged ({error}); type: tellapart cache --empty") from None
+        raise TellapartError(f"{folder}: the cache is damaged ({error}); run: tellapart cache --empty") from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise TellapartError(_full(folder)) from None
@@ -450,7 +452,9 @@ def cache_errors(folder: Path) -> Iterator[None]:
 def _prepare(index: sqlite3.Connection, folder: Path) -> None:
     (version,) = index.execute("PRAGMA user_version").fetchone()
     if version not in (0, SCHEMA_VERSION):
-        raise TellapartError(f"{folder}: a cache of another version of tellapart; type: tellapart cache --empty")
+        raise TellapartError(
+            f"{folder}: the cache was written by another version of tellapart; run: tellapart cache --empty"
+        )
     if version == 0:
         index.execute("BEGIN EXCLUSIVE")
         if index.execute("PRAGMA user_version").fetchone() == (0,):  # another process may have created it first
@@ -461,4 +465,6 @@ def _prepare(index: sqlite3.Connection, folder: Path) -> None:
 
 
 def _full(folder: Path) -> str:
-    return f"{folder}: no space left for the cache; type: tellapart cache --empty, or set TELLAPART_CACHE elsewhere"
+    return (
+        f"{folder}: no space left for the cache; run: tellapart cache --empty, or set TELLAPART_CACHE to another folder"
+    )

@@ -127,7 +127,7 @@ class FeatureStore:
 
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> StoredRows:
         if not len(items):
-            raise TellapartError("no pictures to encode; expected at least one item")
+            raise TellapartError("No pictures to encode; expected at least one item")
         for _ in range(3):  # retry: another process may drop rows (size limit, --empty) before they are mapped
             keys, errors = self._fill(items, maker, batch_size, progress)
             if errors:
@@ -136,7 +136,9 @@ class FeatureStore:
             array = self._rows.read(maker.label, [key for key in keys if key is not None])
             if array is not None:
                 return array
-        raise TellapartError(f"{self.folder}: the cache is emptied as fast as it fills; raise TELLAPART_CACHE_GB")
+        raise TellapartError(
+            f"{self.folder}: the cache deletes features before they are used; raise TELLAPART_CACHE_GB"
+        )
 
     def _fill_by_tower(self, items: Sequence[Item], encoder: Encoder, batch_size: int, progress: bool) -> None:
         """Adds the rows of still pictures to the store, computed from the rows of the encoder's ``tower``, if any."""
@@ -163,7 +165,7 @@ class FeatureStore:
             for count in work.run():
                 shown.advance(count)
         if damaged := self._rows.damaged.pop(maker.label, 0):
-            say(f"{self.folder}: {damaged:,} cached rows were damaged; they are encoded anew")
+            say(f"{self.folder}: {damaged:,} cached rows are damaged; encoding them again")
         return work.keys, work.errors
 
 
@@ -179,5 +181,5 @@ def _limit_gb() -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise UsageError(f"TELLAPART_CACHE_GB={written} is not a number of gigabytes such as 20")
+        raise UsageError(f"TELLAPART_CACHE_GB must be a number of gigabytes such as 20; got '{written}'")
     return value

@@ -56,7 +56,7 @@ class NumpyFolder:
         except UsageError:
             raise
         except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
-            raise UsageError(f"{file} cannot be read as numpy's: {' '.join(str(error).split())[:120]}") from None
+            raise UsageError(f"cannot read {file} as a numpy file: {' '.join(str(error).split())[:120]}") from None
 
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
         """Selects the features among the arrays of an archive."""
@@ -64,7 +64,7 @@ class NumpyFolder:
             named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
             if len(named) != 1:
                 raise UsageError(
-                    f"{file} holds {', '.join(arrays.files) or 'nothing'}; expected the features under one of "
+                    f"{file} contains {', '.join(arrays.files) or 'nothing'}; expected features under one of "
                     f"{', '.join(ARRAY_NAMES)}"
                 )
             return np.asarray(arrays[named[0]])
@@ -90,7 +90,7 @@ class Hdf5File:
         try:
             return cls(h5py.File(path, "r"))
         except OSError as error:
-            raise UsageError(f"{path} is not HDF5 ({str(error).splitlines()[0][:120]})") from None
+            raise UsageError(f"{path} is not an HDF5 file ({str(error).splitlines()[0][:120]})") from None
 
     def has(self, name: str) -> bool:
         return self._place(name) is not None
@@ -120,14 +120,16 @@ class FeatureFiles:
         """
         place = Path(path).expanduser()
         if not place.exists():
-            raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
+            raise UsageError(f"features {path} do not exist; expected a folder of .npz or .npy files, or an .h5 file")
         if place.suffix.lower() in (".pkl", ".pickle"):  # written by ClipCap's code
             raise UsageError(
-                f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: "
-                f"mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then NAME?features={FOLDER}"
+                f"{path} is a pickle, which can execute code when loaded, so it is not supported; if you trust "
+                f"it, run: mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then NAME?features={FOLDER}"
             )
         if place.is_file() and place.suffix not in HDF5:
-            raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
+            raise UsageError(
+                f"{path}: expected a folder of .npz or .npy files, or one file with the suffix .h5 or .hdf5"
+            )
         return cls(place, NumpyFolder(place) if place.is_dir() else Hdf5File.open(place), equal)
 
     def name_of(self, item: Item) -> str | None:
@@ -143,8 +145,8 @@ class FeatureFiles:
         for item, name in zip(items, names, strict=True):
             if name is not None and owner.setdefault(name, item.id) != item.id:
                 raise UsageError(
-                    f"{self.path}: {owner[name]} and {item.id} would both have the features '{name}'; expected them "
-                    "under the items' ids, folders included"
+                    f"{self.path}: {owner[name]} and {item.id} would share the features '{name}'; store features "
+                    "under the items' ids, including folders"
                 )
         return names
 
@@ -153,7 +155,7 @@ class FeatureFiles:
         for item in items:
             if (name := self.name_of(item)) is not None:
                 return int(self.read(name).shape[-1])
-        raise UsageError(f"{self.path} has features of none of the pictures; expected them under the item's id")
+        raise UsageError(f"{self.path} contains features of none of the pictures; expected them under the item's id")
 
     def read(self, name: str, width: int | None = None) -> np.ndarray:
         """Reads float32 features, D or P×D. Raises `UsageError` for other shapes or widths and non-finite values."""
@@ -161,14 +163,17 @@ class FeatureFiles:
         if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
             raise UsageError(f"{self.path}: {name} is {array.dtype} {array.shape}; expected numbers, D or regions × D")
         if width is not None and array.shape[-1] != width:
-            raise UsageError(f"{self.path}: {name} has {array.shape[-1]} numbers a region; the captioner reads {width}")
+            raise UsageError(
+                f"{self.path}: {name} has {array.shape[-1]} numbers per region, but the captioner expects {width}"
+            )
         if not np.isfinite(array).all():
-            raise UsageError(f"{self.path}: {name} has NaN or infinity; expected finite numbers")
+            raise UsageError(f"{self.path}: {name} contains NaN or infinity; expected finite numbers")
         first, shape = self._first = self._first or (name, array.shape)
         if self._equal and array.shape != shape:
             raise UsageError(
-                f"{self.path}: {first} is {shape} and {name} is {array.shape}, and this captioner reads as many "
-                "regions of every picture; expected equal shapes, or a captioner of kind 'recurrent'"
+                f"{self.path}: {first} has shape {shape} but {name} has {array.shape}, and this captioner "
+                "requires the same number of regions for every picture; use equal shapes, or a captioner of kind "
+                "'recurrent'"
             )
         return array.astype(np.float32, copy=False)
 
@@ -177,8 +182,8 @@ class FeatureFiles:
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
-                f"{self.path} has no features of {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; expected "
-                "them under the item's id, with or without its suffix"
+                f"{self.path} has no features for {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; "
+                "expected them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
         rows[:1]  # fail now for a wrong width, not in the middle of training
@@ -285,7 +290,7 @@ class PromptView:
         for item in items:
             if not hasattr(item.picture, "text"):
                 raise UsageError(
-                    f"{self.captioner.name} is a language model without pictures, and {item.id} is a picture; expected "
+                    f"{self.captioner.name} is a language model without vision, but {item.id} is a picture; use "
                     "data such as instructions:FILE.jsonl"
                 )
         return list(items)

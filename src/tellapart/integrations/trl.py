@@ -54,7 +54,7 @@ def text_of(completion: Completion) -> str:
         shown = repr(completion)
         raise UsageError(
             f"a completion has no text ({shown if len(shown) < 80 else shown[:79] + '…'}); expected a text, or "
-            "messages, the last with content; leave tools out of the trainer"
+            "messages of which the last has content; remove tools from the trainer"
         )
     if isinstance(content, str):
         return content.strip()
@@ -131,9 +131,11 @@ class Bank:
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.features_ND):
-            raise UsageError(f"a bank has {len(self.ids)} ids and {len(self.features_ND)} features; expected as many")
+            raise UsageError(
+                f"Bank: expected one row of features per id; got {len(self.ids)} ids and {len(self.features_ND)} rows"
+            )
         if len(set(self.ids)) != len(self.ids):
-            raise UsageError("a bank has the same id twice; expected one row for each picture")
+            raise UsageError("Bank: expected distinct ids, one per picture; an id occurs twice")
 
     @classmethod
     def encode(cls, scorer: ScorerLike, pictures: Mapping[str, Image.Image]) -> Bank:
@@ -173,7 +175,7 @@ def self_retrieval(
     if score not in get_args(Score):
         raise UsageError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
     if (candidates == "bank") != (bank is not None):
-        raise UsageError("candidates='bank' and bank=Bank(ids, features) come together; give both or neither")
+        raise UsageError("candidates='bank' and bank=Bank(ids, features) must be used together; pass both or neither")
     return _SelfRetrieval(scorer, candidates, gather, score, bank, image_column, id_column, bag_column)
 
 
@@ -226,7 +228,7 @@ class _SelfRetrieval:
         ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of the row's picture in the bank")]
         if missing := [id_ for id_ in ids if id_ not in self._row_of_id]:
             raise UsageError(
-                f"the bank has no picture '{missing[0]}'; expected the '{self.id_column}' of every row in it"
+                f"the bank has no picture '{missing[0]}'; it must contain the '{self.id_column}' of every row"
             )
         return [self._row_of_id[id_] for id_ in ids]
 
@@ -288,7 +290,7 @@ class _Cider:
         ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of the row's picture in the references")]
         if missing := [id_ for id_ in ids if id_ not in self.row_of_id]:
             raise UsageError(
-                f"no references of picture '{missing[0]}'; expected the '{self.id_column}' of every row in them"
+                f"no references for picture '{missing[0]}'; they must contain the '{self.id_column}' of every row"
             )
         rows = [self.row_of_id[id_] for id_ in ids]
         return [float(value) for value in self.score([text_of(completion) for completion in completions], rows)]
@@ -323,16 +325,18 @@ def bag_order(
     named_bags = [bag for bag in named_bags if size in (None, len(bag))]
     sizes = sorted({len(bag) for bag in named_bags})
     if not sizes:
-        raise UsageError(f"no bags of size {size}; sizes there are: {there}")
+        raise UsageError(f"no bags of size {size}; available sizes: {there}")
     if len(sizes) != 1:
-        raise UsageError(f"bags of sizes {there}; choose one of them: size={sizes[0]}")
+        raise UsageError(f"the file contains bags of sizes {there}; select one of them: size={sizes[0]}")
     check_whole_bags(args, sizes[0])
     if id_column not in dataset.column_names:
-        raise UsageError(f"the data set has no column '{id_column}'; it has: {', '.join(dataset.column_names)}")
+        raise UsageError(
+            f"the data set has no column '{id_column}'; available columns: {', '.join(dataset.column_names)}"
+        )
     row_of_id = {id_text(id_): row for row, id_ in enumerate(dataset[id_column])}
     if missing := [id_ for bag in named_bags for id_ in bag if id_ not in row_of_id]:
         raise UsageError(
-            f"the data set has no picture '{missing[0]}', which is in a bag; expected bags of its pictures"
+            f"a bag contains picture '{missing[0]}', which is not in the data set; expected bags of its pictures"
         )
     order = np.random.default_rng(seed).permutation(len(named_bags))
     rows = [row_of_id[id_] for number in order for id_ in named_bags[number]]
@@ -343,14 +347,14 @@ def bag_order(
 def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
     """Raises `UsageError` if a trainer with these settings would split bags of this size."""
     if args.shuffle_dataset:
-        raise UsageError("the trainer shuffles the data set, which tears bags apart; set shuffle_dataset=False")
+        raise UsageError("the trainer shuffles the data set, which would split bags; set shuffle_dataset=False")
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     if rows % (bag_size * args.num_generations):
         raise UsageError(
-            f"a rank gets {rows} captions per generation (per_device_train_batch_size "
-            f"{args.per_device_train_batch_size} × steps_per_generation {args.steps_per_generation}), which is no "
-            f"multiple of bag size {bag_size} × num_generations {args.num_generations} = "
-            f"{bag_size * args.num_generations}, so bags would be torn apart; change one of these"
+            f"each rank gets {rows} captions per generation (per_device_train_batch_size "
+            f"{args.per_device_train_batch_size} × steps_per_generation {args.steps_per_generation}), which is "
+            f"not a multiple of bag size {bag_size} × num_generations {args.num_generations} = "
+            f"{bag_size * args.num_generations}, so bags would be split; change one of these"
         )
 
 
@@ -425,7 +429,7 @@ class MutualInformationReward:
         flat_ND[row_P] = flat_PD
         if captioner.lengths_differ and len(flat_ND[:, :3].unique(dim=0)) > 1:
             raise UsageError(
-                f"pmi: the pictures of {captioner.name} keep their own shapes, and these have several, which have no "
-                "average; resize the pictures to one shape"
+                f"pmi: the pictures of {captioner.name} have different shapes and thus no average; resize them to "
+                "one shape"
             )
         return flat_ND.mean(0).view(1, *visual.shape[1:]).to(visual), len(key_NK) > 1

@@ -37,7 +37,7 @@ class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no ty
             raise UsageError("reward.custom_reward_function.path is not set; expected a file with a VerlBatchScore")
         if config.reward.num_workers != 1:
             raise UsageError(
-                f"reward.num_workers is {config.reward.num_workers}, and each worker would compare only its own "
+                f"reward.num_workers is {config.reward.num_workers}, but each worker would compare only its own "
                 "captions; set reward.num_workers=1"
             )
         size = config.data.get("gen_batch_size", None) or config.data.train_batch_size

@@ -36,9 +36,9 @@ class VerlScore:
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
         if compares_pictures(reward):
             raise UsageError(
-                f"{reward.__name__} compares the pictures of a batch, and compute_score sees one caption; use "
-                "VerlBatchScore with the reward manager BatchManager of tellapart.integrations.verl_manager, or "
-                "candidates='bank'"
+                f"{reward.__name__} compares the pictures of a batch, but compute_score gets a single caption; "
+                "use VerlBatchScore with the reward manager BatchManager of tellapart.integrations.verl_manager, "
+                "or candidates='bank'"
             )
         self.batch = VerlBatchScore(reward, abstained=abstained)
         self.__name__ = reward.__name__

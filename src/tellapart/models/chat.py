@@ -18,7 +18,7 @@ from tellapart.errors import TellapartError, UsageError
 MOST_LINES = 1_000_000  # maximum Python lines per rendering; known templates run a few hundred per message
 MOST_BYTES = 2 << 30  # maximum growth of the process during rendering
 MOST_CHARACTERS = 1_000_000  # maximum characters per text; the longest contexts hold a few times as many
-INSTEAD = "expected a template that writes the messages; take the one of the model's own release"
+INSTEAD = "expected a template that formats the messages; use the one from the model's own release"
 
 
 class RefusedMessages(UsageError):
@@ -37,7 +37,7 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     """
     template = processor.chat_template
     if isinstance(template, str) and (reason := _huge(template)) is not None:
-        raise TellapartError(f"{name}: its chat template computes with {reason}; {INSTEAD}")
+        raise TellapartError(f"{name}: its chat template uses {reason}; {INSTEAD}")
     left, most_bytes = MOST_LINES, _peak_bytes() + MOST_BYTES
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
@@ -47,9 +47,9 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
             return count if inside else None
         left -= event == "line"
         if left < 0:
-            raise _EndlessTemplate(f"ran {MOST_LINES:,} steps without an end")
+            raise _EndlessTemplate(f"ran for {MOST_LINES:,} steps without finishing")
         if _peak_bytes() > most_bytes:
-            raise _EndlessTemplate(f"took {MOST_BYTES >> 20:,} MB of memory")
+            raise _EndlessTemplate(f"used {MOST_BYTES >> 20:,} MB of memory")
         return count
 
     before = sys.gettrace()
@@ -59,10 +59,10 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     except _EndlessTemplate as error:
         raise TellapartError(f"{name}: its chat template {error}; {INSTEAD}") from None
     except jinja2.TemplateError as error:
-        raise RefusedMessages(f"{name}: its chat template refuses these messages ({error})", str(error)) from None
+        raise RefusedMessages(f"{name}: its chat template rejects these messages ({error})", str(error)) from None
     except Exception as error:  # template expressions may raise anything
         cause = str(error).strip() or type(error).__name__
-        raise TellapartError(f"{name}: its chat template fails ({cause[:200]}); {INSTEAD}") from None
+        raise TellapartError(f"{name}: its chat template failed ({cause[:200]}); {INSTEAD}") from None
     finally:
         sys.settrace(before)
     if (most := max(map(len, [texts] if isinstance(texts, str) else texts), default=0)) > MOST_CHARACTERS:

@@ -62,7 +62,7 @@ class Decoding(BaseModel):
         most = {"greedy": 1, "beam": self.beams, "consensus": 1}.get(self.kind, self.samples)
         if self.samples > most:
             raise ValueError(
-                f"samples is {self.samples}, and '{self.kind}' writes {most}; set kind = 'sample' for more"
+                f"samples is {self.samples}, but '{self.kind}' generates {most}; set kind = 'sample' for more"
             )
         return self
 
@@ -73,8 +73,8 @@ class Decoding(BaseModel):
             if value != default and name not in READ[self.kind] and (name, value) != ("beams", 1):
                 kinds = " or ".join(f"'{kind}'" for kind, names in READ.items() if name in names)
                 raise ValueError(
-                    f"{name} is {value}, which kind = '{self.kind}' does not read; leave it out (or set it to its "
-                    f"default, {default}), or set kind to {kinds}"
+                    f"{name} is {value}, but kind = '{self.kind}' does not use it; remove it (or set its default, "
+                    f"{default}), or set kind to {kinds}"
                 )
         return self
 
@@ -100,7 +100,7 @@ class Decoding(BaseModel):
         ``seeds``: seeds of the ``items``; None uses torch's default generator.
         """
         if self.kind == "consensus":
-            raise ValueError("a consensus is chosen among texts; call generate_captions, or generate with .drawn")
+            raise ValueError("a consensus is selected among texts; call generate_captions, or generate with .drawn")
         if self.kind != "sample":
             return None
         if seeds is None:
@@ -108,7 +108,7 @@ class Decoding(BaseModel):
         elif len(seeds) == items:
             uniform_RT = seeds.uniform("tokens", self.max_tokens, self.samples)
         else:
-            raise ValueError(f"seeds of {len(seeds)} items for {items}")
+            raise ValueError(f"Expected one seed per item; got {len(seeds)} seeds for {items} items")
         return uniform_RT.to(device, torch.float32 if device.type == "mps" else torch.float64)  # MPS has no float64
 
 
@@ -118,8 +118,8 @@ DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models saved with
 def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
     """Raises `UsageError` if selection among samples lacks a scorer, or if a scorer has nothing to select from."""
     if best_of is not None and (best_of < 2 or not has_scorer):
-        raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
+        raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
     if decoding.asks_scorer and not has_scorer:
-        raise UsageError("a consensus with scorer_weight needs a scorer; type: --consensus 48 --scorer MODEL")
+        raise UsageError("a consensus with scorer_weight requires a scorer; use --consensus 48 --scorer MODEL")
     if has_scorer and best_of is None and not decoding.asks_scorer:
-        raise UsageError("a scorer chooses among samples; type --best-of 10 or --consensus 48 with it, or leave it out")
+        raise UsageError("--scorer selects among samples; add --best-of 10 or --consensus 48, or remove --scorer")

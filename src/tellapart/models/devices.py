@@ -40,16 +40,17 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"no device is called '{name}'; expected auto, cpu, cuda, cuda:1 or mps") from None
+        raise UsageError(f"unknown device '{name}'; expected auto, cpu, cuda, cuda:1 or mps") from None
     if device.type == "cpu":
         return device
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != device.type:
         there = "cpu alone" if accelerator is None else f"cpu and {accelerator.type}"
-        raise UsageError(f"device '{name}': torch finds {there} on this machine; type: --device auto")
+        raise UsageError(f"device '{name}' is not available: torch finds {there} on this machine; use --device auto")
     if (count := torch.accelerator.device_count()) <= (device.index or 0):
         raise UsageError(
-            f"device '{name}': there are {count}, counted from {accelerator.type}:0; type: --device {accelerator.type}"
+            f"device '{name}' does not exist: this machine has {count}, numbered from {accelerator.type}:0; use "
+            f"--device {accelerator.type}"
         )
     return device
 
@@ -68,9 +69,9 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
     if name == "auto":
         return "bf16" if multiplies_in_bf16(device) else "fp32"
     if name not in DTYPES:
-        raise UsageError(f"no precision is called '{name}'{nearest(name, ('auto', *DTYPES))}")
+        raise UsageError(f"unknown precision '{name}'{nearest(name, ('auto', *DTYPES))}")
     if name == "fp16" and device.type == "cpu":
-        raise UsageError("fp16 is slower than fp32 on a CPU; type: --precision bf16, or --device with an accelerator")
+        raise UsageError("fp16 is slower than fp32 on a CPU; use --precision bf16, or --device with an accelerator")
     return cast(Precision, name)
 
 
@@ -180,7 +181,7 @@ class BatchSize:
             torch.accelerator.empty_cache()
         if tried == 1:
             raise TellapartError(
-                f"out of memory with one picture at once ({self.what}); type: --precision bf16, or --device cpu"
+                f"out of memory with a single picture ({self.what}); try --precision bf16 or --device cpu"
             )
         self.size = max(1, tried // 2)
-        say(f"out of memory with {tried} pictures at once ({self.what}); going on with {self.size}")
+        say(f"out of memory with batches of {tried} pictures ({self.what}); continuing with {self.size}")

@@ -38,7 +38,7 @@ def check_name(name: str, kind: str) -> None:
     near = similar_folders(name)
     if "/" in name and Path(name.split("/")[0]).is_dir():
         expected = "a folder, a run, a hub name, or 'scenes'" if kind in SHIPPED else "a folder or a hub name"
-        raise UsageError(f"no such model folder: {name}{near}; expected {expected}")
+        raise UsageError(f"model folder {name} does not exist{near}; expected {expected}")
     if (why := missing_on_hub(name)) is not None:
         raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
 
@@ -63,16 +63,18 @@ def check_attention(name: str, config: Path) -> None:
     except (OSError, ValueError):
         return  # loading raises the error
     if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these instead
-        raise TellapartError(f"{name}: its config.json names other configuration_files; expected one configuration")
+        raise TellapartError(f"{name}: its config.json contains configuration_files; expected a single configuration")
     for key, value in _implementations(content):
         if value.removeprefix("paged|") not in OWN:
             raise TellapartError(
-                f"{name}: its config.json names {key} '{value}', which would load code; expected one of "
-                f"{', '.join(OWN)}; remove the line to use it without"
+                f"{name}: its config.json sets {key} to '{value}', which would load code; expected one of "
+                f"{', '.join(OWN)}; remove that line to use the model without the code"
             )
     for key, size in _sizes(content):
         if not 0 <= size <= (MOST_LAYERS if "layer" in key else MOST_UNITS):
-            raise TellapartError(f"{name}: its config.json says {key} {size}, which no model has; copy it again")
+            raise TellapartError(
+                f"{name}: its config.json sets {key} to {size}, which is not plausible; copy the file again"
+            )
 
 
 SIZED = {"n_layer", "num_layers", "num_hidden_layers", "n_head", "num_attention_heads", "n_embd", "hidden_size"}
@@ -130,18 +132,18 @@ def missing_on_hub(name: str) -> str | None:
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
         if constants.HF_HUB_OFFLINE:
-            return None if cached else "it is not in the hub's cache (HF_HUB_OFFLINE is set, so the hub is not asked)"
+            return None if cached else "it is not in the hub's cache, and HF_HUB_OFFLINE disables downloads"
         get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=SECONDS)
     except HFValidationError:
-        return "it cannot be the name of a model on the hub"
+        return "it is not a valid name of a model on the hub"
     except RepositoryNotFoundError:
-        return "the hub has no public model of that name (is it misspelt, or private? then: hf auth login)"
+        return "the hub has no public model of that name (if it is private, run: hf auth login)"
     except EntryNotFoundError:
-        return "on the hub it has no config.json"
+        return "it has no config.json on the hub"
     except (HfHubHTTPError, OSError) as error:
-        return None if cached else f"the hub did not answer ({_first_line(error)}); a folder needs no network"
+        return None if cached else f"the hub did not answer ({_first_line(error)}); a local folder works offline"
     except Exception as error:  # the HTTP library's errors have no common Python class
-        return None if cached else f"the hub cannot be reached ({_first_line(error)}); a folder needs no network"
+        return None if cached else f"the hub cannot be reached ({_first_line(error)}); a local folder works offline"
     return None
 
 
@@ -166,22 +168,22 @@ def model_folder(name: str, kind: str) -> str:
         return str(packaged_folder(name))
     folder = Path(name).expanduser()
     if name.endswith(".toml"):
-        raise UsageError(f"{name} is a recipe, not a {kind}; type: tellapart train {name}, then give its run's folder")
+        raise UsageError(f"{name} is a recipe, not a {kind}; run: tellapart train {name}, then pass its run folder")
     if not name or folder.is_file():
-        raise UsageError(f"'{name}' is no {kind}; expected a folder, a run, a hub name, or 'scenes'")
+        raise UsageError(f"'{name}' is not a {kind}; expected a folder, a run, a hub name, or 'scenes'")
     if (folder / "run.json").is_file():
         if not (folder / "model" / "config.json").is_file():
             raise UsageError(
-                f"{name} is a run without a finished model; type: "
-                f"tellapart train {folder}/recipe.toml --out {folder} --resume"
+                f"{name} is a run without a finished model; run: tellapart train {folder}/recipe.toml --out "
+                f"{folder} --resume"
             )
         return str(folder / "model")
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise UsageError(f"{name} holds no config.json; expected a folder that save_pretrained wrote, or a run")
+            raise UsageError(f"{name} contains no config.json; expected a folder written by save_pretrained, or a run")
         return str(folder)
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
-        raise UsageError(f"no such model folder: {name}; expected a folder, a run, a hub name, or 'scenes'")
+        raise UsageError(f"model folder {name} does not exist; expected a folder, a run, a hub name, or 'scenes'")
     return name
 
 
@@ -189,6 +191,6 @@ def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> N
     """Warns once if ``scenes`` is used as a captioner or scorer for pictures outside its synthetic world."""
     if name is not None and name.partition("?")[0] == "scenes" and any(item.truth is None for item in items[:1]):
         say_once(
-            f"warning: the {kind} 'scenes' has seen only its own synthetic world; what it makes of other pictures "
-            f"means nothing. Name a {kind} for photos, such as {_FOR_PHOTOS[kind]}"
+            f"warning: the {kind} 'scenes' was trained only on synthetic scenes, so its results on other pictures "
+            f"are meaningless; for photos, use a {kind} such as {_FOR_PHOTOS[kind]}"
         )

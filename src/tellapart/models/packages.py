@@ -66,7 +66,7 @@ def copy_transformers(file: Path, folder: Path) -> None:
 def write_gguf(file: Path, folder: Path) -> None:
     """Writes a language model and its tokenizer from a GGUF file, with weights in fp16."""
     if find_spec("gguf") is None:
-        raise UsageError(f"{file.name} is read with the package gguf; type: pip install --no-deps gguf")
+        raise UsageError(f"reading {file.name} requires the package gguf; run: pip install --no-deps gguf")
     transformers.utils.logging.disable_progress_bar()
     place = {"gguf_file": file.name, "local_files_only": True}
     read: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -88,7 +88,7 @@ PARTS = {
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
         "vision",
         "Apache-2.0",
-        "EfficientNet-Lite0, ImageNet-1k; 1280 numbers, 16 cells.",
+        "EfficientNet-Lite0 trained on ImageNet-1k; 1,280 features, 16 cells.",
         write_efficientnet,
     ),
     "efficientnet-lite2": PackagedPart(
@@ -98,7 +98,7 @@ PARTS = {
         "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
         "vision",
         "Apache-2.0",
-        "EfficientNet-Lite2, ImageNet-1k; 1280 numbers, 16 cells.",
+        "EfficientNet-Lite2 trained on ImageNet-1k; 1,280 features, 16 cells.",
         write_efficientnet,
     ),
     "minilm-l6": PackagedPart(
@@ -108,7 +108,7 @@ PARTS = {
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         "text",
         "Apache-2.0",
-        "all-MiniLM-L6-v2, sentences; 384 numbers, their mean over the tokens.",
+        "all-MiniLM-L6-v2 for sentences; 384 features, the mean over tokens.",
         copy_transformers,
     ),
     "smollm2-135m": PackagedPart(
@@ -118,7 +118,7 @@ PARTS = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         "language model",
         "Apache-2.0",
-        "SmolLM2-135M-Instruct, from a file of four bits a weight.",
+        "SmolLM2-135M-Instruct, quantized to four bits per weight.",
         write_gguf,
     ),
 }
@@ -155,13 +155,13 @@ def packaged_file(name: str) -> Path:
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:
-        raise UsageError(f"{name} is in a package that is not installed; type: pip install --no-deps {part.package}")
+        raise UsageError(f"{name} is in a package that is not installed; run: pip install --no-deps {part.package}")
     file = Path(spec.origin).parent / part.file
     if not file.is_file() or (digest := sha256(file)) != part.sha256:
-        what = f"has SHA-256 {digest[:12]}…" if file.is_file() else "is not there"
+        what = f"has SHA-256 {digest[:12]}…" if file.is_file() else "is missing"
         raise TellapartError(
-            f"{file} {what}; expected {part.sha256[:12]}… of {part.package} {package_version(part)}; "
-            f"type: pip install --force-reinstall --no-deps {part.package}"
+            f"{file} {what}; expected {part.sha256[:12]}… of {part.package} {package_version(part)}; run: pip "
+            f"install --force-reinstall --no-deps {part.package}"
         )
     return file
 

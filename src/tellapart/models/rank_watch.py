@@ -63,12 +63,15 @@ class RankWatch(threading.Thread):
     def _tell(self, rank: int, process: str) -> None:
         number = process.split()[1]
         self._print(
-            f"rank {rank} of {self._count} ({process}) has not answered for {SILENT:.0f} seconds, and the others wait "
-            f"for it; if it is stopped, type there: kill -CONT {number}; to give up, press Ctrl-C"
+            f"rank {rank} of {self._count} ({process}) has not responded for {SILENT:.0f} seconds, and the other "
+            f"ranks are waiting for it; if it is stopped, run on its machine: kill -CONT {number}; to abort, "
+            "press Ctrl-C"
         )
 
     def _end_process(self) -> None:
-        self._print(f"rank {self._rank} of {self._count} stops, for its launcher (process {self._launcher}) is gone")
+        self._print(
+            f"rank {self._rank} of {self._count} exits because its launcher (process {self._launcher}) has ended"
+        )
         os.kill(os.getpid(), signal.SIGTERM)
         if not self._done.wait(GRACE):
             os._exit(1)

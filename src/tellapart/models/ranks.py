@@ -76,8 +76,8 @@ def lone_process_of_accelerate() -> bool:
 def tell_lone_process() -> None:
     """Prints the hint for `lone_process_of_accelerate`, once in a process."""
     say(
-        "accelerate launch was asked for several processes and started this one alone, as it does on CPUs without MPI; "
-        "add --multi_gpu (and no --cpu; ACCELERATE_USE_CPU=1 is read), or type --nproc 2 instead"
+        "accelerate launch was asked for several processes but started only one, as it does on CPUs without MPI; "
+        "add --multi_gpu (without --cpu or ACCELERATE_USE_CPU=1), or use --nproc 2 instead"
     )
 
 
@@ -144,15 +144,17 @@ def barrier(step: str, patience: timedelta | None = None) -> None:
         if time.monotonic() - begun < patience.total_seconds():
             raise  # another rank ended
         raise TellapartError(
-            f"rank {index()} of {count()} waited {patience} for the others, at this step: {step}; look at what the "
-            "others do there (py-spy dump), and start again with --resume"
+            f"rank {index()} of {count()} waited {patience} for the others at this step: {step}; check what the "
+            "other ranks are doing (py-spy dump), and restart with --resume"
         ) from error
 
 
 def _check_together() -> None:
     """Raises RuntimeError inside `main_first`, where the other ranks do not take part."""
     if _alone_in:
-        raise RuntimeError(f"one rank alone asks all others, at this step: {_alone_in}; this would wait for ever")
+        raise RuntimeError(
+            f"Only one rank called a collective operation, at this step: {_alone_in}; it would wait forever"
+        )
 
 
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:

@@ -46,7 +46,7 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     except ValueError:
         saved = None
     if not isinstance(saved, dict):
-        raise TellapartError(f"{file} is damaged: expected a JSON object; copy the folder again, or remove the file")
+        raise TellapartError(f"{file} is damaged: expected a JSON object; copy the folder again or remove the file")
     return saved
 
 
@@ -76,8 +76,8 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
         raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least) to 1 (most)")
     if not levels:
         raise UsageError(
-            f"{name} was trained for no amounts of detail; expected a captioner whose recipe has objective.detail; "
-            "leave ?detail= out, or train one (docs/concepts/truth.md)"
+            f"{name} was not trained with levels of detail; remove ?detail=, or train a captioner with "
+            "objective.detail (docs/concepts/truth.md)"
         )
     return min(levels, key=lambda level: abs(level[0] - detail))[1]
 
@@ -118,7 +118,8 @@ def check_shards(folder: Path) -> None:
         for name in files:
             if not isinstance(name, str) or Path(name).name != name:
                 raise TellapartError(
-                    f"{index}: names the weights '{name}', outside its folder; expected the name of a file beside it"
+                    f"{index} refers to weights '{name}' outside its folder; expected the name of a file in the "
+                    "same folder"
                 )
 
 
@@ -139,7 +140,7 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
     Transformers would initialize missing weights randomly and only print their names; the captioner would write noise.
     """
     model, report = load_reported(cls, folder, **settings)
-    check_whole(folder, model, report, "; expected a whole captioner of that kind")
+    check_whole(folder, model, report, "; expected a complete captioner of that kind")
     return model
 
 
@@ -169,7 +170,7 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
     if missing := sorted(report["missing_keys"]):
         raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
     if stray := sorted(report["unexpected_keys"]):
-        say(f"{name}: left out {len(stray)} weights that a {kind} does not have, such as {stray[0]}")
+        say(f"{name}: ignored {len(stray)} weights that a {kind} does not have, such as {stray[0]}")
 
 
 def files_digest(name: str, kind: str) -> str | None:
@@ -220,13 +221,14 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
     except Exception as error:  # loaders may raise anything
         if "trust_remote_code" in str(error):
             raise TellapartError(
-                f"{name} comes with code of its own to run, which tellapart does not do; expected a model that "
-                "transformers knows; or write a captioner of your own around it (docs/captioners.md)"
+                f"{name} requires its own code, which tellapart does not run; use a model that transformers "
+                "supports, or write a captioner around it (docs/captioners.md)"
             ) from error
         if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
             raise TellapartError(
-                f"{name}: transformers reads the pictures of this model with torchvision, which is not installed; "
-                "type: pip install torchvision (of the version that fits your torch), or take another family"
+                f"{name}: transformers needs torchvision to process this model's pictures, but it is not "
+                "installed; run: pip install torchvision (a version compatible with your torch), or use another "
+                "model family"
             ) from error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         cause = " ".join(" ".join(lines[:2] if lines[0].rstrip().endswith(":") else lines[:1]).split())  # a heading

@@ -54,7 +54,7 @@ def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min
     described = json.loads(backend.to_str())
     if described["model"]["type"] != "WordLevel":
         raise UsageError(
-            f"its tokenizer, of kind {described['model']['type']}, knows every word by its pieces; leave new_words out"
+            f"its tokenizer (kind {described['model']['type']}) splits unknown words into pieces; remove new_words"
         )
     vocabulary = described["model"]["vocab"]
     for word in frequent_words(texts, backend.normalizer, backend.pre_tokenizer, min_count):

@@ -26,7 +26,7 @@ def width_of(config: Any) -> int:
     width = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
     if not width:
         raise UsageError(
-            f"a {config.model_type} does not say how wide its output is; expected a vision encoder with hidden_size"
+            f"a {config.model_type} does not define the width of its output; expected a vision encoder with hidden_size"
         )
     return int(width)
 
@@ -44,7 +44,7 @@ def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
         side = math.isqrt(cells_BPD.shape[1])
         first = cells_BPD.shape[1] - side * side
         if first > 1:
-            raise UsageError(f"{cells_BPD.shape[1]} cells are no square; leave out the grid")
+            raise UsageError(f"{cells_BPD.shape[1]} cells do not form a square; remove grid")
         cells_BPD = cells_BPD[:, first:].transpose(1, 2).unflatten(2, (side, side))
     return F.adaptive_avg_pool2d(cells_BPD, grid).flatten(2).transpose(1, 2)
 

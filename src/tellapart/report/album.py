@@ -44,7 +44,7 @@ class Album:
         """Adds the picture ``root``/``name`` and returns its symbol. Raises `PictureError`."""
         inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or ".." in inside.parts:
-            raise PictureError(f"{name}: it lies outside the run folder")
+            raise PictureError(f"{name} lies outside the run folder")
         return self.add_content(FilePicture(root / inside).read().data)
 
     def add_content(self, content: bytes) -> str:

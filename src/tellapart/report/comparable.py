@@ -36,9 +36,9 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
     found = []
     (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
     if not (ids_a and ids_b):
-        found.append("the pictures (their ids are not on file)")
+        found.append("the pictures (their ids are unknown)")
     elif (n_a, ids_a) != (n_b, ids_b):
-        how = f"{n_a:,} against {n_b:,}" if n_a != n_b else f"{n_a:,} each, and not the same ones"
+        how = f"{n_a:,} vs. {n_b:,}" if n_a != n_b else f"{n_a:,} each, but different ones"
         found.append(f"the pictures ({how})")
     left, right = (dict(_parts(results, key)) for results in (a, b))
     for name in dict.fromkeys([*left, *right]):
@@ -75,5 +75,5 @@ def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
 
 def _short(value: str | None) -> str:
     if not value:
-        return "none on file"
+        return "none stored"
     return value if len(value) <= _SHORT else value[: _SHORT - 1] + "…"

@@ -148,7 +148,9 @@ def draw(key: str, title: str, series: Mapping[int, float], best_step: int | Non
         y_ticks=tuple((to_y(t), value_text(t)) for t in nice_ticks(low, high)),
         best=best,
         summary=_summary(title, series, best_step if best else None),
-        note=f"{len(series):,} values drawn as {len(buckets)} means; the pale band is their range" if thinned else "",
+        note=f"{len(series):,} values averaged to {len(buckets)} points; the pale band shows their range"
+        if thinned
+        else "",
         dots=len(buckets) <= 40,
     )
 
@@ -199,7 +201,7 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
         return f"{title}: {value_text(series[first])} at step {first:,}, its only value."
     text = f"{title}: {value_text(series[first])} at step {first:,}, {value_text(series[last])} at step {last:,}"
     if best_step is not None:
-        text += f"; the kept checkpoint, step {best_step:,}, has {value_text(series[best_step])}"
+        text += f"; the selected checkpoint, step {best_step:,}, has {value_text(series[best_step])}"
     return text + "."
 
 

@@ -99,7 +99,7 @@ Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key of 
 
 def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
     """Returns the key as its own label, for metrics without a description."""
-    return MetricInfo(key.replace("_", " "), "no explanation is on file for this one")
+    return MetricInfo(key.replace("_", " "), "no description available")
 
 
 @dataclass
@@ -134,7 +134,7 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     info = _read_info(path)
     run = RunFolder(path, info, TrainingLog())
     run.recipe = _read_text(run, "recipe.toml", "the recipe")
-    run.results = _read(run, "results.json", Results.from_json, "the numbers before and after")
+    run.results = _read(run, "results.json", Results.from_json, "the metrics before and after")
     run.gallery = _read(run, "gallery.json", Gallery.model_validate, "the look-alike pictures")
     _read_log(run)
     run.log.labels = {key: describe(key, None).label for key in run.log.validation}
@@ -150,7 +150,7 @@ def _complete(found: Results, describe: Describe) -> None:
 
 
 def _read_info(path: Path) -> RunInfo:
-    expected = "expected a run folder, which holds run.json; type: tellapart report RUN"
+    expected = "expected a run folder, which contains run.json; use tellapart report RUN"
     if not path.exists():
         raise UsageError(f"{path} does not exist; {expected}")
     if not path.is_dir():
@@ -219,9 +219,9 @@ def _read_log(run: RunFolder) -> None:
             run.log.best_step = step if line.get("best") is True else run.log.best_step
             run.log.validated = line["n"] if isinstance(line.get("n"), int) else run.log.validated
     if run.log.unreadable:
-        run.gaps.append(f"log.jsonl: {run.log.unreadable} unreadable line(s) left out.")
+        run.gaps.append(f"log.jsonl: {run.log.unreadable} unreadable line(s) ignored.")
     if run.log.not_finite:
-        run.gaps.append(f"log.jsonl: {run.log.not_finite} value(s) that are not finite numbers left out of the curves.")
+        run.gaps.append(f"log.jsonl: {run.log.not_finite} value(s) that are not finite are not drawn.")
 
 
 def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:

@@ -116,7 +116,7 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
     if run.gallery is None:
         return None
     if not run.gallery.sets:
-        run.gaps.append("gallery.json holds no sets, so no look-alike pictures can be shown.")
+        run.gaps.append("gallery.json contains no sets, so no look-alike pictures can be shown.")
         return None
     pair = _pair(run)
     shown = run.gallery.sets[:MOST_SETS]

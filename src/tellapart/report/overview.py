@@ -99,8 +99,10 @@ def _column(
     named = _described(folders, metric.key, first)
     estimates = tuple(ending.get(metric.key) for ending in endings)
     unlike = tuple(
-        f"{named.name}: {quoted(names, [i])} against {quoted(names, [first[0]])}, which differ in "
-        f"{', '.join(differences(_results(folders[first[0]]), _results(folders[i]), metric.key))}"
+        (
+            f"{named.name}: {quoted(names, [i])} vs. {quoted(names, [first[0]])}, which differ in "
+            f"{', '.join(differences(_results(folders[first[0]]), _results(folders[i]), metric.key))}"
+        )
         for other in others
         for i in other
     )
@@ -174,7 +176,7 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     shared = [key for key in dict.fromkeys(k for e in endings for k in e) if sum(key in e for e in endings) > 1]
     key = main_metric(shared)
     if key is None:
-        return f"{len(folders)} runs side by side; they share no recall by which they could be compared."
+        return f"{len(folders)} runs side by side; they have no recall in common by which they could be compared."
     ranked, *others = comparable(folders, [i for i, e in enumerate(endings) if key in e], key)
     outside = [i for other in others for i in other]
     if len(ranked) == 1:
@@ -195,9 +197,9 @@ def _ranking(metric: ShownMetric, estimates: dict[int, Interval], names: Sequenc
     first, other = number(best.value, metric.digits), number(second.value, metric.digits)
     start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
     if first == other:
-        return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}"
+        return f"{start} and “{names[ranked[1]]}” are equal: {metric.name} {first}"
     return (
-        f"{start} ends highest: {metric.name} {first} against {other} for “{names[ranked[1]]}”{_overlap(best, second)}"
+        f"{start} has the highest {metric.name}: {first} vs. {other} for “{names[ranked[1]]}”{_overlap(best, second)}"
     )
 
 

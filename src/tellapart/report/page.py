@@ -29,7 +29,7 @@ from tellapart.report.verdict import (
 )
 from tellapart.utils.files import check_output, write_output
 
-KEPT_START = "Validation kept step 0, so the saved model has the weights that training started from."
+KEPT_START = "Validation selected step 0, so the saved model has the initial weights."
 # The most informative recipe entries; the whole recipe is in a details element.
 _SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
             "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
@@ -64,7 +64,7 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
     `TellapartError` if the page cannot be written. ``describe``: see `read_run`.
     """
     if not runs:
-        raise UsageError("no run was given; type: tellapart report RUN")
+        raise UsageError("no run given; use tellapart report RUN")
     folders = [read_run(Path(path), describe) for path in runs]
     default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
     own = len(folders) == 1 and not out
@@ -161,7 +161,7 @@ def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
     try:
         entries = _flatten(tomllib.loads(run.recipe))
     except tomllib.TOMLDecodeError as error:
-        run.gaps.append(f"recipe.toml is not TOML ({error}); it is shown as it is.")
+        run.gaps.append(f"recipe.toml is not valid TOML ({error}); it is shown as plain text.")
         return []
 
     def place(key: str) -> int:

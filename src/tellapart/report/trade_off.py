@@ -20,8 +20,8 @@ TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
 LOOKS = 6  # colours in the style sheet; further runs reuse them
 VALIDATIONS = 60  # maximum per line; more validations are thinned
 COST = "cider"
-IN_TRAINING = "on the validation pictures, in the course of training"
-BY_TEST = "on the test pictures, at the start and at the end"
+IN_TRAINING = "on the validation pictures, during training"
+BY_TEST = "on the test pictures, before and after training"
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         summary = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({kept})"
         line, later = _path(spots[: course.kept + 1]), _path(spots[course.kept :])
         courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, summary))
-    left_out = f"Not drawn, for they did not measure both twice: {', '.join(without)}. " if without else ""
-    left_out += f"Not comparable, so not drawn: {', '.join(unlike)} (other pictures, or measured otherwise)." * bool(
+    left_out = f"Not drawn because one of the two metrics is missing: {', '.join(without)}. " if without else ""
+    left_out += f"Not drawn because they are not comparable (other pictures or settings): {', '.join(unlike)}." * bool(
         unlike
     )
     return TradeOff(
@@ -178,7 +178,7 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         tuple(courses),
         tuple((round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)),
         tuple((round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)),
-        f"{recall} against CIDEr. " + " ".join(f"{course.name}: {course.summary}." for course in courses),
+        f"{recall} vs. CIDEr. " + " ".join(f"{course.name}: {course.summary}." for course in courses),
         metric.setting(Interval(n=n) if n is not None else None),
         left_out.strip(),
         any(course.later for course in courses),

@@ -184,12 +184,12 @@ def main_metric(keys: list[str]) -> str | None:
 def headline(results: Results | None) -> str:
     """Returns one sentence about what got better and what got worse; `statistics` returns its numbers."""
     if results is None or not any(results.systems.values()):
-        return "This run has not been evaluated, so nothing can be said about what it changed."
+        return "This run has not been evaluated, so there are no results to compare."
     comparison = compare(results)
     if comparison is None or not comparison.changes:
         name, metric, estimate = _lone(results)
-        return _sentence(f"{metric.name} is {number(estimate.value, metric.digits)} for “{name}”; there is no second "
-                         "system to compare it with")  # fmt: skip
+        value = number(estimate.value, metric.digits)
+        return _sentence(f"{metric.name} is {value} for “{name}”; there is no other system to compare with")
     key = main_metric([c.metric.key for c in comparison.changes])
     main = comparison.get(key) if key else None
     if main is None:
@@ -248,7 +248,7 @@ def _doubt(comparison: BeforeAfter, main: Change) -> str:
         c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
     ]
     if main.verdict == "better" and any(c.verdict != "better" for c in others):
-        return "; a second scorer does not confirm it"
+        return "; a second scorer does not confirm this"
     return ""
 
 
@@ -256,10 +256,10 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
     worse = [c for c in comparison.of("worse") if c is not main]
     if not worse:
         if len(comparison.changes) == 1:
-            return "nothing else was measured"
+            return "no other metric was measured"
         if comparison.of_training:
-            return "nothing else that was measured got clearly worse"
-        return f"“{comparison.after}” is clearly worse in nothing else that was measured"
+            return "no other metric clearly got worse"
+        return f"“{comparison.after}” is not clearly worse in any other metric"
     place = {key: i for i, key in enumerate(COSTS)}
     worse.sort(key=lambda c: place.get(c.metric.key, len(COSTS)))
     names = [c.metric.name for c in worse[:2]]

@@ -115,7 +115,7 @@ class Scorer:
                     features = torch.empty(len(mine), block.shape[1], dtype=block.dtype, device=block.device)
                 features[torch.tensor(chosen, device=block.device) - mine.start] = block
         if features is None:
-            raise TellapartError("no text to encode; expected at least one caption")
+            raise TellapartError("No text to encode; expected at least one caption")
         if shared:
             features = ranks.gather_rows(features)
         where = {text: i for i, text in enumerate(unique)}
@@ -150,7 +150,7 @@ class Scorer:
         """
         if not self.has_token_features:
             raise TellapartError(
-                f"{self.name} has no features of single tokens; expected a scorer with a text tower such as CLIP's"
+                f"{self.name} does not return token features; expected a scorer with a text tower such as CLIP's"
             )
         rows = self.tokenize(texts)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -219,8 +219,8 @@ def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
     unit = F.normalize(rows, dim=-1)
     if not torch.is_grad_enabled() and not ((unit.norm(dim=-1) - 1).abs() < 1e-3).all():
         raise TellapartError(
-            f"{what} hold rows of zeros, NaN or infinity, which match every picture alike; its weights are damaged, "
-            "or overflow in this precision: try --precision fp32, or another scorer"
+            f"{what} contain rows of zeros, NaN or infinity, which match every picture equally; the weights are "
+            "damaged, or overflow in this precision; try --precision fp32 or another scorer"
         )
     return unit
 

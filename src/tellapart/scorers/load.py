@@ -35,7 +35,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     if (path := code_path(name, "scorer")) is not None:
         scorer = call_factory(path, "scorer", f"scorer '{name}'", {"device": str(device)})
         if not isinstance(scorer, Scorer):
-            raise UsageError(f"scorer '{name}' made a {type(scorer).__name__}; expected a tellapart.scorers.Scorer")
+            raise UsageError(f"scorer '{name}' returned a {type(scorer).__name__}; expected a tellapart.scorers.Scorer")
         if precision != "auto":
             set_precision(scorer.model, chosen)
         return scorer
@@ -47,8 +47,8 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
         processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings fail here, not later
     if not hasattr(model, "logit_scale"):
         raise TellapartError(
-            f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
-            "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
+            f"{name} is a {type(model).__name__}, which does not score texts against pictures; expected a dual "
+            "encoder such as CLIP; use --scorer openai/clip-vit-base-patch32"
         )
     why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; type: --scorer "
     check_whole(name, model, report, f"{why}openai/clip-vit-base-patch32")
@@ -61,7 +61,7 @@ SCORERS.register(
     ScorerEntry(
         name="scenes",
         factory=lambda device: load_scorer("scenes", device),
-        help="The dual encoder that ships with the package, for the scenes world.",
+        help="Dual encoder for synthetic scenes, included in the package.",
         label="scenes",
         direction="higher",
     )

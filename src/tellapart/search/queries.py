@@ -31,7 +31,7 @@ def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
             )
         rows += [(where, query, str(picture)) for query in queries]
     if not rows:
-        raise UsageError(f"{path}: has no queries; expected lines such as: query,picture")
+        raise UsageError(f"{path} contains no queries; expected lines such as: query,picture")
     known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
     ids, _ = match_ids(dict.fromkeys(picture for _, _, picture in rows), known, str(path))
     if unknown := next(((where, picture) for where, _, picture in rows if picture not in ids), None):
