@@ -29,11 +29,11 @@ def run_bench(work: str, repeat: int | None = None, only: str = "", **options: A
     if it does not have an option, if data or tools are missing, or if ``only`` matches no row.
     """
     if work not in BENCHMARKS:
-        raise UsageError(f"no benchmark is called '{work}'{nearest(work, BENCHMARKS)}")
+        raise UsageError(f"unknown benchmark '{work}'{nearest(work, BENCHMARKS)}")
     module = importlib.import_module(BENCHMARKS[work])
     run, repeat = module.rows, repeat or getattr(module, "REPEAT", REPEAT)
     for name in options:
         if name not in inspect.signature(run).parameters:
-            raise UsageError(f"{work} has no --{name}; leave it out")
+            raise UsageError(f"{work} has no option --{name}; remove it")
     rows: list[Row] = run(repeat, only, **options)
     return rows

@@ -27,7 +27,9 @@ def bench(
         str | None,
         typer.Option(metavar="NAME", help="Model to train (rollout): clipcap-gpt2, blip-base or qwen2-vl-2b."),
     ] = None,
-    pictures: Annotated[int | None, typer.Option(min=1, help="Number of photos, in --repeat parts (caption).")] = None,
+    pictures: Annotated[
+        int | None, typer.Option(min=1, help="Number of photos, split into --repeat parts (caption).")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Device (caption): auto, cpu, cuda, cuda:1, or mps.")] = None,
     precision: Annotated[str | None, typer.Option(help="Precision (caption): auto (both), bf16 or fp32.")] = None,
     what: Annotated[str | None, typer.Option(help="Work (growth): eval, caption or bags. [default: eval]")] = None,

@@ -47,13 +47,13 @@ def rows(repeat: int, only: str = "", *, full: bool = False) -> list[Row]:
     processor for both sides), and the growth up to 30,000 (22 s a run).
     """
     if importlib.util.find_spec("faiss") is None:
-        raise UsageError("FAISS, the reference, is not installed; type: pip install 'tellapart[faiss]'")
+        raise UsageError("FAISS, the reference, is not installed; run: pip install 'tellapart[faiss]'")
     chosen = workloads(repeat, only)
     if not only and not full:
         chosen = workloads(1, f"{COCO:,}") | {work: chosen[work] for n in SHORT for work in workloads(repeat, f"{n:,}")}
-        say("the short rows; all of them, about 35 minutes: --full")
+        say("only the short rows; for all rows (about 35 minutes), add --full")
     threads = os.environ.get("OMP_NUM_THREADS")
-    say(f"threads: {threads or f'as many as there are ({os.cpu_count()}); OMP_NUM_THREADS=1 makes it one'}")
+    say(f"threads: {threads or f'all ({os.cpu_count()}); set OMP_NUM_THREADS=1 for one'}")
     found: list[Row] = []
     with Progress(len(chosen), "measuring") as progress:
         for work, make in chosen.items():
@@ -73,7 +73,7 @@ def workloads(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row
     }
     chosen = {work: make for work, make in makers.items() if only.lower() in work.lower()}
     if not chosen:
-        raise UsageError(f"no row contains '{only}'; known: {'; '.join(makers)}")
+        raise UsageError(f"no row contains '{only}'; available: {'; '.join(makers)}")
     return chosen
 
 
@@ -127,7 +127,7 @@ def _check(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
     shared = np.mean([len(set(a) & set(b)) / max(1, len(a)) for a, b in zip(ours, theirs, strict=True)])
     if shared < SHARED:
         raise TellapartError(
-            f"{work}: the two searches share {shared:.4f} of the neighbours, at least {SHARED} expected"
+            f"{work}: the two searches share {shared:.4f} of the neighbours; expected at least {SHARED}"
         )
 
 

@@ -77,14 +77,14 @@ def rows(
     }
     if not chosen:
         known = "; ".join(f"{model}, {decoding}" for model in MODELS for decoding in DECODINGS)
-        raise UsageError(f"no row contains '{only}'; known: {known}")
+        raise UsageError(f"no row contains '{only}'; available: {known}")
     if not (only or pictures or full):
         chosen = {work: made for work, made in chosen.items() if made[1] == "greedy"}
         pictures, repeat = BATCH * min(repeat, SHORT_PARTS), min(repeat, SHORT_PARTS)
-        say(f"the short rows, of {pictures} photos; all rows, of {PICTURES}, over an hour: --full")
+        say(f"only the short rows, with {pictures} photos; for all rows with {PICTURES} (over an hour), add --full")
     parts = parts_of(photos(), pictures or PICTURES, repeat)
     if precision == "auto" and len(precisions["auto"]) == 1:
-        say("rows in bf16: not measurable here (no AMX, AVX512_BF16 or CUDA 8.0)")
+        say("bf16 rows cannot be measured here (no AMX, AVX512_BF16 or CUDA 8.0)")
     say(f"{machine(place)}; {sum(map(len, parts))} photos in {len(parts)} parts; theirs in fp32")
     found: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def photos() -> list[Path]:
     folder = Path(os.environ.get("TELLAPART_DATA", "../shared/data")) / "coco280" / "images"
     found = sorted(folder.glob("*.jpg"))
     if not found:
-        raise UsageError(f"{folder} has no photos; set TELLAPART_DATA to the folder that has 'coco280/'")
+        raise UsageError(f"{folder} contains no photos; set TELLAPART_DATA to the folder that contains 'coco280/'")
     return found
 
 
@@ -113,7 +113,7 @@ def parts_of(paths: Sequence[Path], pictures: int, parts: int) -> list[Sequence[
     """Splits the first ``pictures`` into parts of equal size. Raises `UsageError` if there are too few."""
     size = pictures // parts
     if size < 1 or pictures > len(paths):
-        raise UsageError(f"--pictures {pictures}: expected at least {parts}, one a part, and at most {len(paths):,}")
+        raise UsageError(f"--pictures {pictures}: expected between {parts} (one per part) and {len(paths):,}")
     return [paths[start * size : (start + 1) * size] for start in range(parts)]
 
 
@@ -196,7 +196,9 @@ class Sides:
         for name in self.theirs:
             same = sum(a == b for a, b in zip(written["fp32"], written[name], strict=True)) / len(written[name])
             if same < SAME:
-                raise TellapartError(f"{work}: {same:.0%} of the captions are those of the {name}; expected {SAME:.0%}")
+                raise TellapartError(
+                    f"{work}: {same:.0%} of the captions equal those of the {name}; expected {SAME:.0%}"
+                )
 
     @cached_property
     def ours(self) -> dict[str, Ours]:

@@ -25,7 +25,7 @@ def full_size_captioner(name: str) -> Captioner:
     """Builds one of `MODELS`. Raises `UsageError` for any other name."""
     makers = dict(zip(MODELS, (clipcap_gpt2, blip_base, qwen2_vl_2b), strict=True))
     if name not in makers:
-        raise UsageError(f"no full-size model is called '{name}'{nearest(name, MODELS)}")
+        raise UsageError(f"unknown full-size model '{name}'{nearest(name, MODELS)}")
     return makers[name]()
 
 

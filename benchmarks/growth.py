@@ -28,7 +28,7 @@ WORKS = {"eval": "captions", "caption": "pictures", "bags": "pictures"}  # and t
 def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5) -> list[Row]:
     """Measures time and peak memory of ``what`` for 1,000 items, 10,000 items, … up to ``to``."""
     if only:
-        raise UsageError("--only has no effect on growth; type: --what eval --to 1e5")
+        raise UsageError("--only has no effect on growth; use --what eval --to 1e5")
     if what not in WORKS:
         raise UsageError(f"--what is '{what}'{nearest(what, WORKS)}; expected one of {', '.join(WORKS)}")
     if not FIRST <= to <= LARGEST:
@@ -54,8 +54,8 @@ def _check_disk(count: int) -> None:
     folder, needed = tempfile.gettempdir(), 1.1 * count * ROW_BYTES
     if (free := shutil.disk_usage(folder).free) < needed:
         raise UsageError(
-            f"features of {count:,} pictures take {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB "
-            "free; set TMPDIR to a folder on another disk, or lower --to"
+            f"the features of {count:,} pictures need {needed / 1e9:.1f} GB in {folder}, which has "
+            f"{free / 1e9:.1f} GB free; set TMPDIR to a folder on another disk, or lower --to"
         )
 
 

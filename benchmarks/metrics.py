@@ -49,7 +49,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
         }
         chosen = {work: make for work, make in makers.items() if only.lower() in work.lower()}
         if not chosen:
-            raise UsageError(f"no row contains '{only}'; known: {'; '.join(makers)}")
+            raise UsageError(f"no row contains '{only}'; available: {'; '.join(makers)}")
         if any("METEOR" in work for work in chosen):
             open_tables()  # built once on a machine, outside the timings
         found = []
@@ -65,17 +65,19 @@ def published_captions() -> Path:
     folder = Path(os.environ.get("TELLAPART_DATA", "../shared/data")) / "published"
     missing = [name for name in (CAPTIONS, OTHERS, REFERENCES) if not (folder / name).is_file()]
     if missing:
-        raise UsageError(f"{folder} has no {missing[0]}; set TELLAPART_DATA to the folder that has 'published/'")
+        raise UsageError(
+            f"{folder} does not contain {missing[0]}; set TELLAPART_DATA to the folder that contains 'published/'"
+        )
     return folder
 
 
 def check_tools() -> None:
     """Raises `UsageError` if Java or pycocoevalcap is missing."""
     if importlib.util.find_spec("pycocoevalcap") is None:
-        raise UsageError("pycocoevalcap, the reference, is not installed; type: pip install pycocoevalcap")
+        raise UsageError("pycocoevalcap, the reference, is not installed; run: pip install pycocoevalcap")
     if shutil.which("java") is None:
         raise UsageError(
-            "pycocoevalcap needs Java, which is not on the path; type: apt-get install default-jre-headless"
+            "pycocoevalcap requires Java, which is not on the PATH; run: apt-get install default-jre-headless"
         )
 
 

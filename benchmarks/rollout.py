@@ -48,7 +48,7 @@ def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
     ]
     size = f"{PICTURES} pictures × {SAMPLES}"
     if not (chosen := [comparison for comparison in comparisons if only.lower() in comparison.work]):
-        raise UsageError(f"no row contains '{only}'; known: {', '.join(c.work for c in comparisons)}")
+        raise UsageError(f"no row contains '{only}'; available: {', '.join(c.work for c in comparisons)}")
     with Progress(2 * repeat * len(chosen), "measuring, ours and theirs") as progress:
         say(f"measuring: {size}, {', '.join(comparison.work for comparison in chosen)}")
         return [comparison.run(repeat, progress) for comparison in chosen]

@@ -58,8 +58,8 @@ class Comparison:
         gap = float(np.max(np.abs(np.asarray(ours, float) - np.asarray(theirs, float))))
         if gap > self.tolerance:
             raise TellapartError(
-                f"{self.work}: the two implementations compute different numbers (up to {gap:.2g} apart, at most "
-                f"{self.tolerance:g} expected), so their times cannot be compared"
+                f"{self.work}: the two implementations compute different numbers (difference up to {gap:.2g}, "
+                f"expected at most {self.tolerance:g}), so their times cannot be compared"
             )
 
 

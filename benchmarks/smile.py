@@ -44,7 +44,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
         if only.lower() in (work := f"SMILE, {B} captions × {T} tokens, {V:,} words, {device}: {what}").lower()
     ]
     if not chosen:
-        raise UsageError(f"no row contains '{only}'; a work is 'SMILE … cpu: time', say, or '… cuda: peak memory …'")
+        raise UsageError(f"no row contains '{only}'; use, for example, 'SMILE … cpu: time' or '… cuda: peak memory …'")
     found = []
     with Progress(2 * repeat * len(chosen), "measuring, ours and theirs") as progress:
         for measure, goal, unit, device, work in chosen:

@@ -53,8 +53,10 @@ def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
         work for work in settings if any(wanted in title(work, p, part) for p in pairings for part in (STEP, *PARTS))
     ]
     if not chosen:
-        raise UsageError(f"no row contains '{only}'; rows are called such as: {title(settings[0], pairings[0], STEP)}")
-    say(f"measuring on {device_words(device)}; weights are random, and no part of the machine should be busy")
+        raise UsageError(
+            f"no row contains '{only}'; rows are named, for example, {title(settings[0], pairings[0], STEP)}"
+        )
+    say(f"measuring on {device_words(device)}; weights are random, and the machine should be idle")
     rows = []
     with ExitStack() as stack, Progress(4 * (repeat + 1) * len(chosen), "measuring, ours and theirs") as progress:
         sides = {side: stack.enter_context(worker(name, device)) for side in ("ours", "theirs")}
@@ -103,7 +105,7 @@ def pairings_of(name: str, device: torch.device) -> list[Pairing]:
     if name == "qwen2-vl-2b":
         return [PAIRINGS[2]]
     if not multiplies_in_bf16(device):
-        say("rows in bf16 are not measurable here: neither AMX nor AVX512_BF16, nor CUDA 8.0")
+        say("bf16 rows cannot be measured here: no AMX, AVX512_BF16 or CUDA 8.0")
         return [PAIRINGS[0]]
     return list(PAIRINGS)
 
@@ -145,8 +147,8 @@ def check(name: str, gap: float, fp32: bool) -> None:
     """Raises `TellapartError` if both sides' log-probabilities differ. Does not compare weights in bf16."""
     if fp32 and not (math.isfinite(gap) and gap <= TOLERANCE):
         raise TellapartError(
-            f"{name}: the two ways compute different log-probabilities (up to {gap:.2g} apart, at most "
-            f"{TOLERANCE:g} expected), so their times cannot be compared"
+            f"{name}: the two implementations compute different log-probabilities (difference up to {gap:.2g}, "
+            f"expected at most {TOLERANCE:g}), so their times cannot be compared"
         )
 
 

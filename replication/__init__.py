@@ -66,7 +66,7 @@ def run_claims(
 
     chosen = parse_seeds(seeds, "claims")
     if chosen.kind == "verdict":
-        raise UsageError("the verdict is given by run_verdict, or by: python -m replication claims --seeds verdict")
+        raise UsageError("the verdict is produced by run_verdict, or by: python -m replication claims --seeds verdict")
     return _run(find_claims(ids), make_lab(folder, settings), chosen)
 
 
@@ -125,7 +125,7 @@ def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
         results.append(result)
         written = write_page(results, seeds, page, total, selected, power)
         if len(results) == 1 and written != page:
-            say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
+            say(f"{page} contains more claims and is kept until these are done; meanwhile: {written}")
 
     replay(claims, lab, seeds.numbers, update_page, cores())
     say(f"page: {page}")

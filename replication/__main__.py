@@ -26,17 +26,24 @@ app = App()
 
 @app.command(rich_help_panel=RESEARCH)
 def claims(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which claims. Default: all.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One development seed, intervals over pictures only.")] = False,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims to run. Default: all.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use one development seed; intervals are over pictures only.")
+    ] = False,
     seeds: Annotated[
         str | None,
-        typer.Option(help="dev (0-5, the default), verdict (20-24: once, stamped), or numbers: 100,101 to check them."),
+        typer.Option(
+            help="dev (0-5, the default), verdict (20-24, once, recorded), or numbers: 100,101 to check the claims."
+        ),
     ] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="How probably each claim is found where it is true, from trained dev seeds.")
+        bool, typer.Option("--power", help="Estimate the power of each claim from trained development seeds.")
     ] = False,
     further: Annotated[
-        bool, typer.Option("--further", help="The findings beside the 28, which no verdict counts.")
+        bool,
+        typer.Option(
+            "--further", help="Run the further findings, which are not among the 28 claims and not part of a verdict."
+        ),
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the claims without running them.")] = False,
     device: Device = "auto",
@@ -50,11 +57,9 @@ def claims(
     from tellapart.models.devices import running_on
 
     if quick and seeds is not None:
-        raise UsageError("--quick is one development seed, so --seeds has no effect; leave one of them out")
+        raise UsageError("--quick uses one development seed, so --seeds has no effect; remove one of them")
     if ids and further:
-        raise UsageError(
-            "--further is about all findings beside the 28, so names have no effect; leave one of them out"
-        )
+        raise UsageError("--further runs all further findings, so names have no effect; remove one of them")
     some = find_claims(ids or (), further)
     ids = [claim.id for claim in some] if further else ids
     if listed:
@@ -81,7 +86,7 @@ def show_power(ids: Sequence[str], seeds: Seeds, settings: Sequence[str], as_jso
     from replication.power import power_table
 
     if seeds.kind == "verdict":
-        raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds dev")
+        raise UsageError("--power is computed before a verdict, from development seeds; add --seeds dev")
     found, record = run_power(ids, seeds.option, settings=settings)
     show(record, lambda: power_table(found), as_json)
 
@@ -91,7 +96,7 @@ def show_verdict(ids: Sequence[str], settings: Sequence[str], as_json: bool) -> 
     from replication.page import verdict_table
 
     if ids:
-        raise UsageError("a verdict is about all claims; leave the names out")
+        raise UsageError("a verdict covers all claims; remove the names")
     found = run_verdict(settings=settings)
     show(found, lambda: verdict_table(found), as_json)
 
@@ -99,14 +104,14 @@ def show_verdict(ids: Sequence[str], settings: Sequence[str], as_json: bool) -> 
 @app.command(rich_help_panel=RESEARCH)
 def tradeoff(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARM]...", help="Which arms. Default: a verdict's.")
+        list[str] | None, typer.Argument(metavar="[ARM]...", help="Arms to run. Default: those of a verdict.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (30-34, once), or numbers: 0,1.")] = "quick",
     start: Annotated[str, typer.Option(help="The captioner that all arms start from.")] = "scenes",
     steps: Annotated[
         int, typer.Option(min=1, help="Training steps of every arm; detail takes five times as many.")
     ] = 70,
-    svg: Annotated[Path | None, typer.Option(help="Draw R@1 against hallucination into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Plot R@1 against hallucination into this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compare self-distillation with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
@@ -118,12 +123,12 @@ def tradeoff(
     known = [*arms(start, steps), *DECODED_OTHERWISE, *FRONT_DECODED]
     for name in names or ():
         if name not in known:
-            raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")
+            raise UsageError(f"unknown arm '{name}'{nearest(name, known)}")
     check_folder("--svg", svg)
     chosen = parse_seeds(seeds, "tradeoff")
     if chosen.kind == "verdict":
         if names:
-            raise UsageError("a verdict is about all arms; leave the names out")
+            raise UsageError("a verdict covers all arms; remove the names")
         found = verdict(start=start, steps=steps, workers=cores())
     else:
         found = run_tradeoff(chosen.numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
@@ -139,10 +144,8 @@ def tradeoff(
 @app.command(rich_help_panel=RESEARCH)
 def front(
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (50-54, once), or numbers: 0,1.")] = "quick",
-    power: Annotated[
-        bool, typer.Option("--power", help="How probably each part is found where it is true, from trained seeds.")
-    ] = False,
-    svg: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    power: Annotated[bool, typer.Option("--power", help="Estimate the power of each part from trained seeds.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Plot the curves into this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compare a captioner of several amounts of detail with self-retrieval and others, as curves. Resumes."""
@@ -154,9 +157,9 @@ def front(
     chosen = parse_seeds(seeds, compared.COMMAND)
     if power:
         if svg is not None:
-            raise UsageError("--power measures no curves to draw; leave --svg out")
+            raise UsageError("--power does not measure curves to plot; remove --svg")
         if chosen.kind == "verdict":
-            raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds 0,1")
+            raise UsageError("--power is computed before a verdict, from development seeds; add --seeds 0,1")
         each, record = compared.front_power(chosen)
         show(record, lambda: power_table(each, len(VERDICTS[compared.COMMAND])), as_json)
         return
@@ -188,11 +191,12 @@ def front_tables(found: dict[str, Any]) -> Group:
 @app.command(rich_help_panel=RESEARCH)
 def objectives(
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (60-64, once), or numbers: 0,1.")] = "quick",
-    power: Annotated[
-        bool, typer.Option("--power", help="How probably each part is found where it is true, from trained seeds.")
-    ] = False,
+    power: Annotated[bool, typer.Option("--power", help="Estimate the power of each part from trained seeds.")] = False,
     subset: Annotated[
-        bool, typer.Option("--subset-losses", help="In place of rewards: MLE, SMILE, GEM and sparsemax.")
+        bool,
+        typer.Option(
+            "--subset-losses", help="Compare likelihood losses (MLE, SMILE, GEM and sparsemax) instead of rewards."
+        ),
     ] = False,
     workers: Annotated[int, typer.Option(min=0, help="Training processes. Default: one per core.")] = 0,
     as_json: Json = False,
@@ -205,9 +209,9 @@ def objectives(
     chosen = parse_seeds(seeds, compared.COMMAND)
     if chosen.kind == "verdict" and (power or subset):
         option = "--power" if power else "--subset-losses"
-        raise UsageError(f"{option} uses development seeds, which the verdict must not see; type: {option} --seeds 0,1")
+        raise UsageError(f"{option} uses development seeds, which the verdict must not use; add {option} --seeds 0,1")
     if power and subset:
-        raise UsageError("--subset-losses has no rule and so no power; leave one of them out")
+        raise UsageError("--subset-losses has no criteria and so no power; remove one of them")
     if power:
         each, record = compared.objectives_power(chosen)
         show(record, lambda: power_table(each, len(VERDICTS[compared.COMMAND])), as_json)
@@ -252,18 +256,18 @@ def objectives_tables(found: dict[str, Any]) -> Group:
 @app.command(rich_help_panel=RESEARCH)
 def photos(
     seeds: Annotated[
-        str, typer.Option(help="Numbers with commas; those below 10 choose settings. Findings: verdict (40-42, once).")
+        str, typer.Option(help="Comma-separated seeds; those below 10 are for tuning. Findings: verdict (40-42, once).")
     ] = "0",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Changes a key of every arm. Repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every arm. Repeatable.")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="The page of all arms. Default: runs/photos.html.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Page of all arms. Default: runs/photos.html.")] = None,
     findings: Annotated[
-        bool, typer.Option("--findings", help="The papers' central findings, each a row with its interval.")
+        bool, typer.Option("--findings", help="The papers' central findings, one row with an interval each.")
     ] = False,
-    rows: Annotated[str | None, typer.Option(metavar="ID,…", help="Which findings, with commas. Default: all.")] = None,
+    rows: Annotated[str | None, typer.Option(metavar="ID,…", help="Comma-separated findings. Default: all.")] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="How probably each finding is found where it is true, from trained seeds.")
+        bool, typer.Option("--power", help="Estimate the power of each finding from trained seeds.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the findings without running them.")] = False,
     device: Device = "auto",
@@ -281,12 +285,14 @@ def photos(
     with running_on(device):
         if findings:
             if page is not None:
-                raise UsageError("--page is of the table of systems, and --findings has none; leave one of them out")
+                raise UsageError(
+                    "--page shows the table of systems, which --findings does not produce; remove one of them"
+                )
             show_findings(ids, chosen, keys, as_json, power=power, listed=listed)
             return
         idle = {"--rows": bool(ids), "--power": power, "--list": listed, "--seeds verdict": chosen.kind == "verdict"}
         for option in (name for name, given in idle.items() if given):
-            raise UsageError(f"{option} is about the findings; add --findings")
+            raise UsageError(f"{option} requires --findings; add --findings")
         found = run_photos(chosen.numbers, keys, page)
     show(found.to_json(), lambda: photos_table(found), as_json)
 
@@ -307,12 +313,12 @@ def show_findings(
         show({"rows": value}, lambda: claims_table(some), as_json)
     elif power:
         if seeds.kind == "verdict":
-            raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds 0,1")
+            raise UsageError("--power is computed before a verdict, from development seeds; add --seeds 0,1")
         planned, (each, record) = len(VERDICTS["photos"]), found_on.findings_power(ids, seeds, settings)
         show(record, lambda: power_table(each, planned), as_json)
     elif seeds.kind == "verdict":
         if ids:
-            raise UsageError("a verdict is about all findings; leave --rows out")
+            raise UsageError("a verdict covers all findings; remove --rows")
         given = found_on.findings_verdict(settings)
         show(given, lambda: verdict_table(given, found_on.CLAIMS, found_on.RECORDS), as_json)
     else:
@@ -323,7 +329,9 @@ def show_findings(
 def check_folder(option: str, file: Path | None) -> None:
     """Raises `UsageError` where there is no folder for the file that is written at the end."""
     if file is not None and not file.parent.is_dir():
-        raise UsageError(f"{option} is {file}, and there is no folder {file.parent}; make it, or name another file")
+        raise UsageError(
+            f"{option} is {file}, but the folder {file.parent} does not exist; create it, or use another file"
+        )
 
 
 def photos_table(found: Photos) -> Group:

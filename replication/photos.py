@@ -127,7 +127,7 @@ def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Re
     assert recipe.data.test is not None and recipe.scorer is not None
     (judge,) = recipe.evaluation.eval_scorers
     if judge == recipe.scorer.name:
-        raise SystemExit("evaluation.eval_scorers is the scorer that gave the reward; name another one")
+        raise SystemExit("evaluation.eval_scorers contains the scorer that gave the reward; use another one")
     items, scorer = list(open_specs(recipe.data.test)), load_scorer(upstream(judge))
     features = np.asarray(FeatureStore().features(items, scorer.encoder))
     together = {name: {item.id: [one[item.id] for one in own] for item in items} for name, own in captions.items()}

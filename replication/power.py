@@ -111,8 +111,8 @@ def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation
         value_S, drawn_SR = draw_seeds(statistics)
         if not np.isfinite(drawn_SR).all():
             raise UsageError(
-                f"{part.statement!r} is not a number in some resamples of the pictures, so its power is not known; "
-                "give its test set more pictures"
+                f"{part.statement!r} is not a number in some resamples of the pictures, so its power is unknown; "
+                "use a test set with more pictures"
             )
         values.append(value_S)
         draws.append(drawn_SR - value_S[:, None])
@@ -269,14 +269,14 @@ def measure_power(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int], comma
     """
     if len(seeds) < 2:
         raise UsageError(
-            f"the spread over seeds needs two of them or more; type: python -m replication {TYPED[command]} --power "
-            "--seeds dev"
+            f"the spread over seeds requires at least two seeds; run: python -m replication {TYPED[command]} "
+            "--power --seeds dev"
         )
     if missing := untrained(claims, lab, seeds):
         numbers = ",".join(map(str, seeds))
         raise UsageError(
-            f"{len(missing)} of the arms are not trained ({missing[0]}); first type: "
-            f"python -m replication {TYPED[command]} --seeds {numbers}"
+            f"{len(missing)} of the arms are not trained ({missing[0]}); first run: python -m replication "
+            f"{TYPED[command]} --seeds {numbers}"
         )
     found = []
     with Progress(len(claims), "claims") as progress:
@@ -309,7 +309,8 @@ def power_table(found: Sequence[ClaimPower], planned: int = SEEDS) -> Table:
 
     enough = sum(one.power >= GOAL for one in found)
     shown = Table(
-        title=f"{enough} of {len(found)} claims are found in {GOAL:.0%} with {planned} seeds, where they are true"
+        title=f"{enough} of {len(found)} claims have a power of at least {GOAL:.0%} with {planned} seeds, if "
+        "they are true"
     )
     for name in (
         "claim",

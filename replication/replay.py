@@ -155,7 +155,7 @@ def select_claims(ids: Sequence[str], claims: Sequence[Claim], command: str = "c
     for id in ids:
         if id not in known:
             raise UsageError(
-                f"no claim is called '{id}'{nearest(id, known)}; python -m replication {command} --list shows them"
+                f"unknown claim '{id}'{nearest(id, known)}; for a list, run: python -m replication {command} --list"
             )
     return [known[id] for id in dict.fromkeys(ids)] or list(claims)
 

@@ -58,7 +58,7 @@ def parse_seeds(text: str, command: str) -> Seeds:
     for name, reserved in VERDICTS.items():
         if found := sorted(set(numbers) & set(reserved)):
             raise UsageError(
-                f"seed {found[0]} is kept for the verdict of python -m replication {TYPED[name]} --seeds verdict; "
-                "take others, from 100 on to check what the project found"
+                f"seed {found[0]} is reserved for the verdict of python -m replication {TYPED[name]} --seeds "
+                "verdict; use other seeds, from 100 on to check the project's findings"
             )
     return Seeds("seeds", numbers)

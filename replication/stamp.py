@@ -28,7 +28,7 @@ def read_verdicts(path: Path) -> list[dict[str, Any]]:
     try:
         return [dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (ValueError, TypeError) as error:
-        raise TellapartError(f"{path}: not a list of verdicts ({error}); restore it from the repository") from None
+        raise TellapartError(f"{path} is not a list of verdicts ({error}); restore it from the repository") from None
 
 
 def given_verdict(path: Path, settings: str) -> dict[str, Any] | None:
@@ -43,7 +43,7 @@ def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]]
     Re-raises exceptions of ``run``; the entry then stays marked as begun.
     """
     if earlier := given_verdict(path, settings):
-        say(f"this verdict was given on {earlier['stamp']['date']}; it is not given again for the same settings")
+        say(f"this verdict was given on {earlier['stamp']['date']} and cannot be repeated with the same settings")
         return earlier
     with _updating(path) as given:
         entry = next((one for one in given if _is_of(one, settings)), None)
@@ -52,7 +52,7 @@ def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]]
             entry["stamp"] |= {"settings": settings, **more}
             given.append(entry)
         else:
-            say(f"verdict {entry['stamp']['number']} was begun on {entry['stamp']['begun']} and is finished now")
+            say(f"verdict {entry['stamp']['number']} was started on {entry['stamp']['begun']} and is finished now")
     entry |= {**run(), "stamp": {**entry["stamp"], "date": now()}}
     if (last := commit()) != entry["stamp"]["commit"]:
         entry["stamp"]["commit_at_end"] = last
@@ -64,7 +64,7 @@ def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]]
 @contextmanager
 def _updating(path: Path) -> Iterator[list[dict[str, Any]]]:
     """Yields all verdicts of the file and writes them back at the end, under a lock."""
-    with write_errors(path, "the verdict cannot be kept; make the folder writable"), locked(path.parent, wait=True):
+    with write_errors(path, "cannot save the verdict; make the folder writable"), locked(path.parent, wait=True):
         given = read_verdicts(path)
         yield given
         replace_text(path, json.dumps(given, indent=1, ensure_ascii=False) + "\n")
@@ -89,8 +89,8 @@ def require_commit(typed: str) -> None:
     """Raises `UsageError` outside a clone of the project. typed: the command to use there instead."""
     if not commit():
         raise UsageError(
-            "a verdict is stamped with the commit of a clone of the project, and this is none; to check the findings "
-            f"on seeds that the project never runs, type: {typed} --seeds 100,101,102,103,104"
+            "a verdict records the commit of the project's repository, but this is not a clone of it; to check "
+            f"the findings on seeds that the project never uses, run: {typed} --seeds 100,101,102,103,104"
         )
 
 

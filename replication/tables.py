@@ -95,7 +95,7 @@ def run_tables(
     known = {table.number: table for table in TABLES}
     for number in numbers:
         if number not in known:
-            raise UsageError(f"table {number} of paper 2 is not among these; known: {', '.join(map(str, known))}")
+            raise UsageError(f"table {number} of paper 2 is not available; known: {', '.join(map(str, known))}")
     tables = [known[number] for number in dict.fromkeys(numbers)] or list(TABLES)
     return measure_tables(tables, Lab(folder or FOLDER, NDLB, TEST_SETS, DECODINGS, settings=settings), seeds, workers)
 

@@ -164,10 +164,10 @@ def faithful(share: float) -> list[dict[str, Any]]:
 
 
 CONTROLS = {
-    "shuffled": "self-distillation, but which words are believed is dealt out to others of the same kind",
-    "unselected": "self-distillation, but chance chooses among its candidates, not the scorer",
-    "length": "self-retrieval with a rent on each content word",
-    "equal_kl": "self-retrieval held nearer to its start",
+    "shuffled": "self-distillation with believed words shuffled among words of the same kind",
+    "unselected": "self-distillation with a random candidate instead of the scorer's choice",
+    "length": "self-retrieval with a cost for each content word",
+    "equal_kl": "self-retrieval with a stronger KL to its start",
 }
 
 

@@ -72,10 +72,10 @@ def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
     if not commit():
         return
     path = records / POWER_FILE
-    with write_errors(path, "the power cannot be kept; make the folder writable"):
+    with write_errors(path, "cannot save the power; make the folder writable"):
         records.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    say(f"kept for the verdict: {path}; commit it")
+    say(f"saved for the verdict: {path}; commit it")
 
 
 def claims_verdict(
@@ -98,9 +98,9 @@ def claims_verdict(
         require_commit(f"python -m replication {TYPED[command]}")
         if read_power(records).get("settings") != settings:
             raise UsageError(
-                f"the power of these settings ({settings}) is not in {records / POWER_FILE}; before a verdict type: "
-                f"python -m replication {TYPED[command]} --seeds dev, then python -m replication {TYPED[command]} "
-                "--power --seeds dev"
+                f"{records / POWER_FILE} does not contain the power of these settings ({settings}); before a "
+                f"verdict, run: python -m replication {TYPED[command]} --seeds dev, then python -m replication "
+                f"{TYPED[command]} --power --seeds dev"
             )
     return give_verdict(path, settings, run)
 

@@ -43,7 +43,7 @@ def write_pages() -> None:
     shutil.copytree(ROOT / "docs", PAGES)
     for uri, text in (*reference_pages(), *repository_pages()):
         if (PAGES / uri).exists():
-            raise SystemExit(f"{uri}: a page of docs/ has the name of a page that is made here")
+            raise SystemExit(f"{uri}: a page in docs/ has the same name as a generated page")
         (PAGES / uri).parent.mkdir(parents=True, exist_ok=True)
         (PAGES / uri).write_text(text, encoding="utf-8")
     for page in PAGES.rglob("*.md"):

@@ -46,7 +46,7 @@ def arms(seed: int, settings: list[str], truthful: list[str]) -> dict[str, Run]:
     }
     starts = {recipe.captioner.name for recipe in recipes.values() if recipe.captioner is not None}
     if len(starts) != 1 or len({recipe.training.steps for recipe in recipes.values()}) != 1:
-        raise SystemExit("the arms differ in their start or their steps; set captioner.name and training.steps of both")
+        raise SystemExit("the arms differ in start or steps; set captioner.name and training.steps of both")
     return {arm: train(recipe, resume=True) for arm, recipe in recipes.items()}
 
 
@@ -76,7 +76,7 @@ def measured(seeds: list[dict[str, Captions]], run: Run) -> tuple[Results, dict[
         *(reward.scorer_names() for reward in getattr(recipe.objective, "rewards", ()))
     )
     if judge in gave_reward:
-        raise SystemExit("evaluation.eval_scorers is a scorer that gave the reward; name another one")
+        raise SystemExit("evaluation.eval_scorers contains a scorer that gave the reward; use another one")
     scorer = load_scorer(upstream(judge))
     together = {name: {item.id: [seed[name][item.id] for seed in seeds] for item in items} for name in seeds[0]}
     results = evaluate(together, items=items, scorer=scorer, metrics=METRICS, pairs="all")
@@ -126,7 +126,7 @@ def sets(found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0", help="with commas; those below 10 choose settings")
+    parser.add_argument("--seeds", default="0", help="comma-separated; those below 10 are for tuning")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--truthful", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()

@@ -40,4 +40,4 @@ if __name__ == "__main__":
     for kind in RECIPES:
         parser.add_argument(f"--{kind}", metavar="RUN")
     chosen = {kind: run for kind, run in vars(parser.parse_args()).items() if run}
-    main(chosen or parser.error("name a run with --scorer or --captioner"))
+    main(chosen or parser.error("pass a run with --scorer or --captioner"))

@@ -28,7 +28,7 @@ def test_each_group_can_be_run_alone() -> None:
     assert list(bags.workloads(1, "30,000")) == ["growth, exact top 200, 30,000 × 512: time"]
     assert list(bags.workloads(1, "113,287")) == ["exact top 200, 113,287 × 512: time"]
     assert len(bags.workloads(1, "")) == 7
-    with pytest.raises(UsageError, match="no row contains 'grwth'; known: exact top 200, 113,287"):
+    with pytest.raises(UsageError, match="no row contains 'grwth'; available: exact top 200, 113,287"):
         bags.workloads(1, "grwth")
 
 

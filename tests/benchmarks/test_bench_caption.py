@@ -32,7 +32,7 @@ def test_both_sides_write_the_same_captions_of_photos(cli: Cli, monkeypatch: pyt
     assert [row["work"] for row in rows] == [f"{ours}, pipeline in fp32", f"{ours}, loop over batches in fp32"]
     assert all(row["unit"] == "s" and row["ours"] > 0 and row["ratio"] > 0 for row in rows)
     assert "4 photos in 2 parts; theirs in fp32" in done.err
-    assert "not measurable here" in done.err  # see `auto_is_fp32`
+    assert "cannot be measured here" in done.err  # see `auto_is_fp32`
 
 
 @pytest.mark.data
@@ -110,12 +110,12 @@ def test_parts_share_no_photo() -> None:
     parts = parts_of(paths, 10, 5)
     assert [path for part in parts for path in part] == paths[:10] and {len(part) for part in parts} == {2}
     for pictures in (4, 12):
-        with pytest.raises(UsageError, match=f"--pictures {pictures}: expected at least 5, one a part, and at most 11"):
+        with pytest.raises(UsageError, match=rf"--pictures {pictures}: expected between 5 \(one per part\) and 11"):
             parts_of(paths, pictures, 5)
 
 
 def test_options_of_one_benchmark_are_refused_by_others(cli: Cli) -> None:
     done = cli("smile", "--pictures", 4, package="benchmarks.__main__")
-    assert done.status == 2 and "smile has no --pictures; leave it out" in done.err
+    assert done.status == 2 and "smile has no option --pictures; remove it" in done.err
     done = cli("caption", "--only", "flamingo", package="benchmarks.__main__")
-    assert done.status == 2 and "no row contains 'flamingo'; known: BLIP-base, greedy" in done.err
+    assert done.status == 2 and "no row contains 'flamingo'; available: BLIP-base, greedy" in done.err

@@ -57,7 +57,7 @@ def test_wrong_requests_are_one_line(cli: Cli) -> None:
         growth.rows(1, what="evil")
     with pytest.raises(UsageError, match="--to is 10; expected 1,000 to 1,000,000 items"):
         growth.rows(1, what="bags", to=10)
-    assert cli("metrics", "--to", "1e4", package="benchmarks.__main__").line == "metrics has no --to; leave it out"
+    assert cli("metrics", "--to", "1e4", package="benchmarks.__main__").line == "metrics has no option --to; remove it"
 
 
 def test_synthetic_texts_are_like_captions() -> None:
@@ -87,6 +87,6 @@ def test_features_that_do_not_fit_on_the_disk_are_refused(monkeypatch: pytest.Mo
     assert row[0].nbytes == growth.ROW_BYTES
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=13 * 10**9))
     with pytest.raises(
-        UsageError, match=r"1,000,000 pictures take 13\.5 GB in .*, which has 13\.0 GB free; set TMPDIR"
+        UsageError, match=r"the features of 1,000,000 pictures need 13.5 GB in .*, which has 13.0 GB free; set"
     ):
         growth.rows(1, what="caption", to=1e6)

@@ -29,7 +29,7 @@ def test_both_ways_are_timed_on_the_same_work() -> None:
 
 def test_only_some_rows() -> None:
     assert len(rollout.rows(1, "Sampled")) == 1
-    with pytest.raises(UsageError, match="no row contains 'beam'; known: captions, greedy, "):
+    with pytest.raises(UsageError, match="no row contains 'beam'; available: captions, greedy, "):
         rollout.rows(1, "beam")
 
 

@@ -110,12 +110,12 @@ def test_other_log_probabilities_are_not_timed(small: str, monkeypatch: pytest.M
 
 
 def test_wrong_names() -> None:
-    with pytest.raises(UsageError, match="no full-size model is called 'blip'"):
+    with pytest.raises(UsageError, match="unknown full-size model 'blip'"):
         full_size_captioner("blip")
-    with pytest.raises(UsageError, match="smile has no --model"):
+    with pytest.raises(UsageError, match="smile has no option --model; remove it"):
         run_bench("smile", 1, model="blip-base")
     with pytest.raises(
-        UsageError, match=r"no row contains 's=3'; rows are called such as: s=1, b=16, fp32, both: step"
+        UsageError, match="no row contains 's=3'; rows are named, for example, s=1, b=16, fp32, both: step"
     ):
         run_bench("rollout", 1, "s=3", model="clipcap-gpt2")
 

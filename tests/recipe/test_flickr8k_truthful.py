@@ -133,7 +133,7 @@ def test_the_arms_must_have_one_start(flickr: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.syspath_prepend(TOOLS)
     import flickr8k_truthful as tool
 
-    with pytest.raises(SystemExit, match="differ in their start or their steps"):
+    with pytest.raises(SystemExit, match="the arms differ in start or steps; set"):
         tool.arms(0, [], ["training.steps=3"])
 
 

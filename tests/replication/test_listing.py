@@ -169,10 +169,10 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
     for arguments, line in (
         (["smile-lenght"], "did you mean 'smile-length'"),
         (["--seeds", "verdcit"], "did you mean 'verdict'"),
-        (["--quick", "--seeds", "dev"], "leave one of them out"),
-        (["smile-length", "--seeds", "verdict"], "leave the names out"),
+        (["--quick", "--seeds", "dev"], "remove one of them"),
+        (["smile-length", "--seeds", "verdict"], "remove the names"),
         (["--power", "--seeds", "verdict"], "before a verdict"),
-        (["--power", "--seeds", "0"], "two of them or more"),
+        (["--power", "--seeds", "0"], "the spread over seeds requires at least two"),
     ):
         error = CliRunner().invoke(app_of([app]), ["claims", *arguments]).exception
         assert isinstance(error, UsageError) and line in str(error)
@@ -182,11 +182,11 @@ def test_front_refuses_what_it_would_ignore(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for arguments, line in (
         (["front", "--power", "--seeds", "verdict"], "before a verdict"),
-        (["front", "--power", "--seeds", "0"], "two of them or more"),
-        (["front", "--power", "--seeds", "0,1", "--svg", "a.svg"], "no curves to draw"),
+        (["front", "--power", "--seeds", "0"], "the spread over seeds requires at least two"),
+        (["front", "--power", "--seeds", "0,1", "--svg", "a.svg"], "--power does not measure curves to plot;"),
         (["front", "--power", "--seeds", "0,1"], "of the arms are not trained"),
-        (["front", "--seeds", "50"], "kept for the verdict of python -m replication front"),
-        (["front", "--svg", "nowhere/a.svg"], "there is no folder nowhere"),
+        (["front", "--seeds", "50"], "is reserved for the verdict of python -m replication front"),
+        (["front", "--svg", "nowhere/a.svg"], ", but the folder nowhere does not exist;"),
     ):
         error = CliRunner().invoke(app_of([app]), arguments).exception
         assert isinstance(error, UsageError) and line in str(error), (arguments, error)

@@ -62,10 +62,10 @@ def test_a_method_beats_base_by_recall_truth_holm_and_control(
 def test_the_command_keeps_the_seeds_of_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, line in (
-        (["--seeds", "60"], "kept for the verdict of python -m replication objectives"),
-        (["--power", "--seeds", "verdict"], "type: --power --seeds 0,1"),
-        (["--subset-losses", "--seeds", "verdict"], "type: --subset-losses --seeds 0,1"),
-        (["--power", "--subset-losses", "--seeds", "0,1"], "leave one of them out"),
+        (["--seeds", "60"], "is reserved for the verdict of python -m replication objectives"),
+        (["--power", "--seeds", "verdict"], "--power is computed before a verdict, from"),
+        (["--subset-losses", "--seeds", "verdict"], "--subset-losses uses development seeds,"),
+        (["--power", "--subset-losses", "--seeds", "0,1"], "remove one of them"),
         (["--power", "--seeds", "0,1"], "of the arms are not trained"),
     ):
         error = CliRunner().invoke(app_of([app]), ["objectives", *arguments]).exception

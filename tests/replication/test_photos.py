@@ -132,12 +132,12 @@ def test_joined_references_say_what_the_first_lacks() -> None:
 @pytest.mark.parametrize(
     ("typed", "line"),
     [
-        (["--seeds", "verdict"], "--seeds verdict is about the findings; add --findings"),
-        (["--rows", "photo-bags"], "--rows is about the findings"),
-        (["--findings", "--page", "a.html"], "--page is of the table of systems"),
+        (["--seeds", "verdict"], "--seeds verdict requires --findings; add --findings"),
+        (["--rows", "photo-bags"], "--rows requires --findings; add --findings"),
+        (["--findings", "--page", "a.html"], "--page shows the table of systems, which"),
         (["--findings", "--rows", "photo-bag"], "did you mean 'photo-bags'"),
-        (["--findings", "--seeds", "0,41"], "seed 41 is kept for the verdict of python -m replication photos"),
-        (["--findings", "--seeds", "verdict", "--rows", "photo-bags"], "leave --rows out"),
+        (["--findings", "--seeds", "0,41"], "seed 41 is reserved for the verdict of python -m replication photos"),
+        (["--findings", "--seeds", "verdict", "--rows", "photo-bags"], "a verdict covers all findings; remove --rows"),
         (["--findings", "--seeds", "verdict", "--power"], "computed before a verdict"),
     ],
 )

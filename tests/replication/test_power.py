@@ -143,7 +143,7 @@ def test_power_of_trained_arms(tiny_lab: Callable[[], Lab]) -> None:
     claims = [Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))]
     with pytest.raises(UsageError, match=r"4 of the arms are not trained \(sr, seed 0\); first type: .* --seeds 0,1"):
         measure_power(claims, tiny_lab(), (0, 1))
-    with pytest.raises(UsageError, match="two of them or more"):
+    with pytest.raises(UsageError, match="the spread over seeds requires at least two"):
         measure_power(claims, tiny_lab(), (0,))
     replay(claims, tiny_lab(), (0, 1))
     lab = tiny_lab()

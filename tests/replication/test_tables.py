@@ -163,7 +163,7 @@ def test_bags_share_no_picture_and_are_the_same_for_every_arm(lab: Lab) -> None:
 
 
 def test_an_unknown_table_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="table 4 of paper 2 is not among these; known: 2, 3, 5, 7"):
+    with pytest.raises(UsageError, match="table 4 of paper 2 is not available; known: 2, 3, 5, 7"):
         run_tables([4], folder=tmp_path / "new")
     assert not (tmp_path / "new").exists()
     error = CliRunner().invoke(whole_app(), ["tables", "--world", "scenes", "--seeds", "quikc"]).exception

@@ -47,9 +47,9 @@ def test_seeds_have_names_or_are_typed() -> None:
 @pytest.mark.parametrize(
     ("seeds", "command", "line"),
     [
-        ("0,20", "claims", "seed 20 is kept for the verdict of python -m replication claims"),
-        ("24,1", "tradeoff", "seed 24 is kept for the verdict of python -m replication claims"),
-        ("31", "claims", "seed 31 is kept for the verdict of python -m replication tradeoff"),
+        ("0,20", "claims", "seed 20 is reserved for the verdict of python -m replication claims"),
+        ("24,1", "tradeoff", "seed 24 is reserved for the verdict of python -m replication claims"),
+        ("31", "claims", "seed 31 is reserved for the verdict of python -m replication tradeoff"),
         ("verdict", "tables", "expected quick, dev, or numbers"),
         ("verdcit", "claims", "did you mean 'verdict'"),
         ("dew", "tradeoff", "did you mean 'dev'"),
@@ -224,7 +224,7 @@ def test_no_two_verdicts_share_a_seed_and_none_is_a_development_or_a_strangers_o
 
 
 def test_seeds_of_the_verdict_on_photos_are_not_typed_by_hand() -> None:
-    with pytest.raises(UsageError, match="seed 41 is kept for the verdict of python -m replication photos"):
+    with pytest.raises(UsageError, match="seed 41 is reserved for the verdict of python -m replication photos"):
         parse_seeds("0,41", "photos")
 
 

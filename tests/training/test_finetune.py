@@ -150,7 +150,7 @@ def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
     assert (recipe.training.weight_decay, recipe.seed) == (0.1, 3)
     assert plan(name, [WORLD]).training.steps == 300
     assert plan(name, ["scenes:plain?n=60&split=train&limit=20"], epochs=1, batch_size=10).training.steps == 2
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="remove one of them"):
         plan(name, [WORLD], epochs=2, steps=5)
     with pytest.raises(UsageError, match=r"--batch-size 49: of 60 pictures 48 are left"):
         plan(name, [WORLD], batch_size=49)

@@ -146,7 +146,7 @@ def test_a_run_that_cannot_be_adopted_is_one_line(clone: Path, monkeypatch: pyte
     assert "not a trained run" in cli("train", "second.toml", "--adopt", "photos").line
     train(read(clone, "first"), Path("other"), evaluate=False)
     shutil.copytree("other", "another")
-    assert "leave one of them out" in cli("train", "second.toml", "--adopt", "other", "--adopt", "another").line
+    assert "remove one of them" in cli("train", "second.toml", "--adopt", "other", "--adopt", "another").line
     assert ": first does not use a recipe 'first' as a model;" in cli("train", "first.toml", "--adopt", "other").line
 
 
