@@ -149,7 +149,7 @@ def test_equal_pictures_come_in_their_order() -> None:
         (np.ones((5, 3)), 2, {"max_cosine": 80}, "max_cosine: expected a cosine such as 0.8, got 80"),
         (np.ones((5, 3)), 2, {"ids": ["a"]}, "1 ids for 5 rows"),
         (np.ones((5, 3)), 2, {"keys": ["a"]}, "got 1 for 5 pictures"),
-        (np.ones(5), 2, {}, r"features of shape \(5,\)"),
+        (np.ones(5), 2, {}, r"features have shape \(5,\)"),
     ],
 )
 def test_what_cannot_be_mined_is_told(features: np.ndarray, size: int, more: dict, told: str) -> None:

@@ -302,7 +302,7 @@ def test_more_steps_extend_a_finished_run_fewer_are_refused_and_overwrite_begins
     assert [(each["from"], each["to"]) for each in info["extended"]] == [(2, 4)]
     assert info["finished"] and read_recipe(out / "recipe.toml").training.steps == 4
     results = (out / "results.json").stat().st_mtime_ns
-    assert "to learn from" not in typed()  # the same run without --steps: nothing is left to do
+    assert " training, " not in typed()  # the same run without --steps: nothing is left to do
     assert (out / "results.json").stat().st_mtime_ns == results
 
     fewer = cli(*command, "--max-tokens", 6, "--set", "training.log_every=1", "--steps", 3)

@@ -578,7 +578,7 @@ def test_a_run_without_a_model_says_the_command_that_finishes_it(
 ) -> None:
     stop_after(3, recipe_of(tiny_recipe), tmp_path / "run", monkeypatch)
     caption = ("caption", tmp_path / "run", "scenes:plain?n=3", "-o", tmp_path / "c.jsonl")
-    message, _, command = cli(*caption).line.partition("; type: tellapart ")
+    message, _, command = cli(*caption).line.partition("; run: tellapart ")
     assert message.endswith("run is a run without a finished model")
     assert cli(*shlex.split(command)).status == 0
     assert cli(*caption).status == 0
