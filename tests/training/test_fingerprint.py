@@ -132,10 +132,10 @@ def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
     runs = sorted(path.name for path in Path("runs").iterdir())
     assert [name[: name.rindex("-")] for name in runs] == ["first"] * 2 + ["second"] * 2
     (line,) = [line for line in done.err.splitlines() if "--adopt" in line]
-    told = re.fullmatch(r"training first, because (\S+) differs \((.*)\); .*type: --adopt (\S+); to use that run", line)
+    told = re.fullmatch(r"training first, because (\S+) differs \((.*)\); .* instead, add --adopt (\S+)", line)
     assert told and told[1] == told[3] and told[2] == "training.steps 2, now 3", line
     adopted = cli("train", "second.toml", "--adopt", told[3], "--json")
-    assert adopted.status == 0 and "); to use that run instead, add --adopt" not in adopted.err, adopted.err
+    assert adopted.status == 0 and "add --adopt" not in adopted.err, adopted.err
     (new,) = {path.name for path in Path("runs").iterdir()} - set(runs)
     start = json.loads((Path("runs") / new / "run.json").read_text())["content"]["recipe"]["captioner"]["name"]
     assert start.startswith("weights:") and f'name = "{told[1]}"' in (Path("runs") / new / "recipe.toml").read_text()

@@ -21,7 +21,7 @@ from tellapart.language.claims import (
     extract,
 )
 
-NOT_NAMED = "in no reference"
+NOT_NAMED = "not in the references"
 _COLOURS = """
 red orange yellow green blue purple pink brown black white gray grey gold golden silver tan beige turquoise violet
 maroon navy teal blond blonde cream crimson dark-blue light-blue multicolored colorful colourful

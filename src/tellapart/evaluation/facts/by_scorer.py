@@ -18,7 +18,7 @@ from tellapart.language.claims import (
 )
 
 CHANCE = 0.5
-UNLIKELY = "likelier at other pictures"
+UNLIKELY = "fits other pictures better"
 _BLOCK = 512
 _SENTENCE = re.compile(r"[^\s.!?][^.!?]*(?:[.!?](?=\S)[^.!?]*)*[.!?]*")
 Parts = list[tuple[str, tuple[tuple[int, int], ...]]]  # texts, and their positions in the caption
@@ -64,7 +64,7 @@ def verify_scorer(
     Raises `ValueError` for fewer than two pictures.
     """
     if len(image_ND) < 2:
-        raise ValueError("a claim is compared at other pictures: there must be at least two")
+        raise ValueError("Claims are compared with other pictures; expected at least two pictures")
     claims = [parts_of(caption) for caption in captions]
     texts = list(dict.fromkeys(text for own in claims for text, _ in own))
     feature_MD = encode(texts) if texts else np.zeros((0, image_ND.shape[1]))

@@ -59,10 +59,12 @@ def read_synonyms(path: Path) -> Synonyms:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); expected lines such as 'person, girl, boy'") from None
+        raise UsageError(f"cannot read {path} ({error}); expected lines such as 'person, girl, boy'") from None
     rows = [[cell.strip().lower() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
     if not rows or not all(row[0] for row in rows):
-        raise UsageError(f"{path}: expected one object a line, its name and its synonyms with commas")
+        raise UsageError(
+            f"{path}: expected one object per line, its name followed by its synonyms, separated by commas"
+        )
     found: dict[str, str] = {}
     for row in rows:
         for word in row:
@@ -161,7 +163,7 @@ def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; expected COCO's instances_*.json") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: is no COCO instances file ({type(error).__name__}: {error})") from None
+        raise UsageError(f"{path} is not a COCO instances file ({type(error).__name__}: {error})") from None
     by_name: dict[str, frozenset[str]] = {}
     for number in {**files, **found}:  # a picture without annotations has no objects
         file = Path(files.get(number, ""))

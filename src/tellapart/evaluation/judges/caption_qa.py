@@ -48,18 +48,20 @@ def read_questions(path: Path) -> dict[str, list[ChoiceQuestion]]:
             f"{path}: {type(error).__name__}: {error}; expected {{picture: [{{question, choices, answer}}]}}"
         ) from None
     if not any(found.values()):
-        raise UsageError(f"{path}: has no question")
+        raise UsageError(f"{path} contains no question")
     return found
 
 
 def _question(path: Path, picture: str, entry: Mapping[str, object]) -> ChoiceQuestion:
     given = entry["choices"]
     if not isinstance(given, list):
-        raise TypeError("choices is no list")
+        raise TypeError("choices is not a list")
     choices = tuple(str(choice["text"] if isinstance(choice, dict) else choice).strip() for choice in given)
     answer = str(entry["answer"]).strip()
     if answer not in choices or len(choices) < 2:
-        raise UsageError(f"{path}: the answer '{answer}' about {picture} is none of the choices {', '.join(choices)}")
+        raise UsageError(
+            f"{path}: the answer '{answer}' about {picture} is not one of the choices {', '.join(choices)}"
+        )
     return ChoiceQuestion(str(entry["question"]), choices, choices.index(answer))
 
 

@@ -54,8 +54,8 @@ def read_prompt(name: str, folder: Path | None = None) -> Prompt:
     found, places = Template(text).get_identifiers(), Template(ours.read_text(encoding="utf-8")).get_identifiers()
     if set(found) != set(places):
         raise UsageError(
-            f"{path}: has the places {', '.join(f'${place}' for place in sorted(found)) or 'none'}; expected "
-            f"{', '.join(f'${place}' for place in places)} (a dollar sign itself is $$)"
+            f"{path} has the placeholders {', '.join(f'${place}' for place in sorted(found)) or 'none'}; expected "
+            f"{', '.join(f'${place}' for place in places)} (write $$ for a dollar sign)"
         )
     return Prompt(name, text, PROMPTS[name], own)
 
@@ -63,4 +63,4 @@ def read_prompt(name: str, folder: Path | None = None) -> Prompt:
 def check_folder(folder: Path | None) -> None:
     """Raises `UsageError` for a folder that has none of our prompts."""
     if folder is not None and not any((folder / f"{name}.txt").is_file() for name in PROMPTS):
-        raise UsageError(f"{folder}: has none of {', '.join(f'{name}.txt' for name in PROMPTS)}")
+        raise UsageError(f"{folder} contains none of {', '.join(f'{name}.txt' for name in PROMPTS)}")
