@@ -15,8 +15,8 @@ MAX_NAME = 255  # characters of a name in a message; base64 that is damaged has 
 
 
 def short_name(name: str) -> str:
-    """Returns a name for a message; shortens it if it is too long for a file name."""
-    return name if len(name) <= MAX_NAME else f"{name[:40]}…"
+    """Returns a name for a message; shortens what is too long for a file name, in the middle."""
+    return name if len(name) <= MAX_NAME else f"{name[:40]}…{name[-40:]}"
 
 
 class Skipped(Sequence[tuple[str, str]]):
