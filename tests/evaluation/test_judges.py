@@ -275,6 +275,6 @@ def test_the_commands(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         )
         assert shown.status == 0 and "arena by gpt-x" in shown.out
     assert (
-        "an arena requires a judge; add --llm-judge"
+        "'clair' needs a judge; add --llm-judge"
         in cli("eval", "--captions", "one.jsonl", "--references", "references.jsonl", "--metrics", "clair").line
     )
