@@ -133,7 +133,7 @@ def test_filters_tags_and_changes_of_what_is_shown(chrome: Any, folder: Path) ->
         page.choose("red ball")
         assert page.count(".row") == 7
         page.click("#all-button")
-        assert "7 pictures; only these are changed" in page.text("#scope")
+        assert "the 7 pictures shown and can be undone" in page.text("#scope")
         chrome.find_element("css selector", "#replace [name=text]").send_keys("Dog")
         chrome.find_element("css selector", "#replace [name=by]").send_keys("cat")
         page.wait(lambda: page.text("#matches") == "in 7 captions")

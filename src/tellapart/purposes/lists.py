@@ -165,7 +165,7 @@ def text_record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
         return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}
     said: dict[str, Any] = {"caption": texts[0]} if len(texts) == 1 else {"captions": texts}
     state = {"decorative": True} if one.decorative else {"accepted": True} if one.accepted else {}
-    more = {"long": one.long, "language": one.language}
+    more = {"long": one.long, "language": one.language, "variation": {} if one.decorative else one.variation}
     return {"id": item.id, **said, **{name: value for name, value in more.items() if value}, **state}
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tellapart.language.answers import without_opening
 from tellapart.language.english import FUNCTION_WORDS
@@ -23,6 +24,7 @@ class Edited:
     long: a second, longer text; "" if there is none.
     accepted: whether a person accepted the text as it is. An accepted empty text marks a decorative picture.
     language: the language code; "" if unspecified.
+    variation: what the captions of the picture agree on (`tellapart.purposes.variation`); {} for fewer than three.
     """
 
     text: str
@@ -30,6 +32,7 @@ class Edited:
     long: str = ""
     accepted: bool = False
     language: str = ""
+    variation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def decorative(self) -> bool:

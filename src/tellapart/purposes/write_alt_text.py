@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tellapart.captions.journal import new_run
@@ -70,6 +71,8 @@ def write_alt_texts(
                 f"{len(changed):,} texts in {path} were edited by hand and were kept; pass "
                 "--replace-edited to replace them"
             )
+        variation = variations(source.by_id, language)
+        edited = {id_: replace(one, variation=variation.get(id_, {})) for id_, one in edited.items()}
         if out == "-":
             with stdout_errors():
                 sys.stdout.write(json_lines(items, edited))
@@ -78,7 +81,6 @@ def write_alt_texts(
             say(f"wrote {write_lines(path, items, edited, own, run, changed):,} texts to {path}")
             captioner = source.captioner() if options.doubtful and source.captioner is not None else None
             doubts = find_doubts(dataset, edited, changed, language, captioner)
-            variation = variations(source.by_id, language)
             store_doubts(path, dataset, doubts, source.by_id, variation, source.author, run)
         event = TextEvent(source.agent, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         for folder in folders:
