@@ -146,3 +146,24 @@ def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path) -
     made = [json.loads(path.with_name("boosted.jsonl.made.json").read_text()) for path in (plain, shared)]
     assert made[0] == made[1]
     assert cli(*command, "-o", shared, "--workers", 1, "--shard", "1/2").status == 2
+
+
+def test_boost_by_workers_replaces_an_edited_result_with_overwrite_only(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "b.jsonl"
+    command = ("boost", "scenes:plain?n=3", "--llm", "scripted", "--mllm", "scripted", "-o", out, "--workers", 1)
+    assert cli(*command).status == 0
+    before = out.read_bytes()
+    out.write_text("by a person\n")
+    assert cli(*command).status == 2 and out.read_text() == "by a person\n"
+    done = cli(*command, "--overwrite")
+    assert done.status == 0, done.err
+    assert out.read_bytes() == before
+
+
+def test_encoding_goes_on_however_the_scorer_s_path_is_spelled(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows"
+    for scorer in (tiny_scorer, f"{tiny_scorer}/../{tiny_scorer.name}/"):
+        done = cli("data", "encode", scorer, photos, "-o", out)
+        assert done.status == 0, done.err
