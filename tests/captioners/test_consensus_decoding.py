@@ -189,7 +189,7 @@ def test_a_captioner_alone_refuses_it(tiny_captioner: Path) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
     with pytest.raises(ValueError, match="a consensus is selected among texts; call"):
         captioner.generate(visual_of(captioner), WRITTEN)
-    with pytest.raises(ValidationError, match="samples is 3, and 'consensus' writes 1"):
+    with pytest.raises(ValidationError, match="samples is 3, but 'consensus' generates 1"):
         Decoding(kind="consensus", samples=3)
 
 
@@ -270,7 +270,10 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
             {"validation": {"decoding": {"kind": "consensus", "scorer_weight": 0.1}}},
             "validation.decoding.scorer_weight would",
         ),
-        ({"scorer": None, "validation": {"select": "loss"}}, "[scorer] is missing; evaluation.decoding.scorer_weight"),
+        (
+            {"scorer": None, "validation": {"select": "loss"}},
+            r"\[scorer\] is missing; evaluation.decoding.scorer_weight",
+        ),
     ],
 )
 def test_recipes_that_a_scorer_cannot_serve_are_refused(changes: dict[str, Any], told: str) -> None:

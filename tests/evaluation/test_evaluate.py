@@ -182,7 +182,7 @@ def test_the_best_caption_is_the_one_that_the_scorer_prefers(world):
         base, at, second = name.partition("@second")
         assert results.systems["s"][f"{base}.best{at}{second}"] == alone.systems["s"][name], name
     assert "|best-by:colours@01234567|" in results.signatures["clipscore.best@second"]
-    with pytest.raises(UsageError, match=r"metric 'BLEU-4\.best' needs pictures"):
+    with pytest.raises(UsageError, match=r"metric 'BLEU-4\.best' requires pictures"):
         evaluate(systems, references=world.references, metrics=["BLEU-4.best"])
     assert not any(name.endswith(".best") for name in evaluate(systems, scorer=scorer, **settings).systems["s"])
 
@@ -276,7 +276,7 @@ def test_too_few_pictures_for_a_pool_are_said_not_hidden(world):
     results = evaluate(systems, scorer=ColourScorer(), image_features=world.image_ND[:60])
     assert "recall@1.random100" not in results.systems["plain"] and "recall@1.lookalike" in results.systems["plain"]
     assert any("recall@1.random100" in note and "(at least 100 pictures" in note for note in results.notes)
-    with pytest.raises(UsageError, match=r"'recall@1.random100' needs at least 100 pictures"):
+    with pytest.raises(UsageError, match=r"'recall@1.random100' requires at least 100 pictures"):
         evaluate(systems, scorer=ColourScorer(), image_features=world.image_ND[:60], metrics=["recall@1.random100"])
 
 
@@ -288,7 +288,7 @@ def test_a_recall_that_every_caption_reaches_is_left_out(world):
         results = evaluate(systems, **options)
         assert "recall@1.lookalike" in results.systems["plain"] and "recall@5.lookalike" not in results.systems["plain"]
         assert any("recall@5.lookalike (look-alike sets of more than 5" in n for n in results.notes)
-        with pytest.raises(UsageError, match=r"'recall@5.lookalike' needs look-alike sets of more than 5 pictures"):
+        with pytest.raises(UsageError, match=r"'recall@5.lookalike' requires look-alike sets of more than 5 pictures"):
             evaluate(systems, **options, metrics=["recall@5.lookalike"])
 
 
@@ -296,7 +296,7 @@ def test_a_recall_that_every_caption_reaches_is_left_out(world):
     ("metric", "says"),
     [
         ("lenght", "unknown metric 'lenght'; did you mean 'length'?"),
-        ("recall@1.lookalike", "metric 'recall@1.lookalike' needs pictures; add --data SPEC"),
+        ("recall@1.lookalike", "metric 'recall@1.lookalike' requires pictures; add --data SPEC"),
         ("clipscore", "add --data SPEC"),
     ],
 )
@@ -476,7 +476,7 @@ def test_the_listener_hears_the_truth_among_lookalikes():
 
 
 def test_truth_needs_scenes():
-    with pytest.raises(UsageError, match="needs pictures with known ground truth; add --data scenes:…"):
+    with pytest.raises(UsageError, match="requires pictures with known ground truth; add --data scenes:…"):
         evaluate({"a": {"1": "x"}}, metrics=["attribute_recall"])
 
 
@@ -623,7 +623,7 @@ def test_a_picture_without_a_reference_in_the_data_is_left_out_where_metrics_nee
     rows[3]["captions"] = []
     (photos / "one-less.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = {"captions": [photos / "captions.jsonl"], "data": f"jsonl:{photos / 'one-less.jsonl'}"}
-    with pytest.raises(UsageError, match="references are not used because the data: 1 pictures have none"):
+    with pytest.raises(UsageError, match="the data: 1 pictures have no reference"):
         run_eval(EvalOptions(**command, metrics=["length", "cider"]))
     results = run_eval(EvalOptions(**command, metrics=["length", "cider"], human="first", allow_missing=True))
     assert results.systems["captions"]["length"].n == results.systems["human"]["cider"].n == 23

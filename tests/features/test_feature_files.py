@@ -99,10 +99,10 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
         with pytest.raises(UsageError, match=told):
             FeatureFiles.open(folder).read(name)
     np.savez(folder / "object.npz", x=np.array({"a": 1}))
-    with pytest.raises(UsageError, match=r"cannot read object.npz as a numpy file: Object arrays cannot be loaded"):
+    with pytest.raises(UsageError, match=r"cannot read .*object.npz as a numpy file: Object arrays cannot be loaded"):
         FeatureFiles.open(folder).read("object")
     (folder / "torn.npz").write_bytes((folder / "two.npz").read_bytes()[:40])
-    with pytest.raises(UsageError, match=r"cannot read torn.npz as a numpy file:"):
+    with pytest.raises(UsageError, match=r"cannot read .*torn.npz as a numpy file:"):
         FeatureFiles.open(folder).read("torn")
     with pytest.raises(UsageError, match=r"features nowhere do not exist; expected a folder of .npz or"):
         FeatureFiles.open("nowhere")

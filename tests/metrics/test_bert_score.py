@@ -147,7 +147,7 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path, cli: Cli) -> None:
     command = ["eval", "--captions", str(tmp_path / "own.txt"), "--references", str(tmp_path / "told.txt")]
     out = cli(*command, "--set", f"bertscore={folder}", "--metrics", "bertscore_f", "--json").out
     assert json.loads(out)["systems"]["own"]["bertscore_f"]["value"] == pytest.approx(100 * found.f[0], abs=1e-3)
-    with pytest.raises(UsageError, match="'bertscore_f' needs a text encoder; add --set bertscore=roberta-large"):
+    with pytest.raises(UsageError, match="'bertscore_f' requires a text encoder; add --set bertscore=roberta-large"):
         run_eval(EvalOptions([tmp_path / "own.txt"], [tmp_path / "told.txt"], metrics=["bertscore_f"]))
     with pytest.raises(TellapartError, match="does not exist"):
         load_text_encoder("./nowhere")

@@ -180,7 +180,7 @@ def test_emscore_needs_clips_and_tokens(tiny_scorer: Path) -> None:
     items = list(open_data("scenes:plain?n=4"))
     captions = {item.id: "a red circle" for item in items}
     scorer = load_scorer(str(tiny_scorer))
-    with pytest.raises(UsageError, match=r"'emscore_f' needs clips; add --data 'scenes:plain\?frames=8'"):
+    with pytest.raises(UsageError, match=r"'emscore_f' requires clips; add --data 'scenes:plain\?frames=8'"):
         evaluate({"s": captions}, items=items, scorer=scorer, metrics=["emscore_f"])
     assert "emscore_f" not in evaluate({"s": captions}, items=items, scorer=scorer, resamples=5).signatures
     scorer.model.config.text_config.model_type = "siglip_text_model"

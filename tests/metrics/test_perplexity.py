@@ -124,7 +124,7 @@ def test_other_weights_or_no_start_have_another_signature(folder: Path) -> None:
 
 def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("a\nb\n")
-    with pytest.raises(UsageError, match="'ppl' needs a language model; add --set language_model=gpt2"):
+    with pytest.raises(UsageError, match="'ppl' requires a language model; add --set language_model=gpt2"):
         run_eval(EvalOptions([tmp_path / "c.txt"], metrics=["ppl"]))
     with pytest.raises(UsageError, match="perplexity requires a language model, none"):
         load_language_model("scenes")
