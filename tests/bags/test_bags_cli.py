@@ -88,7 +88,7 @@ def test_what_is_too_unlike_for_a_bag_is_counted_and_named(
     assert f"{len(unlike)} of 30 pictures are in no bag, because too few others have a cosine" in done.err
     assert ", ".join(unlike[:10]) in done.err
     assert "min cosine" in cli(*options).line
-    assert "lower it" in cli(*options, "--overwrite", "--min-cosine", 0.999999).line
+    assert "decrease it" in cli(*options, "--overwrite", "--min-cosine", 0.999999).line
     line = cli(*options, "--overwrite", "--min-cosine", 0.9, "--max-cosine", 0.8).line
     assert "--min-cosine 0.9: expected a cosine below --max-cosine 0.8, such as 0.6" in line
 
@@ -211,7 +211,7 @@ def test_eval_takes_the_bags(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path
         (["--size", "40"], "bags of 40 need at least 40 distinct pictures, got 30 (and 1 copies)"),
         (["--size", "1,3"], "bag sizes: expected sizes of at least 2, such as 3,5,7, got 1, 3"),
         (["--size", "three"], "--size three: expected integers separated by commas, such as"),
-        (["--size", ","], "bags of no size"),
+        (["--size", ","], "got no size"),
         (["--captions", "nowhere.json"], "nowhere.json: no such file"),
         (["--max-cosine", "-0.99"], "all bags exceed a cosine of -0.99"),
     ],
