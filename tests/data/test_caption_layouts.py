@@ -187,7 +187,7 @@ def test_every_layout_gives_each_picture_its_caption(layout: str, photos: Path, 
     read = read_caption_file(tmp_path / name)
     if read.numbered:
         assert list(read.texts.values()) == [[text] for text in TEXTS]
-        with pytest.raises(UsageError, match="system: its 3 entries have no ids"):
+        with pytest.raises(UsageError, match="system: the 3 entries have no ids"):
             match_captions(read, known_of(photos), "system")
         return
     matched = match_captions(read, known_of(photos), "system")
@@ -461,7 +461,7 @@ def test_what_looks_like_a_list_or_a_file_is_never_text(cell: str, tmp_path: Pat
     data = open_data(f"{tmp_path}/c.csv")  # a row of a large table is counted, and the others are read
     assert [item.id for item in data] == ["y.jpg"]
     [(where, reason)] = data.missing
-    assert where.startswith(f"{tmp_path}/c.csv, line 3") and reason.startswith("the caption ")
+    assert where.startswith(f"{tmp_path}/c.csv, line 3") and "expected " in reason
 
 
 @pytest.mark.parametrize("text", ["[[[[ answer: a dog", "['a dog' ... 'x']", '{"caption": "a', "dog.jpg", "[1, 2]"])
@@ -506,7 +506,7 @@ def test_captions_that_vizwiz_rejects_are_ignored(
     )
     for read in (read_reference_file, read_caption_file):
         assert read(path).texts == {"7": ["a red can"], "8": []}
-    assert "3 captions are ignored, as VizWiz ignores them (is_rejected: 2, is_precanned: 1), such as one of '7'" in (
+    assert "ignoring 3 captions, as VizWiz does (is_rejected: 2, is_precanned: 1), such as one of '7'" in (
         capsys.readouterr().err
     )
     if layout == "annotations":
@@ -613,7 +613,7 @@ def test_lines_are_paired_by_position_with_as_many_lines_only() -> None:
     numbered = CaptionFile("c", {"1": ["one"], "2": ["two"]}, numbered=True)
     by_position = match_captions(numbered, KnownIds("the references", ["1", "2"], numbered=True), "c")
     assert by_position.texts == numbered.texts and "by position, because neither has ids" in str(by_position.how)
-    with pytest.raises(UsageError, match="c has 2 entries and the references 3, and neither has ids"):
+    with pytest.raises(UsageError, match="c has 2 entries, but the references has 3, and neither has ids"):
         match_captions(numbered, KnownIds("the references", ["1", "2", "3"], numbered=True), "c")
     for captions, known in (
         (numbered, KnownIds("the references", ["x", "y"])),
@@ -687,7 +687,7 @@ def test_every_folder_below_may_have_its_own_metadata(photos: Path, tmp_path: Pa
 def test_a_folder_of_archives_says_how_to_unpack_them(tmp_path: Path) -> None:
     (tmp_path / "train.zip").write_bytes(b"PK")
     (tmp_path / "metadata.jsonl").write_text(LAYOUTS["metadata.jsonl"][1])
-    with pytest.raises(UsageError, match=r"train\.zip \(an archive; type: unzip -d "):
+    with pytest.raises(UsageError, match=r"train\.zip \(an archive; run: unzip -d "):
         open_data(str(tmp_path))
 
 
@@ -697,5 +697,5 @@ def test_records_of_one_id_in_a_json_list_are_one_picture(photos: Path, tmp_path
     [item] = open_data(str(tmp_path / "d.json"))
     assert item.references == TEXTS
     (tmp_path / "d.json").write_text(json.dumps([records[0], {**records[0], "image": str(photos / FILES[1])}]))
-    with pytest.raises(UsageError, match="have the same id '1'; ids must be unique"):
+    with pytest.raises(UsageError, match="have the same id '1'"):
         open_data(str(tmp_path / "d.json"))

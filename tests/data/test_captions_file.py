@@ -81,18 +81,18 @@ def test_every_layout_reads_the_same_references(write, name, content):
         ("c.json", [{"id": 1, "caption": 5}], "expected the caption to be a string, got int"),
         ("c.json", [5], "entry 1: expected {'id'"),
         ("c.json", "[]", "contains no captions"),
-        ("c.json", "5", "holds a int"),
+        ("c.json", "5", "got a int"),
         ("c.json", {"images": [{"id": 1}]}, "has no 'sentences'"),
         ("c.csv", "name,text\n1,a dog\n", "expected the columns 'id' (or image, file_name, …) and 'caption'"),
         ("c.csv", "id,caption\n1,a dog, running\n", "more fields than the header; put captions that contain commas"),
         ("c.txt", "a dog\ta cat\n", "line 1: unexpected tab"),
         ("c.txt", " \n", "is empty"),
-        ("c.json", '{"7": ["a"], "7": ["b"]}', ": is not JSON (the key"),
+        ("c.json", '{"7": ["a"], "7": ["b"]}', ": invalid JSON (the key"),
         ("c.csv", "id,caption,caption\n7,a dog,a cat\n", "2 columns are named 'caption'; rename or remove all but one"),
         ("c.csv", "id,id,caption\n7,8,a cat\n", "2 columns are named 'id'; rename or remove all but one"),
-        ("c.json.bz2", "x", "only .gz files are decompressed; run: bunzip2 -k FILE, and"),
-        ("c.jsonl.xz", "x", "only .gz files are decompressed; run: unxz -k FILE, and pass"),
-        ("c.json.zst", "x", "only .gz files are decompressed; run: unzstd FILE, and pass"),
+        ("c.json.bz2", "x", "only .gz files are decompressed; run: bunzip2 -k "),
+        ("c.jsonl.xz", "x", "only .gz files are decompressed; run: unxz -k "),
+        ("c.json.zst", "x", "only .gz files are decompressed; run: unzstd "),
         ("c.feather", "x", ".to_parquet('captions.parquet')"),
         ("c.html", "<!DOCTYPE html>\n<p>a dog</p>\n", "HTML and XML are not supported; export the table"),
         ("c.txt", "<table border=1>\n<td>a dog</td>\n", "HTML and XML are not supported; export the table"),
@@ -152,7 +152,7 @@ def test_a_second_sheet_is_named(tmp_path, capsys):
     book.create_sheet("more").append(["b.jpg", "a cat"])
     book.save(tmp_path / "c.xlsx")
     assert read_captions(tmp_path / "c.xlsx") == {"a.jpg": "a dog"}
-    assert capsys.readouterr().err.endswith("reading only the first sheet, 'mine'; sheets in this file")
+    assert capsys.readouterr().err.endswith("reading only the first sheet, 'mine'; sheets in this file: more\n")
 
 
 def test_names_match_however_a_system_writes_them(write):
@@ -188,20 +188,20 @@ def test_every_kind_of_trouble_is_counted_and_named():
     known = ["a", "b", "c1", "c2", "c3", "c4", "d"]
     with pytest.raises(UsageError) as error:
         align_lists(captions, known, other="the references")
-    trouble = ["1 captions are of no picture in the references ('z')", "4 pictures of the references have no caption "
+    trouble = ["1 captions do not belong to any picture of the references ('z')", "4 pictures of the references have no caption "
                "('c1', 'c2', 'c3' and 1 more)", "1 ids have several captions ('d')"]  # fmt: skip
     assert all(part in str(error.value) for part in (*trouble, "--allow-missing"))
     kept, notes = align_lists(captions, known, allow_missing=True, other="the references")
     assert kept == {"a": ["x"], "b": [""], "d": ["one"]} and list(kept) == ["a", "b", "d"]
     assert [note.removeprefix("captions: ") for note in notes] == [
-        *trouble, "1 of 3 captions are empty and score 0"
+        *trouble, "1 of 3 captions are empty and score 0 ('b')"
     ]  # fmt: skip
 
 
 def test_an_empty_reference_is_none_and_is_named():
     kept, notes = with_text({"a": ["r", "", " "], "b": ["s"], "c": [""]})
     assert kept == {"a": ["r"], "b": ["s"], "c": []}
-    assert notes == ["references: ignoring 2 empty references"]
+    assert notes == ["references: ignoring 2 empty references ('a')"]
 
 
 def test_no_common_id_is_an_error_even_when_missing_is_allowed():
@@ -211,7 +211,7 @@ def test_no_common_id_is_an_error_even_when_missing_is_allowed():
 
 def test_a_sound_file_has_no_notes_and_an_empty_caption_is_one():
     assert align_lists({"2": "b", "1": "a"}, ["1", "2"]) == ({"1": ["a"], "2": ["b"]}, [])
-    assert align_lists({"2": "b", "1": ""}, ["1", "2"])[1] == ["captions: 1 of 2 captions are empty and score 0"]
+    assert align_lists({"2": "b", "1": ""}, ["1", "2"])[1] == ["captions: 1 of 2 captions are empty and score 0 ('1')"]
 
 
 @pytest.mark.data

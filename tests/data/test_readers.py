@@ -17,7 +17,7 @@ from tellapart.errors import PictureError, UsageError
 def test_unknown_kind_key_and_split_name_the_nearest(tmp_path: Path) -> None:
     draw(tmp_path / "a.png")
     assert wrong("foldr:x").endswith("unknown kind of data 'foldr'; did you mean 'folder'?")
-    assert wrong(f"folder:{tmp_path}?limt=3").endswith("'folder:' has no key 'limt'; did you mean 'limit'?")
+    assert wrong(f"folder:{tmp_path}?limt=3").endswith("unknown key 'limt' for 'folder:'; did you mean 'limit'?")
     assert "a folder has no splits; remove split=" in wrong(f"folder:{tmp_path}?split=test")
     (tmp_path / "d.jsonl").write_text('{"image": "a.png", "split": "test"}')
     assert "did you mean 'test'?" in wrong(f"{tmp_path}/d.jsonl?split=tset")
@@ -33,7 +33,7 @@ def test_bad_values(tmp_path: Path, query: str) -> None:
 
 def test_key_twice_and_no_path(tmp_path: Path) -> None:
     assert "' occurs twice" in wrong(f"folder:{tmp_path}?limit=1&limit=2")
-    assert "no path" in wrong("folder:")
+    assert "missing path" in wrong("folder:")
     assert "the data specification is empty; use kind:path, where kind is" in wrong("")
 
 
@@ -48,7 +48,7 @@ def test_bare_paths(tmp_path: Path) -> None:
     assert "coco:" in wrong(tmp_path / "c.json") and "karpathy:" in wrong(tmp_path / "c.json")
     assert "expected a picture" in wrong(tmp_path / "notes.md")
     (tmp_path / "raw.nef").write_bytes(b"x")
-    assert "NEF is not read here: convert it to JPEG or PNG" in wrong(tmp_path / "raw.nef")
+    assert "NEF is not supported: convert it to JPEG or PNG" in wrong(tmp_path / "raw.nef")
     assert "no such file or folder" in wrong(tmp_path / "nope")
     assert f"did you mean '{tmp_path / 'photos'}'?" in wrong(tmp_path / "photso")
 
@@ -154,7 +154,7 @@ def test_unreadable_pictures_are_collected_once_and_shared_with_slices(tmp_path:
     assert len(dataset.unreadable) == 1
     assert [dataset.load_image(item) is None for item in dataset] == [False, True]
     [(name, why)] = dataset.unreadable
-    assert name == str(tmp_path / "b.jpg") and why.startswith("not a picture")
+    assert name == str(tmp_path / "b.jpg") and why.startswith("not a supported picture")
     assert dataset.report() == [f"1 of 2 pictures could not be read: {name} ({why})"]
 
 
@@ -395,6 +395,6 @@ def test_an_instruction_without_an_answer_is_left_out_beside_others(tmp_path: Pa
     told = [{"instruction": f"Name {word}.", "output": answer} for word, answer in (("a lake", "Como"), ("a sea", " "))]
     (tmp_path / "alpaca.json").write_text(json.dumps(told))
     dataset = open_data(f"instructions:{tmp_path / 'alpaca.json'}")
-    assert [item.id for item in dataset] == ["1"] and "entry 2 (it has no answer)" in " ".join(dataset.report())
+    assert [item.id for item in dataset] == ["1"] and "entry 2 (no answer)" in " ".join(dataset.report())
     (tmp_path / "questions.json").write_text(json.dumps(told[1:]))
     assert len(open_data(f"instructions:{tmp_path / 'questions.json'}")) == 1  # nobody answered: these are questions
