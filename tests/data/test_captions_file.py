@@ -188,8 +188,11 @@ def test_every_kind_of_trouble_is_counted_and_named():
     known = ["a", "b", "c1", "c2", "c3", "c4", "d"]
     with pytest.raises(UsageError) as error:
         align_lists(captions, known, other="the references")
-    trouble = ["1 captions do not belong to any picture of the references ('z')", "4 pictures of the references have no caption "
-               "('c1', 'c2', 'c3' and 1 more)", "1 ids have several captions ('d')"]  # fmt: skip
+    trouble = [
+        "1 captions do not belong to any picture of the references ('z')",
+        "4 pictures of the references have no caption ('c1', 'c2', 'c3' and 1 more)",
+        "1 ids have several captions ('d')",
+    ]
     assert all(part in str(error.value) for part in (*trouble, "--allow-missing"))
     kept, notes = align_lists(captions, known, allow_missing=True, other="the references")
     assert kept == {"a": ["x"], "b": [""], "d": ["one"]} and list(kept) == ["a", "b", "d"]
