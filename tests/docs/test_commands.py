@@ -107,6 +107,7 @@ NOT_RUN = {
     "tellapart study simulate rate": "some seconds of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate compare": "some seconds of requests; tests/study/test_study_cli.py runs it (mark long)",
     "python tools/flickr8k_truthful.py": "trains for an hour; tests/recipe has it on little data",
+    "python tools/openings.py": "reads the real data; its rules are tested in tests/inference/test_not_captions.py",
     "python tools/reference_statistics.py": "reads COCO; tests/scenes/test_grammar.py checks the figures of scenes",
     "sed -i": "changes the code of another project; tests/metrics makes its calls",
     "tellapart boost 'flickr8k:": "needs a package of weights; tests/models asks that model",
