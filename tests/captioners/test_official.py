@@ -568,7 +568,7 @@ def test_an_error_of_a_wrong_file_is_plain(tmp_path: Path, clip: Path, gpt2: Pat
         load_captioner(f"{tmp_path}/bad.pt")
     assert str(caught.value).endswith("bad.pt: it contains exec; expected a checkpoint that contains only tensors")
     torch.save({"clipcap.gpt.h.0.attn.c_attn.lora_A.default.weight": torch.ones(2, 2)}, tmp_path / "lora.pt")
-    with pytest.raises(TellapartError, match=r"lora\.pt holds LoRA's matrices .* or the folder of a PEFT adapter"):
+    with pytest.raises(TellapartError, match=r"lora\.pt contains LoRA matrices .* or the folder of a PEFT adapter"):
         load_captioner(f"{tmp_path}/lora.pt?vision={clip}&language_model={gpt2}")
 
 

@@ -623,11 +623,11 @@ def test_a_picture_without_a_reference_in_the_data_is_left_out_where_metrics_nee
     rows[3]["captions"] = []
     (photos / "one-less.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = {"captions": [photos / "captions.jsonl"], "data": f"jsonl:{photos / 'one-less.jsonl'}"}
-    with pytest.raises(UsageError, match="the data: 1 pictures have no reference"):
+    with pytest.raises(UsageError, match=r"the data: 1 pictures have no reference \('3'\).*--allow-missing"):
         run_eval(EvalOptions(**command, metrics=["length", "cider"]))
     results = run_eval(EvalOptions(**command, metrics=["length", "cider"], human="first", allow_missing=True))
     assert results.systems["captions"]["length"].n == results.systems["human"]["cider"].n == 23
-    assert "references are not used because the data: 1 pictures" in results.notes
+    assert "the data: 1 pictures have no reference ('3')" in results.notes
     without = run_eval(EvalOptions(**command, metrics=["length"], allow_missing=True))
     assert without.systems["captions"]["length"].n == 24  # no metric reads references
 
