@@ -79,7 +79,7 @@ def test_the_limit_is_of_the_similarity_to_the_target() -> None:
         allowed = [k for k in np.argsort(-cosine_NN[query], kind="stable") if cosine_NN[query, k] <= 0.8]
         assert np.allclose(cosine_NN[query, others], cosine_NN[query, allowed[:2]], atol=1e-5)
     assert max(cosine_NN[bag.ids[1], bag.ids[2]] for bag in bags) > 0.9
-    with pytest.raises(UsageError, match="max_cosine_of is 'all'; expected one of target, pairs"):
+    with pytest.raises(UsageError, match="max_cosine_of: expected one of target, pairs, got 'all'"):
         mine_bags(features_ND, 3, max_cosine=0.8, max_cosine_of="all")  # type: ignore[arg-type]
 
 
@@ -145,7 +145,7 @@ def test_equal_pictures_come_in_their_order() -> None:
         ),
         (np.array([[1.0, 2], [0, 0], [0, 1]]), 2, {}, "zero, NaN or infinite, such as row 1"),
         (np.array([[1.0, 2], [1, np.inf], [0, 1]]), 2, {}, "zero, NaN or infinite, such as row 1"),
-        (np.ones((5, 3)), 2, {"similarity": "mean"}, "similarity is 'mean'; expected one of query, pairs"),
+        (np.ones((5, 3)), 2, {"similarity": "mean"}, "similarity: expected one of query, pairs, got 'mean'"),
         (np.ones((5, 3)), 2, {"max_cosine": 80}, "max_cosine: expected a cosine such as 0.8, got 80"),
         (np.ones((5, 3)), 2, {"ids": ["a"]}, "1 ids for 5 rows"),
         (np.ones((5, 3)), 2, {"keys": ["a"]}, "got 1 for 5 pictures"),

@@ -89,7 +89,7 @@ def test_what_does_not_fit_together_asks_nobody(tmp_path: Path) -> None:
         (["--stages", "holistic", "--llm", "scripted"], "stage holistic requires blend and describe; pass --stages"),
         (["--llm", "scripted"], "stage describe requires a model; pass --mllm"),
         (["--stages", "describe", *SCRIPTED], "--llm has no effect on stages describe"),
-        ([*SCRIPTED, "--prompts", str(tmp_path)], "holds none of blend.txt"),
+        ([*SCRIPTED, "--prompts", str(tmp_path)], "contains none of blend.txt"),
         ([*SCRIPTED, "--tokenizer", str(tmp_path)], "has no tokenizer"),
         (["--llm", "scripted", "--mllm", "scripted:error=2"], "must be a probability"),
     ):

@@ -153,7 +153,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(
 
 
 def test_a_folder_without_prompts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds none of blend\.txt"):
+    with pytest.raises(UsageError, match=r"contains none of blend\.txt"):
         stages(["blend"], LLM, None, tmp_path)
     with pytest.raises(UsageError, match="is not a folder"):
         stages(["blend"], LLM, None, tmp_path / "nowhere")
