@@ -106,7 +106,7 @@ def test_a_stage_without_a_good_answer_leaves_the_captions_of_the_others(
     out = tmp_path / "b.jsonl"
     status, told, err = boost(cli, server, out, "--json")
     summary = json.loads(told)
-    assert status == 1 and err.splitlines()[-1].startswith("or change the prompt with --prompts")
+    assert status == 1 and err.splitlines()[-1].startswith(f"tellapart: stage {bad or 'blend'} has no usable answer")
     assert summary["captions_of"] == instead and summary["boosted"] == (3 if instead else 0)
     for row in rows(out):
         assert row["captions"] == ([GOOD] if instead else row["references"])
@@ -150,7 +150,7 @@ def test_a_job_whose_first_answers_are_all_bad_stops(cli: Cli, server: FaultServ
 def test_a_refusal_ends_with_the_servers_words(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
     server.status = 400
     status, _, err = boost(cli, server, tmp_path / "b.jsonl")
-    assert status == 1 and "3 of 3 items have no answer (openai:m: the server refuses this request (400: no such" in err
+    assert status == 1 and "3 of 3 items have no answer (openai:m: the server rejected the request (400: no such" in err
 
 
 def test_without_a_price_there_is_no_cost(cli: Cli, server: FaultServer, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ LAYOUTS: dict[str, tuple[str, str]] = {
         {"prompt": "Describe", "predict": t, "label": GT} for t in TEXTS])),
     "Florence-2": ("c.json", json.dumps({f: {"<MORE_DETAILED_CAPTION>": t} for _, f, t in PAIRS})),
     "a caption a line": ("c.txt", "".join(t + "\n" for t in TEXTS)),
-    "looks like a list or a dictionary but cannot be parsed": ("c.json", json.dumps(TEXTS)),
+    "a JSON list of texts": ("c.json", json.dumps(TEXTS)),
 }  # fmt: skip
 
 

@@ -204,7 +204,7 @@ def test_without_the_extra_a_gif_is_read_and_a_video_says_what_to_install(
     dataset = open_data(str(tmp_path))
     assert [dataset.load_image(item) is None for item in dataset] == [True, False]  # as of HEIC, the others are read
     assert dict(dataset.unreadable) == {
-        str(tmp_path / "a.mp4"): "reading clips requires an extra; run: pip install 'tellapart"
+        str(tmp_path / "a.mp4"): "reading clips requires an extra; run: pip install 'tellapart[video]'"
     }
 
 

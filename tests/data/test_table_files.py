@@ -85,7 +85,7 @@ class TestParquet:
         number = self.write(tmp_path / "n.parquet", image=[png()], caption=[3])
         assert "expected a string or a list of strings, got '3'" in wrong(number)
         (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-        assert "bad.parquet: damaged or not Parquet" in wrong(tmp_path / "bad.parquet")
+        assert "bad.parquet: damaged, or not a Parquet file" in wrong(tmp_path / "bad.parquet")
         assert "no such file" in wrong(f"parquet:{tmp_path}/nope.parquet")
         self.write(tmp_path / "none.parquet", image=[], caption=[])
         assert wrong(tmp_path / "none.parquet")
@@ -156,5 +156,5 @@ class TestHuggingFace:
         datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "saved")
         dataset = open_data(f"hf:{tmp_path}/saved?images={tmp_path}/p")
         assert all_of(dataset) == [("1.png", ("a", "犬"), "")] and len(dataset.missing) == 1
-        assert "a folder that save_to_disk wrote was expected" in wrong(f"hf:{tmp_path}/p")
+        assert "expected a folder written by save_to_disk" in wrong(f"hf:{tmp_path}/p")
         assert "a dataset name on the hub" in wrong("hf:nobody/has-this")

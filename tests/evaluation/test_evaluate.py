@@ -660,7 +660,7 @@ def test_empty_captions_score_zero_and_are_named(tmp_path):
     (tmp_path / "told.json").write_text(json.dumps(said))
     names = ["bleu4", "cider", "rouge_l", "meteor", "length", "facts_precision", "repetition_rate"]
     found = run_eval(EvalOptions([tmp_path / "said.json"], tmp_path / "told.json", metrics=names))
-    assert found.notes == ["said: 2 of 8 captions are empty and score 0"]
+    assert found.notes == ["said: 2 of 8 captions are empty and score 0 ('3', '5')"]
     for name in ("cider", "rouge_l", "meteor", "length"):
         assert found.values["said"][name][[3, 5]].tolist() == [0, 0], name
         assert (found.values["said"][name][[0, 1, 2]] > 0).all(), name

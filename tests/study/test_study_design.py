@@ -211,7 +211,7 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
         ("max_control_errors = 1", "max_controls = 1", "exclusion.max_controls"),
         ("require_id = false", "require_id = maybe", "invalid TOML"),
         ('return_url = ""', 'return_url = "javascript:alert(1)"', "recruitment.return_url: expected a URL"),
-        ("id_pattern = '", "id_pattern = '(", "recruitment.id_pattern: is no regular expression"),
+        ("id_pattern = '", "id_pattern = '(", "recruitment.id_pattern: not a valid regular expression"),
     ):
         path.write_text(text.replace(old, new))
         with pytest.raises(UsageError, match=told) as error:
