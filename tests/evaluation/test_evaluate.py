@@ -646,7 +646,7 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
     padded = {key: [*texts, "", " "] for key, texts in said.items()}
     for found in (cider(padded), evaluate({"captions": texts}, references=padded, metrics=["cider"])):
         assert found.systems["captions"]["cider"].value == whole
-        assert "references: ignoring 6 empty references" in found.notes
+        assert "references: ignoring 6 empty references ('1', '2', '3')" in found.notes
     for nothing in ([], [""], ["  "]):
         with pytest.raises(UsageError, match="references: 1 entries have no text \\('3'\\)"):
             cider({**said, "3": nothing})

@@ -190,7 +190,7 @@ def test_ids_with_unequal_numbers_are_trouble() -> None:
     with pytest.raises(UsageError, match=r"1 ids have several captions \('1'\)"):
         align_lists({"1": ["a", "b"], "2": "c"}, ["1", "2"])
     notes = align_lists({"1": ["a", " "], "2": ["c", "d"]}, ["1", "2"])[1]
-    assert "captions: 1 of 2 captions are empty and score 0" in notes
+    assert "captions: 1 of 2 captions are empty and score 0 ('1')" in notes
 
 
 def test_mbleu_cuts_every_caption_once() -> None:
