@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tellapart.bags.mine import curate_bags, mine_bags
+from tellapart.bags import curate_bags, mine_bags
 
 features = np.random.default_rng(0).standard_normal((200, 64)).astype(np.float32)
 names = [f"photo_{row:03}.jpg" for row in range(len(features))]

@@ -1,1 +1,17 @@
-"""Bags of look-alikes, mined from any pictures, for benchmarks and training."""
+"""Bags of look-alikes, mined from any pictures, for benchmarks and training. Modules load on first use."""
+
+from __future__ import annotations
+
+from tellapart.utils.registry import lazily
+
+_WHERE = {
+    "Bag": "file",
+    "TrainingBags": "mine",
+    "curate_bags": "mine",
+    "mine_bags": "mine",
+    "multimodal": "mine",
+    "training_bags": "mine",
+}
+
+__all__ = sorted(_WHERE)
+__getattr__, __dir__ = lazily(__name__, _WHERE)
