@@ -79,7 +79,9 @@ class LoraCaptions:
         runs = [_runs(text) for text in captions.values() if not unusable(text)]
         pictures = len({key.partition("\n")[0] for key, text in captions.items() if not unusable(text)})
         least = self.common * len(runs) if pictures >= LEAST else math.inf
-        nouns = Counter[Key](key for caption in runs for key in {(one[0],) for run in caption for one in run if one[-1]})
+        nouns = Counter[Key]()
+        for caption in runs:
+            nouns.update({(one[0],) for run in caption for one in run if one[-1]})
         forms, shares, phrases = Counter[tuple[Key, str]](), dict[Key, int](), set[Key]()
         for size in range(LONGEST_PHRASE, 0, -1):
             count = Counter[Key]()
