@@ -105,7 +105,7 @@ def beats_base(name: str) -> Claim:
             greater("precision at most 1 lower", of(name, "precision"), of("base", "precision"),
                     tolerance=TRUTH_TOLERANCE, effect=TRUTH_TOLERANCE),
         ),
-        # An added reward of weight 0 is `base` itself, bit for bit.
+        # An added reward of weight 0 gives the results of `base`, so it cannot be the control.
         Control(f"{name} replaced by the start of both", {name: "start"}),
     )  # fmt: skip
 
