@@ -335,7 +335,7 @@ class LargeSearch:
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
     def join(self, shard: int) -> None:
-        """Merges the neighbours of a file's pictures over all their clusters, and writes their places."""
+        """Merges the neighbours that a file's pictures have in all their clusters, and writes their positions."""
         rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
         place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))

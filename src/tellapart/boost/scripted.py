@@ -154,7 +154,7 @@ def _agreement(theirs: SceneFacts, ours: SceneFacts, meant: Sequence[int]) -> in
 
 # Phrasing
 def say(facts: SceneFacts) -> str:
-    """Phrases all facts as one sentence, in the words that were used for them."""
+    """Phrases all facts as one sentence, in the words of the texts that stated them."""
     mentioned: list[int] = []
     text = ""
     if facts.things:

@@ -5,13 +5,13 @@ JSON lines in the folder of the captions. ``file`` names the captions that a lin
 rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), whose rows are the names of the files with that suffix
 in the folder.
 
-    {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were begun anew
+    {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were started again
     {"file": "captions.jsonl", "id": "1.jpg", "text": HASH, "picture": […]}        a caption, and its picture
     {"file": "*.txt", "id": "1.txt", "text": HASH}                                 a text in a file of its own
 
-Lines are written before the texts that they describe, so a killed process leaves no text of ours that looks like a
-person's. The last texts of each row are known (`RECENT`). A picture is identified by the bytes that were decoded
-(`PictureRecord`), independently of the spelling of its path and the location of its folder.
+Lines are written before the texts that they describe, so a text that tellapart wrote never looks like a person's, even
+if the process is killed. The last few texts of each row are remembered (`RECENT`). A picture is identified by the bytes
+that were decoded (`PictureRecord`), independently of its path and folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tellapart.types import Item, Picture
 from tellapart.utils.messages import parse_json
 
 FILE_NAME = ".tellapart-captions.jsonl"
-RECENT = 4  # texts of a row that are known; if processes are killed before they write, the oldest is on disk
+RECENT = 4  # texts remembered per row; if processes were killed before writing, the file may still have the oldest
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Provenance:
             self.rows[value["id"]] = self.rows.get(value["id"], TextRow()).with_line(value)
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Clears the rows, because these captions are begun anew."""
+        """Clears the rows, because these captions are started again."""
         self._begun = [json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"]
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 

@@ -1,6 +1,6 @@
-"""``--workers`` and ``--ray``: how a command that many processes or machines can do begins and ends its job.
+"""``--workers`` and ``--ray``: runs a command as a job of several processes or machines.
 
-Encoding by many workers: for ``data encode``, and before ``bags mine``, which reads the store.
+`encode_job` is the job of ``data encode``; `encode_ahead` fills the feature store before ``bags mine`` reads it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def finished_job(
     suffix: str,
     replaces: bool = True,
 ) -> Iterator[tuple[Job, int]]:
-    """The job of a command that writes ``out``, in the folder ``OUT.job`` beside it, with all shards done; and how many
-    were done before.
+    """Runs the job of a command that writes ``out``. Yields the job and the number of shards that were done before.
 
-    No other process works in that folder until the block, which joins the results, ends.
+    The job's folder is ``OUT.job``. It stays locked until the ``with`` block, which joins the results, ends.
 
-    ``replaces`` False: a result that no job has written is refused, unless ``overwrite``.
+    With ``--estimate``, prints the estimate and ends the command.
 
-    With ``--estimate`` the estimate is printed, and the command ends. Raises `TellapartError` where shards were set
-    aside.
+    replaces: False raises `UsageError` if ``out`` exists but was not written by a job, unless ``overwrite``.
+
+    Raises `TellapartError` if shards have failed for good.
     """
     from tellapart.jobs.run import refuse_failed, run_job
 
-    load_ray()  # or a line says that it is not there
+    load_ray()  # raises early if Ray is not installed
     path = f"{out}{SUFFIX}"
     estimated = isinstance(options, JobOptions) and options.estimate
     if estimated and overwrite:
@@ -93,7 +93,7 @@ def finished_job(
         )
         try:
             run_job(job, options.cluster(), label)
-        except TellapartError:  # a model that is not there: nothing was begun
+        except TellapartError:  # for example a missing model: no shard has begun
             if begins and not job.done():
                 shutil.rmtree(Path(path).expanduser())
             raise
@@ -102,9 +102,9 @@ def finished_job(
 
 
 def job_counts(job: Job) -> dict[str, Any]:
-    """The counts of all shards; what could not be read, in lines on stderr.
+    """Returns the summed counts of all shards. Prints which pictures could not be read.
 
-    Raises `TellapartError` where that is all.
+    Raises `TellapartError` if no picture could be read.
     """
 
     counts: dict[str, Any] = {"items": 0, "written": 0, "left_out": 0}
@@ -132,7 +132,7 @@ def job_counts(job: Job) -> dict[str, Any]:
 
 
 def refuse_mostly_unreadable(counts: dict[str, Any]) -> None:
-    """As `Dataset.refuse_mostly_unreadable`, by the counts of a job."""
+    """Like `Dataset.refuse_mostly_unreadable`, but takes the counts of a job."""
     unreadable = counts["items"] - counts["written"]
     if 2 * unreadable > counts["items"]:
         raise TellapartError(
@@ -153,15 +153,15 @@ def encode_job(
     precision: str,
     overwrite: bool,
 ) -> Iterator[Job]:
-    """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
+    """Runs the job that encodes these pictures, and yields it. Its folder stays locked until the block ends."""
     from tellapart.jobs.works.features import SUFFIX
     from tellapart.models.saved import files_digest
 
-    options.wanted  # noqa: B018 (options that have no effect are refused)
+    options.wanted  # noqa: B018 (rejects options that have no effect)
     here = Path(scorer).expanduser()
     place = str(here.absolute()) if here.exists() else scorer
     settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
-    # The files identify a scorer, however its path is spelled.
+    # A scorer is identified by its files, not by its path.
     deciding = {"scorer": files_digest(scorer, "scorer") or scorer, "precision": precision}
     request = JobRequest("encode", settings, deciding)
     with finished_job(
@@ -173,9 +173,9 @@ def encode_job(
 def encode_ahead(
     scorer: str, data: Sequence[str], out: str, options: WorkerOptions, *, device: str, precision: str
 ) -> None:
-    """Encodes a data set by many workers into this machine's feature store, where the plain command reads it.
+    """Encodes a data set with several workers into this machine's feature store, from which the command reads it.
 
-    The job lies beside ``out``, and is removed once its rows are in the store.
+    The job's folder is beside ``out``, and is removed when its rows are in the store.
     """
     from tellapart.jobs.works.features import take_features
 

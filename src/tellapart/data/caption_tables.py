@@ -20,9 +20,9 @@ from tellapart.utils.messages import say
 
 
 def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number of each row, from 1, and its cells as text; empty cells at its end are left out.
+    """Yields each row's number, from 1, and its cells as text, without empty cells at the end.
 
-    Raises `UsageError` for a file that is not there, or no Excel file.
+    Raises `UsageError` if the file is missing or not an Excel file.
     """
 
     try:
@@ -50,7 +50,7 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _cell_text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # Excel has no integers
+        value = int(value)  # Excel stores integers as floats
     return "" if value is None else str(value)
 
 

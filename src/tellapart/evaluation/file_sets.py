@@ -3,7 +3,7 @@
 | file | sets |
 |---|---|
 | ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is a target |
-| ``3.json``, a list of lists of ids | TrueMatch as published; a folder has all its sizes, except ``1.json`` |
+| ``3.json``, a list of lists of ids | TrueMatch as published; a folder contributes all its sizes except ``1.json`` |
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
 | ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten per set; those with a text are targets |
 

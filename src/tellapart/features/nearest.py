@@ -364,9 +364,10 @@ def measured_search(
     seed: int = 0,
     queries: int | None = None,
 ) -> ApproximateSearch:
-    """Runs `approximate_neighbours` with timings and without messages. ``seed``: selects the recall sample.
+    """Runs `approximate_neighbours` silently and measures its time and recall.
 
-    ``queries``: searches only this many random pictures; the results are theirs, in their order.
+    seed: selects the pictures for which recall is measured.
+    queries: number of random pictures to search for; the results are in the order of the data. Default: all.
     """
     n = len(unit_ND)
     drawn = np.random.default_rng(seed)

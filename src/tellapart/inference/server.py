@@ -335,7 +335,7 @@ def _total(by_stage: Mapping[str, Tally]) -> Tally:
 
 
 def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item], answers: Ledger) -> None:
-    """Gets all answers from the batch endpoint. After Ctrl-C, the batch goes on at the server."""
+    """Gets all answers from the batch endpoint. After Ctrl-C, the batch continues on the server."""
     try:
         backend.fill(captions.samples, todo, answers)
     except KeyboardInterrupt:
@@ -344,7 +344,7 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
 
 
 def _add_batch(tally: Tally, batch: Tally) -> None:
-    """Counts the answers of a batch, which the job found in the ledger, as requested."""
+    """Counts a batch's answers as requested now, although the job then read them from the ledger."""
     for name in ("asked", "requests", "prompt_tokens", "completion_tokens"):
         setattr(tally, name, getattr(tally, name) + getattr(batch, name))
     tally.kept = max(0, tally.kept - batch.asked)

@@ -49,7 +49,7 @@ def length(captions: Sequence[str], references: References = None) -> tuple[floa
 
 
 def texts_alone(captions: Sequence[str], references: References = None) -> list[str]:
-    """Returns the captions, in which `words_used` counts."""
+    """Returns the captions unchanged, as the per-caption statistics of metrics that count words."""
     return list(captions)
 
 

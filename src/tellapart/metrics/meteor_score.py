@@ -633,7 +633,7 @@ def meteor(captions: Sequence[str], references: References) -> tuple[float, np.n
 
 
 def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `meteor` of texts in the form that the tool receives and normalises by its own rules."""
+    """Computes `meteor` of texts as the Java tool receives them, with the tool's own normalisation."""
     return _of_stats(_summable(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder()))))
 
 

@@ -37,8 +37,8 @@ class Spot:
 class Course:
     """A run's trajectory from its first measurement to its last.
 
-    ``number`` is shown in the legend and at the kept checkpoint, ``spots[kept]``; ``line`` leads to it, ``later``
-    continues from it.
+    ``number`` marks the run in the legend and at ``spots[kept]``, its selected checkpoint. ``line`` is the path up to
+    that checkpoint, ``later`` the path after it.
     """
 
     number: int

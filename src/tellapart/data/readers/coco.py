@@ -25,7 +25,7 @@ from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-# As FiftyOne and Open Images name the folders of a split, nocaps' pictures among them.
+# Folder names used by FiftyOne and Open Images (which includes nocaps' pictures).
 SPLIT_FOLDERS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 
 
@@ -47,7 +47,7 @@ def _files(path: Path, options: Options) -> list[Path]:
     files = files_below(path, "captions*.json", "annotations/captions*.json")
     if not files:
         raise UsageError(f"{path}: no captions*.json in this folder; specify the file: coco:{path}/FILE.json")
-    if options.splits and len(files) > 1:  # the training file is large: not read where it was not asked for
+    if options.splits and len(files) > 1:  # avoids reading the large training file if it was not requested
         files = [file for file in files if split_from_name(file.name) in options.splits] or files
     return files
 
@@ -55,7 +55,7 @@ def _files(path: Path, options: Options) -> list[Path]:
 def read_file(
     file: Path, options: Options, missing: Skipped, wanted: Callable[[dict[str, Any]], bool] = lambda image: True
 ) -> list[Item]:
-    """The items of one file; of the images that are ``wanted`` (nocaps chooses by domain)."""
+    """Returns the items of one file, limited to the images that are ``wanted`` (nocaps selects by domain)."""
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{file}: not COCO captions; expected an object with "images" and "annotations"')
@@ -74,7 +74,7 @@ def read_file(
         references = clean_captions(captions.pop(id_, []), f"{file}: image_id {id_}")
         items.append(Item(id_, picture_in(folder, image["file_name"]), references, split))
     for id_ in captions:
-        if id_ not in listed:  # not merely a second image of the same id, which is reported as such
+        if id_ not in listed:  # a duplicate id is reported elsewhere
             missing.add(f"image_id {id_}", 'has captions, but does not occur in "images"')
     return items
 

@@ -42,7 +42,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         where = f"{file}: images[{number}]"
         try:
             items.append(_item(image, where, folder, TEXTS[text]))
-        except RowError as error:  # some alternative texts of the web are file names
+        except RowError as error:  # some alt texts on the web are file names
             missing.add(error.where, error.reason)
     return finish_items(items, options, str(file), missing)
 

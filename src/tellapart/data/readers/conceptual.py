@@ -36,7 +36,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class Conceptual(LineSource):
-    """Rows of a caption and an address."""
+    """Rows with a caption and a URL."""
 
     def __init__(self, path: Path, folder: Path, split: str) -> None:
         super().__init__(path)
@@ -49,7 +49,7 @@ class Conceptual(LineSource):
         self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Fields as the programs split them that fetched the pictures: their row numbers are in the files' names."""
+        """Yields fields, split as the download programs do, whose file names contain the row numbers."""
         return (record or None for record in csv_records(lines, "\t", lenient=True))
 
     def item(self, record: list[str], place: RowPosition, where: str) -> Item:
@@ -60,7 +60,7 @@ class Conceptual(LineSource):
         return Item(id_, picture_file(path), clean_captions(caption, where), self._split)
 
     def _pair(self, record: list[str], where: str) -> tuple[str, str]:
-        """(caption, address), whichever stands first."""
+        """Returns (caption, URL), in whichever order the row has them."""
         if len(record) == 2:
             first, second = (field.strip() for field in record)
             if "://" in second[:12]:

@@ -51,7 +51,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """(the separator, the names of the columns). Raises `UsageError` where the file is empty."""
+    """Returns the separator and the column names. Raises `UsageError` if the file is empty."""
     with usage_errors(path), open_lines(path) as file:
         separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
         names = [name.strip() for name in next(_fields(Lines(file, path), separator), None) or []]

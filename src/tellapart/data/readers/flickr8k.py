@@ -52,7 +52,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def _captions(path: Path) -> dict[str, list[str]]:
-    """Name to captions, in the order of their numbers k."""
+    """Returns the captions by file name, ordered by their number k."""
     numbered: dict[str, dict[int, str]] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():

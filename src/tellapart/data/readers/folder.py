@@ -35,9 +35,9 @@ from tellapart.types import Item
 from tellapart.utils.files import path_id
 from tellapart.utils.messages import say
 
-TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
+TEXT_SUFFIXES = (".txt", ".caption")  # of files beside a picture; the first existing one is read
 WANTED = SUFFIXES | CLIP_SUFFIXES
-# What programs that download leave after a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
+# What download programs append to a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
 MORE_AFTER_SUFFIX = re.compile(
     rf".+?\.({'|'.join(sorted(suffix[1:] for suffix in WANTED))})([?&;:@!~ _].*|\.\d+)", re.IGNORECASE
 )
@@ -117,7 +117,7 @@ def _stem(name: str) -> str:
 
 
 def _metadata(folder: Path) -> dict[str, list[str]]:
-    """The texts of Hugging Face's lists of a folder of pictures and those below it, by path; empty without a list."""
+    """Returns the texts in the Hugging Face metadata files of a folder and its subfolders, by picture path."""
     listed: dict[str, list[str]] = {}
     for entry in read_metadata(folder, (*DATA_KEYS, MAY_LACK)):
         listed.setdefault(_composed(entry.file), []).extend(entry.texts)
@@ -146,7 +146,7 @@ def _items(
 ) -> list[Item]:  # fmt: skip
     """Returns the pictures with their references: from text files (``beside``), else from the lists (``listed``).
 
-    Prints which text files cannot be read before any work begins, because their pictures count as without references.
+    Prints which text files cannot be read, because their pictures then have no references.
     """
     unread = Skipped()
     texts = _texts(folder, beside, unread)
@@ -154,7 +154,7 @@ def _items(
         lines = lines_in(text for _, text in texts.values())
     items: dict[str, Item] = {}
     for name in names:
-        if (id_ := path_id(name)) in items:  # caf%E9.jpg is text, and is what a name that is none is called
+        if (id_ := path_id(name)) in items:  # caf%E9.jpg may be a name, or stand for a name that is not valid UTF-8
             missing.add(str(folder / name), f"same id as {items[id_].picture.name}: '{id_}'; rename one of them")
             continue
         references = clean_captions(list(listed.get(_composed(name), ())), str(folder / name))

@@ -33,9 +33,9 @@ from tellapart.data.tables import (
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
 
-PART = 1 << 40  # a place is part · PART + row
+PART = 1 << 40  # position = part · PART + row
 BATCH = 1024
-LOOKED_AT = 2000  # rows from which it is learned how fetched files are called
+LOOKED_AT = 2000  # rows used to infer the names of downloaded files
 PICTURES, CLIPS = ("Image",), ("Video",)
 
 
@@ -49,7 +49,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class SavedParts:
-    """Rows of the splits of a data set, as a `RowSource`. ``packed``: it holds the pictures itself."""
+    """Rows of a data set's splits, as a `RowSource`. ``packed``: the data set contains the pictures themselves."""
 
     def __init__(self, parts: dict[str, Any], folder: Path, options: Options) -> None:
         self.name = options.spec
@@ -72,7 +72,7 @@ class SavedParts:
         self._clips = type(kind).__name__ in CLIPS
         self._folder, self._where = folder, PictureLocator(folder)
         self._splits = list(parts)
-        # As Arrow has it: pictures are not decoded, and nothing is copied that is not asked for.
+        # Arrow format: pictures stay encoded, and only the requested rows are copied.
         raw = [part.with_format("arrow") for part in parts.values()]
         self._pictures = [part.select_columns([image]) for part in raw]
         texts = list(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
@@ -102,7 +102,7 @@ class SavedParts:
     def _rows(self) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
         number = 0
         for part, texts in enumerate(self._texts):
-            if self.packed and not self._columns.texts():  # nothing to read but the pictures: only count
+            if self.packed and not self._columns.texts():  # counts rows without reading the pictures
                 yield from (((part * PART + row, row + 1), {}) for row in range(len(texts)))
                 continue
             for row, content in enumerate(self._contents(texts)):
@@ -110,14 +110,14 @@ class SavedParts:
                 yield (part * PART + row, number), content
 
     def _contents(self, texts: Any) -> Iterator[dict[str, Any]]:
-        """Rows as tables, a batch at a time. Raises `UsageError` where the files are damaged."""
+        """Yields rows as dicts, read in batches. Raises `UsageError` if the files are damaged."""
         batches = iter(texts.iter(BATCH))
         while True:
             try:
                 rows = next(batches).to_pylist()
             except StopIteration:
                 return
-            except Exception as error:  # Arrow answers damage with almost anything, SystemError among it
+            except Exception as error:  # Arrow raises almost any error for damaged files, even SystemError
                 raise UsageError(f"{self.name}: damaged ({first_line(error)})") from None
             yield from rows
 
@@ -135,7 +135,7 @@ class SavedParts:
 
 
 def _inner(feature: Any) -> Any:
-    """The type of a column, of a column of lists that of what is in them."""
+    """Returns a column's type; for a column of lists, the type of their elements."""
     while not isinstance(feature, dict) and getattr(feature, "feature", None) is not None:
         feature = feature.feature
     return feature
@@ -167,7 +167,7 @@ class SavedClip(PackedClip, SavedPicture):
     __slots__ = ()
 
 
-ALONE = "rows"  # what the one part of a data set without splits is called
+ALONE = "rows"  # name of the only part of a data set without splits
 
 
 def _parts(found: Any) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _load(path: Path, options: Options) -> Any:
         if path.is_dir():
             return datasets.load_from_disk(str(path))
         return datasets.load_dataset(str(path), options.text("config") or None)
-    except Exception as error:  # the library answers a bad folder or a lost network with almost anything
+    except Exception as error:  # the library raises almost any error for a bad folder or a lost connection
         expected = (
             "a folder written by save_to_disk" if path.is_dir() else "a dataset name on the hub (offline: a cached one)"
         )
@@ -204,6 +204,6 @@ READERS.register(
                 "`saved/`, `hf:saved`, `hf:org/name?split=test`",
             ),
         ),
-        folder_markers=("dataset_dict.json", "state.json"),  # written by `save_to_disk`,
+        folder_markers=("dataset_dict.json", "state.json"),  # written by `save_to_disk`
     )
 )

@@ -24,12 +24,12 @@ from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-SIZE = 10  # pictures in a set: a blind guess hits one in ten
+SIZE = 10  # pictures per set, so chance is one in ten
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Ten pictures by their ids, and the description of each that has one, in the order of the pictures."""
+    """The ids of ten pictures, and the descriptions of some of them, in the order of the pictures."""
 
     members: tuple[str, ...]
     described: dict[str, str]
@@ -56,7 +56,7 @@ def is_layout(value: Any) -> bool:
 
 
 def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
-    """The sets of a file, in its order. Raises `UsageError` whose message begins with ``where``."""
+    """Yields the sets of a file in order. Raises `UsageError` whose message begins with ``where``."""
     if not is_layout(value):
         raise UsageError(f'{where}: not ImageCoDe\'s JSON; expected {{"set": {{"3": "description of img3"}}}}')
     for name, texts in value.items():

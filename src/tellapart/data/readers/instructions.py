@@ -26,7 +26,7 @@ from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.messages import parse_json
 
-# Taori et al. 2023, "Stanford Alpaca": the texts with which it was trained.
+# The prompt templates of Stanford Alpaca (Taori et al. 2023).
 WITH_INPUT = (
     "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
     "response that appropriately completes the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n"
@@ -39,9 +39,9 @@ WITHOUT_INPUT = (
 
 
 class TextPicture:
-    """A prompt, where other items have a picture. It has no pixels.
+    """A prompt that takes the place of an item's picture. It has no pixels.
 
-    ``asked``: the instruction alone, with its input; ``category``: what Vicuna's evaluation calls its kind, or "".
+    ``asked``: the instruction and its input, without the template. ``category``: as in Vicuna's evaluation, or "".
     """
 
     __slots__ = ("asked", "category", "name", "text")
@@ -50,11 +50,11 @@ class TextPicture:
         self.text, self.name, self.asked, self.category = text, name, asked or text, category
 
     def key(self) -> str:
-        """The content key of the text."""
+        """Returns the content key of the text."""
         return content_key(self.text.encode())
 
     def image(self) -> Any:
-        """Raises `PictureError`: there is none."""
+        """Raises `PictureError`, because a prompt has no pixels."""
         raise PictureError(f"{self.name}: a prompt, not a picture")
 
 
@@ -72,7 +72,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def _entries(path: Path) -> Iterator[tuple[Any, str]]:
-    """Each entry, and what to call it in a message."""
+    """Yields each entry and its name in messages."""
     if path.suffix.lower() == ".json":
         content = read_json(path)
         if not isinstance(content, list):
@@ -105,7 +105,7 @@ def _item(entry: Any, where: str, number: int) -> Item:
     if not isinstance(split, str):
         raise UsageError(f'{where}: expected "split" to be a string, got {json.dumps(split)}')
     texts = tuple(answer.strip() for answer in answers if answer.strip())
-    if texts:  # an entry without any is named
+    if texts:  # entries without any answer are listed by `read`
         for _ in range(len(answers) - len(texts)):
             drop(EMPTY, where)
     prompt = _prompt(entry, where)

@@ -58,7 +58,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def _span(options: Options) -> tuple[int, int] | None:
-    """The bytes that ``bytes=START-STOP`` names; None: all. Raises `UsageError`."""
+    """Parses ``bytes=START-STOP``; returns None for the whole file. Raises `UsageError`."""
     written = options.text("bytes")
     if not written:
         return None
@@ -69,7 +69,7 @@ def _span(options: Options) -> tuple[int, int] | None:
 
 
 class JsonLines(LineSource):
-    """A JSON object a line; blank lines are passed over. ``span``: see `LineSource`."""
+    """One JSON object per line; skips blank lines. ``span``: see `LineSource`."""
 
     def __init__(self, path: Path, folder: Path, span: tuple[int, int] | None = None) -> None:
         super().__init__(path, span=span)
@@ -89,8 +89,8 @@ class JsonLines(LineSource):
 
 
 def _records(content: Any) -> Any:
-    """The list in TextCaps' ``{"data": [...]}``, RedCaps' ``{"annotations": [...]}`` and of all splits in ``{"train":
-    [...]}``; other content as it is."""
+    """Returns the list in TextCaps' ``{"data": [...]}`` or RedCaps' ``{"annotations": [...]}``, and the records of all
+    splits in ``{"train": [...]}``; returns other content unchanged."""
     content = split_records(content)
     inner = (content.get("data", content.get("annotations")) if isinstance(content, dict) else None) or content
     return inner if isinstance(inner, list) else content
@@ -126,7 +126,7 @@ def _parsed(line: str, where: str) -> Any:
 
 
 def _picture(entry: dict[str, Any], where: str) -> Any:
-    """The path of a record's picture, or the picture in base64. Raises `RowError` where it has several."""
+    """Returns the path of a record's picture, or the picture in base64. Raises `RowError` if it has several."""
     value = sole(picture_value(entry), where)
     if isinstance(value, dict):
         value = sole(find_value(("bytes", *PICTURE_KEYS), value), where)
@@ -134,11 +134,11 @@ def _picture(entry: dict[str, Any], where: str) -> Any:
 
 
 def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None) -> Item:
-    """The item of a record; ``cell``: the picture that the record holds, where it holds one."""
+    """Returns the item of a record. ``cell``: locates the picture if the record contains it."""
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: expected a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}}')
     image = _picture(entry, where)
-    if "subreddit" in entry and "image_id" in entry:  # as RedCaps' own program calls what it fetches
+    if "subreddit" in entry and "image_id" in entry:  # the file name that RedCaps' downloader uses
         image = f"{entry['subreddit']}/{entry['image_id']}.jpg"
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
@@ -156,7 +156,7 @@ def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None)
         picture = cell or BytesPicture(decode_base64(image), where)
         return Item(str(id_), picture, captions, normalize_split(split))
     path = picture_in(folder, image).path
-    if "set_name" in entry and not path.exists():  # TextCaps says train/1.jpg, and its archive has train_images/1.jpg
+    if "set_name" in entry and not path.exists():  # TextCaps: train/1.jpg is in train_images/
         path = next((file for at in ("train_images", ".") if (file := folder / at / path.name).exists()), path)
     return Item(str(id_), picture_file(path), captions, normalize_split(split))
 

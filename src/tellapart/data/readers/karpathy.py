@@ -22,7 +22,7 @@ from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-# Beside the file; Flickr30k's and Flickr8k's archives name theirs so.
+# Folders beside the file, as in the archives of Flickr30k and Flickr8k.
 FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "")
 
 

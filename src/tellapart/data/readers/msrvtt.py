@@ -25,7 +25,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import parse_json
 
-FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # of a folder; both
+FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # both are read if a folder is given
 FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")
 SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
 TEXT_KEYS = ("caption", "captions", "sentence")
@@ -92,7 +92,7 @@ def _texts(entry: dict[str, Any], where: str) -> list[str]:
 
 
 def _clip(id_: str, folders: list[Path]) -> Path:
-    """The clip's file; where there is none, the one that was expected."""
+    """Returns the clip's file, or the expected path if there is none."""
     paths = [folder / (id_ + suffix) for folder in folders for suffix in SUFFIXES]
     return next((path for path in paths if path.is_file()), paths[0])
 

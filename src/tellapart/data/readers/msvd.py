@@ -29,7 +29,7 @@ TEXT = "AllVideoDescriptions.txt"
 SUFFIXES = (".avi", ".mp4", ".webm", ".gif")
 LISTS = {split: (f"{split}_list.txt", f"{split}list.txt", f"{split}.txt") for split in ("train", "val", "test")}
 NEEDED = ("VideoID", "Start", "End", "Description")
-TRAIN, VALIDATION = 1200, 100  # Venugopalan et al. 2015, by the numbers of youtube_mapping.txt
+TRAIN, VALIDATION = 1200, 100  # as in Venugopalan et al. 2015; in the order of youtube_mapping.txt
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -48,7 +48,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class Msvd(LineSource):
-    """Rows of a clip's name and a description. ``names``: the columns of a CSV; none: a plain text."""
+    """Rows with a clip's name and a description. ``names``: the columns of a CSV; empty for plain text."""
 
     def __init__(
         self, path: Path, names: Sequence[str], folder: Path, splits: Mapping[str, str], language: str
@@ -57,7 +57,7 @@ class Msvd(LineSource):
         self._names, self._folder, self._splits, self._language = names, folder, splits, language.casefold()
 
     def records(self, lines: Lines) -> Iterator[tuple[str, str] | None]:
-        """(name, description); None for remarks, blank lines and other languages."""
+        """Yields (name, description); None for comments, blank lines and other languages."""
         return map(self._row if self._names else self._line, csv_records(lines, ",") if self._names else lines)
 
     def item(self, record: tuple[str, str], place: RowPosition, where: str) -> Item:
@@ -82,7 +82,7 @@ class Msvd(LineSource):
 
 
 def _header(path: Path) -> list[str]:
-    """The columns of the corpus as CSV. Raises `UsageError` for one that is missing."""
+    """Returns the columns of the corpus as CSV. Raises `UsageError` if one is missing."""
     with usage_errors(path), path.open("rb") as file:
         names = next(csv_records(Lines(file, path), ","), [])
     for name in NEEDED:

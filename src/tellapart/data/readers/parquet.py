@@ -39,10 +39,10 @@ from tellapart.data.tables import (
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
 
-FILE = 1 << 40  # a place is file · FILE + row
+FILE = 1 << 40  # position = file · FILE + row
 TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows of a batch
 CLIP_COLUMNS = ("video", "clip", "gif")
-LOOKED_AT = 2000  # rows from which it is learned how fetched files are called
+LOOKED_AT = 2000  # rows used to infer the names of downloaded files
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -63,15 +63,15 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def holds_pictures(files: Sequence[Path], options: Options) -> bool:
-    """Returns whether the pictures are in these files, not beside them. Raises `UsageError`."""
+    """Returns whether the files contain the pictures themselves, not their paths. Raises `UsageError`."""
     schema = _first_schema(files)
     return _holds_bytes(files, schema, Columns.choose(schema.names, options).image, options)
 
 
 class ParquetTables:
-    """Rows of several Parquet files of the same columns; a `tellapart.data.tables.RowSource`.
+    """Rows of several Parquet files with the same columns; a `tellapart.data.tables.RowSource`.
 
-    ``packed``: the pictures are in the files, not beside them.
+    ``packed``: the files contain the pictures themselves, not their paths.
     """
 
     def __init__(self, files: Sequence[Path], name: str, columns: Columns, folder: Path, *, packed: bool) -> None:
@@ -132,7 +132,7 @@ class ParquetTables:
 
 
 class ParquetPicture(PackedPicture):
-    """The picture of one row. Whoever asks for the rows in order has each batch decoded once."""
+    """The picture of one row. Reading rows in order decodes each batch only once."""
 
     __slots__ = ("_column", "_folder", "_row")
 
@@ -154,7 +154,7 @@ class ParquetClip(PackedClip, ParquetPicture):
 
 
 class Cursor:
-    """Rows of one file by number, as dicts; quick where they ascend: one batch is kept. Safe among threads."""
+    """Rows of one file by number, as dicts. Keeps one batch, so ascending access is fast. Thread-safe."""
 
     def __init__(self, path: Path, file: Any, columns: tuple[str, ...], size: int) -> None:
         self._path, self._file, self._columns, self._size = path, file, list(columns), size
@@ -174,7 +174,7 @@ class Cursor:
         return self._bounds[-1]
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        """Raises `PictureError` where the file is damaged."""
+        """Returns a row. Raises `PictureError` if the file is damaged."""
         if not self._columns:
             return {}
         with self._lock, _damage_is_a_picture_error(self._path):
@@ -193,7 +193,7 @@ class Cursor:
 
 
 def cursor(path: Path, columns: tuple[str, ...], size: int) -> Cursor:
-    """A cursor over the file as it is now; the last few are kept open."""
+    """Returns a cursor over the current version of the file. Keeps the last few open."""
     return _cursor(path, columns, size, signature_of(path, str(path)))
 
 
@@ -214,7 +214,7 @@ def _damage_is_a_picture_error(path: Path) -> Iterator[None]:
 
 
 def _first_schema(files: Sequence[Path]) -> Any:
-    """The schema of the first file that is not damaged. Raises `UsageError` where there is none."""
+    """Returns the schema of the first undamaged file. Raises `UsageError` if all are damaged."""
     reasons = []
     for file in files:
         if reason := missing_reason(file):
@@ -229,7 +229,7 @@ def _first_schema(files: Sequence[Path]) -> Any:
 
 
 def _holds_bytes(files: Sequence[Path], schema: Any, column: str, options: Options) -> bool:
-    """Returns whether the column holds pictures themselves (else paths). Raises `UsageError` where it holds neither."""
+    """Returns whether the column contains pictures rather than paths. Raises `UsageError` if it contains neither."""
     types = _pyarrow().types
     kind = schema.field(column).type
     while (
@@ -246,7 +246,7 @@ def _holds_bytes(files: Sequence[Path], schema: Any, column: str, options: Optio
 
 
 def _first_is_base64(files: Sequence[Path], column: str) -> bool:
-    """Returns whether the first picture of a column of texts is in base64."""
+    """Returns whether the first value of a text column is a picture in base64."""
     for file in files:
         with contextlib.suppress(PictureError):
             rows = cursor(file, (column,), PICTURE_ROWS)

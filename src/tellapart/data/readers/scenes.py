@@ -49,7 +49,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         wanted["detail"] = options.number("detail", 0.0)
     if options.splits:
         split = next(iter(options.splits))
-        wanted["split"] = "validation" if split == "val" else split  # the name under which the world keeps it apart
+        wanted["split"] = "validation" if split == "val" else split  # the world's name for this split
     if str(path) not in ("", "."):
         wanted["domain"] = str(path)
     scenes = Scenes(**{"n": DEFAULT_N, **wanted})
@@ -68,7 +68,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 @lru_cache(maxsize=8)
 def items_of(settings: tuple[tuple[str, Any], ...], stills: bool) -> tuple[Item, ...]:
-    """Made once in a process, which may train many small models on the same world."""
+    """Returns the items, cached because one process may train many small models on the same world."""
 
     scenes = Scenes(**dict(settings))
     items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))

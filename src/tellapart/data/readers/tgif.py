@@ -33,7 +33,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class Tgif(LineSource):
-    """Rows of an address and a sentence."""
+    """Rows with a URL and a sentence."""
 
     def __init__(self, path: Path, folder: Path, splits: Mapping[str, str]) -> None:
         super().__init__(path)

@@ -34,7 +34,7 @@ from tellapart.utils.files import path_id
 from tellapart.utils.messages import parse_json
 
 BLOCK = tarfile.BLOCKSIZE
-SHARD = 1 << 48  # a place is shard · SHARD + byte
+SHARD = 1 << 48  # position = shard · SHARD + byte
 LONGEST_TEXT = 1 << 20
 COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"\x28\xb5": "unzstd"}
 TEXTS = (".txt", ".caption", ".json")
@@ -81,7 +81,7 @@ class Shards:
                 missing.add(str(shard), f"damaged; read up to this point: {getattr(error, 'strerror', None) or error}")
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `RowSource`. Going on in the same shard does not open it again."""
+        """See `RowSource`. Keeps a shard open while consecutive positions are in it."""
         shard, file = -1, None
         going: Iterator[tuple[int, list[tarfile.TarInfo]]] = iter(())
         try:
@@ -105,9 +105,9 @@ class Shards:
 
 
 def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.TarInfo]]]:
-    """(byte at which it begins, members) of every sample from ``start`` on.
+    """Yields (first byte, members) of every sample from byte ``start`` on.
 
-    Raises `tarfile.TarError` at damage, and leaves out the sample before it, which may have lost some of its members.
+    Raises `tarfile.TarError` at damaged data, without yielding the last sample, which may lack some of its members.
     """
     group: list[tarfile.TarInfo] = []
     for member in _members(file, start):
@@ -122,7 +122,7 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
 
 
 def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
-    """The members in turn, none of them kept; damage that `tarfile` takes for the end is an error."""
+    """Yields the members without keeping them. Raises `tarfile.ReadError` at damage that `tarfile` ignores."""
     file.seek(start)
     tar = tarfile.TarFile(fileobj=file, mode="r", errors="surrogateescape")
     while True:
@@ -141,24 +141,24 @@ def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _key(member: tarfile.TarInfo) -> str:
-    """The name up to the first dot of its last part, as WebDataset has it."""
+    """Returns the key of the member's sample, as in WebDataset: the path up to the first dot of the file name."""
     folder, slash, name = member.name.rpartition("/")
     return folder + slash + name.partition(".")[0]
 
 
 def _is_plain(member: tarfile.TarInfo) -> bool:
-    """Returns whether a member is named by its sample and a suffix: ``0001.jpg``, and not ``0001.depth.png``."""
+    """Returns whether the file name has a single suffix: ``0001.jpg``, but not ``0001.depth.png``."""
     return len(PurePosixPath(member.name).suffixes) == 1
 
 
 def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
-    """The pictures and clips of a sample: those of a plain name before others, whole ones before links."""
+    """Returns the pictures and clips of a sample: plain names first (`_is_plain`), files before links."""
     found = [m for m in members if Path(m.name).suffix.lower() in SUFFIXES | CLIP_SUFFIXES]
     return sorted(found, key=lambda member: (not _is_plain(member), not member.isfile()))
 
 
 def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
-    """The sample as an item. Raises `UsageError` where it has no picture, or texts that cannot be read."""
+    """Returns the sample as an item. Raises `UsageError` if it has no picture or its texts cannot be read."""
     by_suffix: dict[str, tarfile.TarInfo] = {}
     for member in sorted(filter(tarfile.TarInfo.isfile, members), key=lambda member: not _is_plain(member)):
         by_suffix.setdefault(Path(member.name).suffix.lower(), member)
@@ -204,7 +204,7 @@ def _record(text: str) -> dict[str, Any]:
 
 
 class Member(PackedPicture):
-    """A member of a tar, by its bytes."""
+    """A picture in a tar file, located by its byte range."""
 
     __slots__ = ("_size", "_start")
 
@@ -213,7 +213,7 @@ class Member(PackedPicture):
         self._start, self._size = member.offset_data, member.size
 
     def address(self) -> str:
-        """With the byte: a tar may hold a name twice."""
+        """Returns the address including the first byte, because a tar may contain a name twice."""
         return f"{super().address()}//{self._start}"
 
     def data(self) -> bytes:
@@ -231,7 +231,7 @@ class Member(PackedPicture):
 
 
 class ClipMember(PackedClip, Member):
-    """A clip in a tar."""
+    """A clip in a tar file."""
 
     __slots__ = ()
 
