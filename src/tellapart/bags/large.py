@@ -192,12 +192,12 @@ class LargeSearch:
 
     # The rounds
     def round_rows(self, number: int) -> RowFile:
-        """Returns the neighbours by place after a round; round 0 is the search within clusters."""
+        """Returns the neighbours after a round, ordered by place; round 0 is the search within clusters."""
         return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
 
     @property
     def placed(self) -> FilesByPlace:
-        """Returns the features by place."""
+        """Returns the files of features, ordered by place."""
         half = all(shard.dtype == "<f2" for shard in self.features.shards)
         return FilesByPlace.at(self._by_place, len(self.features), self.features.width, half)
 

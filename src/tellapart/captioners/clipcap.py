@@ -99,7 +99,7 @@ class MlpMapper(nn.Module):
 
 
 class TransformerMapper(nn.Module):
-    """ClipCap's transformer mapper: reads the picture as ``mapper_constants`` positions next to P learned ones."""
+    """ClipCap's transformer mapper: its input is the picture as ``mapper_constants`` positions, and P learned ones."""
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__()

@@ -90,10 +90,9 @@ def simplify(
 
 
 def _picture(file: str, captions: Path, output: Path) -> dict[str, str]:
-    """Returns the picture's name for the output; relative names start from the folder of the list.
+    """Returns the picture's path for the output, relative to the output's folder if the picture exists.
 
-    Searches for pictures like the readers of data sets: beside the list and in ``images/``, also without the folder
-    that the list names.
+    Searches like the readers of data sets: beside the list and in ``images/``, with and without the folder in the name.
     """
     names = dict.fromkeys((file, Path(file).name)) if file else ()
     places = (captions.parent / folder / name for name in names for folder in ("images", ""))

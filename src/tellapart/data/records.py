@@ -1,7 +1,7 @@
-"""Records of common file formats: the keys of a picture's file, its id and its captions, and how captions nest.
+"""Finds picture, id and captions in records of common file formats, by their keys and nesting.
 
 Shared by the readers of data sets (`tellapart.data.tables`, `tellapart.data.readers.jsonl`) and of caption files
-(`tellapart.data.caption_files`). Names are looked up whatever their case.
+(`tellapart.data.caption_files`). Keys are case-insensitive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CAPTION_KEYS = (
     *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
     *("texts", "text", "txt", "comment", "title", "alt_text", "raw", "conversations", "messages"),
     *("caption_str", "paragraph", "vlm_caption", "long_caption", "extra_caption", "short_caption"),
-    *("alttextaccessibility", "caption-abstract", "imagedescription"),  # exiftool's names of fields in pictures
+    *("alttextaccessibility", "caption-abstract", "imagedescription"),  # metadata fields, as exiftool names them
 )
 # A model's output takes precedence over what may be the prompt or a human caption.
 GENERATED_KEYS = (
@@ -47,9 +47,9 @@ REFERENCE_KEYS = (
     *("references", "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "target", "targets"),
     *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output", "annotations", "label", "labels"),
 )
-# Of a data set: no column of classes, which REFERENCE_KEYS has in the end for language models' files.
+# Captions of a data set. Unlike REFERENCE_KEYS, these exclude "label" and "labels", which often hold a class.
 DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
-MAY_LACK = "(none)"  # among the names of captions: a record without any is a picture alone
+MAY_LACK = "(none)"  # in a list of caption keys: a record without captions is allowed
 EXIFTOOL_KEY = "SourceFile"
 VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
 _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
@@ -57,13 +57,13 @@ _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
     *("parts", "output", "result", "value"),
 )
-_SPOKEN_KEYS = ("content", "parts", "output")  # of a server's answer, whose pieces are one caption
-_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # pieces of an answer that are no caption
+_SPOKEN_KEYS = ("content", "parts", "output")  # keys of a server's answer, whose pieces form one caption
+_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # pieces that are not part of the caption
 _UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  # Label Studio, before the file's name
 _TASK = re.compile(r"^<\w+>$")  # Florence-2 writes {"<CAPTION>": text}
 _ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
-_MAX_DEPTH = 8  # lists and objects inside one another in one value
-# A list or dictionary as a program writes it; not "[sic] a dog", and not a model's "[unk]".
+_MAX_DEPTH = 8  # maximum nesting of lists and objects in a value
+# A printed list or dictionary, but neither "[sic] a dog" nor a model's "[unk]".
 _LIST = re.compile(
     r"""[\[{]\s*["'\[{]|\(\s*["'\[{].*\)$|(?:array|list|dict|tuple|set)\("""
     r"""|\[(?!\w+\]$)(?:[^\[\]]*|.*["'].*)\]$|\{(?!\w+\}$)[^{}]*\}$""",
@@ -71,7 +71,7 @@ _LIST = re.compile(
 )
 MEDIA = "(?:jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv)"
 _FILE = re.compile(rf"\S.*\.{MEDIA}", re.IGNORECASE)
-# How the bytes of JPEG, PNG, WebP, GIF, BMP, TIFF, and of AVIF, HEIC and MP4 begin in base64, also its form for URLs.
+# The first bytes of JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, HEIC and MP4 files in base64, including its URL-safe form.
 _BASE64 = re.compile(
     r"data:(?:image|video)/[\w+.-]+;base64,[\w+/\s-]+=*|"
     r"(?:[/_]9j[/_]|iVBORw0KGgo|UklGR|R0lGOD|Qk|SUkqA|TU0AK|AAAA.GZ0eX)[\w+/\s-]{24,}=*",
@@ -80,7 +80,9 @@ _BASE64 = re.compile(
 
 
 class RowError(UsageError):
-    """A row that is left out and named: its caption is a file name or a broken list, or it has several pictures."""
+    """An error in one row, which is skipped and reported: its caption is a file name or a broken list, or it has
+    several pictures.
+    """
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -88,8 +90,11 @@ class RowError(UsageError):
 
 
 class MarkedText(str):
-    """A caption that is not taken as it is: ``error``: it looks like a list, a dictionary or a file name; ``flag``: its
-    record has this flag of VizWiz, such as ``is_rejected``."""
+    """A caption that needs special treatment.
+
+    error: set if the text looks like a list, a dictionary or a file name.
+    flag: VizWiz's flag of the record, such as ``is_rejected``; empty if there is none.
+    """
 
     error: RowError | None
     flag: str
@@ -101,10 +106,10 @@ class MarkedText(str):
 
 
 def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[str]:
-    """Returns the texts of a record, those that VizWiz leaves out as `MarkedText`.
+    """Returns the texts of a record; those that VizWiz excludes become `MarkedText`.
 
-    ``is_rejected`` is spam, ``is_precanned`` a text that says that the picture cannot be recognised. A flag is one
-    value for all texts, or a list with one for each, also as text. Raises `RowError` for a list of another length.
+    ``is_rejected`` marks spam, ``is_precanned`` the canned text for unrecognisable pictures. A flag is one value for
+    all texts, or a list with one value per text (possibly as a string). Raises `RowError` if the lengths differ.
     """
     for flag in VIZWIZ_FLAGS:
         value = find_value((flag,), record)
@@ -126,7 +131,7 @@ _FINISHED = ("stop", "eos", "end_turn", "stop_sequence")
 
 
 def _unfinished(answer: Any) -> str:
-    """Returns why a server ended its answer too early, such as ``length``; "" if the answer is whole."""
+    """Returns why a server's answer is incomplete, such as ``length``; "" if it is complete."""
     if not isinstance(answer, Mapping):
         return ""
     choices = [answer.get(key) for key in ("choices", "candidates")]
@@ -139,11 +144,11 @@ def _unfinished(answer: Any) -> str:
 
 
 def batch_failure(record: Mapping[str, Any]) -> str:
-    """Returns why a line of a server's batch has no whole answer, such as ``status 400: too long``, ``expired`` or
-    ``ended with 'length'``; "" if it has one.
+    """Returns why a line of a batch result has no complete answer; "" if it has one.
 
-    Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
-    {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
+    For example ``status 400: too long``, ``expired`` or ``ended with 'length'``. Recognises Anthropic's
+    ``{"custom_id", "result": {"type": "errored", "error": …}}``, OpenAI's ``{"custom_id", "response": {"status_code":
+    400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``, and Gemini's ``{"key", "error": …}``.
     """
     if not {"custom_id", "key"} & record.keys():
         return ""
@@ -160,7 +165,7 @@ def batch_failure(record: Mapping[str, Any]) -> str:
         answers = result.get("message"), response.get("body"), response
         reason = next(filter(None, map(_unfinished, answers)), "")
         return f"ended with {clean_line(reason)!r}" if reason else ""
-    while isinstance(error, dict):  # Anthropic has an error in the error
+    while isinstance(error, dict):  # Anthropic nests an error inside the error
         error = error.get("error") or error.get("message")
     return clean_line(f"{found}: {error}" if isinstance(error, str) else found)
 
@@ -170,24 +175,24 @@ def clean_line(text: str) -> str:
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:
-    """Returns the first of the names among the keys, as spelled there, ignoring case, or ""."""
+    """Returns the key that matches the first possible name, ignoring case; "" if none matches."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
     return next((lower[name] for name in names if name in lower), "")
 
 
 def exiftool_names(keys: list[str]) -> list[str]:
-    """Returns keys as they are; those of exiftool without their group, which ``-G`` writes: ``XMP:Description``."""
+    """Strips the group that exiftool's ``-G`` adds to keys (``XMP:Description``); other keys are unchanged."""
     return [str(key).rpartition(":")[2] for key in keys] if EXIFTOOL_KEY in keys else keys
 
 
 def picture_key(keys: Collection[str]) -> str:
-    """Returns the key of the picture: one of `PICTURE_KEYS`, else the only one that ends in ``file_name``, or ""."""
+    """Returns the picture's key: one of `PICTURE_KEYS`, else the only key that ends in ``file_name``, else ""."""
     ends = [key for key in keys if str(key).strip().lower().endswith("file_name")]
     return find_key(PICTURE_KEYS, keys) or (ends[0] if len(ends) == 1 else "")
 
 
 def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
-    """Returns the first of the names among the keys, else all numbered ones (``caption_0`` to ``caption_4``)."""
+    """Returns the key that matches the first possible name, else all numbered keys (``caption_0`` to ``caption_4``)."""
     if found := find_key(names, keys):
         return [found]
     for stem in _NUMBERED_STEMS:
@@ -203,12 +208,12 @@ def is_file_name(text: str) -> bool:
 
 
 def is_base64(value: Any) -> bool:
-    """Returns whether a value is the bytes of a picture in base64, as VLMEvalKit's tables hold them, or a data URI."""
+    """Returns whether a value is a data URI, or a picture in base64 as in VLMEvalKit's tables."""
     return isinstance(value, str) and bool(_BASE64.fullmatch(value.strip()))
 
 
 def decode_base64(text: str) -> bytes:
-    """Returns the bytes of what `is_base64` accepts. Raises ValueError."""
+    """Decodes a text that `is_base64` accepts. Raises ValueError if it is damaged."""
     digits = "".join(text.rpartition(",")[2].split()).rstrip("=").translate(str.maketrans("-_", "+/"))
     return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
 
@@ -231,7 +236,7 @@ def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
 def picture_value(record: Mapping[str, Any]) -> Any:
     """Returns a record's picture as given: a path, a URL, base64, a mapping or a list; None if there is none.
 
-    In Karpathy's JSON of COCO ``filepath`` is the folder of ``filename``: ``val2014`` and ``COCO_val2014_….jpg``.
+    In Karpathy's JSON of COCO, ``filepath`` (``val2014``) is the folder of ``filename`` (``COCO_val2014_….jpg``).
     """
     value = find_value(PICTURE_KEYS, record) or record.get(picture_key(record))
     folder, name = find_value(("filepath",), record), find_value(("filename",), record)
@@ -241,7 +246,7 @@ def picture_value(record: Mapping[str, Any]) -> Any:
 
 
 def picture_path(record: Mapping[str, Any]) -> str:
-    """Returns the path or address of a record's picture as it is written; "" where it has none, or several."""
+    """Returns the path or URL of a record's picture as written; "" if the record has none, or several."""
     value = picture_value(record)
     if isinstance(value, list):
         value = value[0] if len(value) == 1 else None
@@ -251,7 +256,7 @@ def picture_path(record: Mapping[str, Any]) -> str:
 
 
 def record_id(record: Mapping[str, Any], where: str) -> str:
-    """Returns a record's id, or "". Raises `UsageError` for an id that is neither a text nor an integer."""
+    """Returns a record's id, or "". Raises `UsageError` if it is neither a string nor an integer."""
     value = find_value(ID_KEYS, record)
     if value is None and isinstance(number := find_value(PICTURE_KEYS, record), int) and not isinstance(number, bool):
         value = number  # {"image": 391895}
@@ -265,18 +270,18 @@ def record_id(record: Mapping[str, Any], where: str) -> str:
 
 
 def id_text(value: Any) -> str:
-    """Returns an id as text; a float that is a whole number, as pandas makes of ids with gaps, without its ``.0``."""
+    """Returns an id as text. Drops the ``.0`` of whole floats, which pandas creates if some ids are missing."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
-    """The captions in a value: a text, lists, ``{"raw": text}``, turns of a conversation, and any of these as text,
-    as JSON, Python or NumPy writes them.
+    """Returns the captions in a value: a text, a list, ``{"raw": text}``, the turns of a conversation, or any of these
+    as a string of JSON, Python or NumPy.
 
-    A text that is a file name, or a list or dictionary that cannot be read, is a `MarkedText`, and so is one whose
-    record has a flag of VizWiz. Raises `UsageError` whose message begins with ``where``.
+    File names, unreadable lists and dictionaries, and texts with a VizWiz flag become `MarkedText`. Raises
+    `UsageError` with a message that begins with ``where``.
     """
-    if value is None or (isinstance(value, float) and value != value):  # pandas has NaN for a cell without text
+    if value is None or (isinstance(value, float) and value != value):  # pandas writes NaN for an empty cell
         return []
     if isinstance(value, str):
         return _texts_of_cell(value, where, depth)
@@ -285,10 +290,10 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
             return _first_answer(value, where, depth)
         return [text for part in value for text in caption_texts(part, where, depth + 1)]
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
-        answers = value.get("choices") or value.get("candidates")  # of a server: OpenAI's, Gemini's
+        answers = value.get("choices") or value.get("candidates")  # OpenAI's and Gemini's names
         if isinstance(answers, list) and answers:
             texts = caption_texts(answers[0], where, depth + 1)
-            said = [answer_text(text) or "" for text in texts]  # as `caption` reads a server's answer
+            said = [answer_text(text) or "" for text in texts]  # parsed like an answer to `caption`
             return [text if one == text else one for text, one in zip(texts, said, strict=True)]
         if len(value) == 1 and _TASK.match(str(next(iter(value)))):
             return caption_texts(next(iter(value.values())), where, depth + 1)
@@ -303,7 +308,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
 
 
 def _is_spoken(value: Any) -> bool:
-    """Returns whether these are the pieces of an answer: objects with a type or a text."""
+    """Returns whether a value is a list of an answer's pieces: objects with a type or a text."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -346,7 +351,7 @@ def _parsed(text: str) -> Any:
         return parse_json(text)
     except json.JSONDecodeError:
         pass
-    except ValueError:  # a key twice, or nested too deeply
+    except ValueError:  # a duplicate key, or nested too deeply
         return None
     try:
         return ast.literal_eval(_with_commas(text))
@@ -355,11 +360,13 @@ def _parsed(text: str) -> Any:
 
 
 def _with_commas(text: str) -> str:
-    """The text with commas where NumPy leaves them out, between the parts of an array: Python would join two strings
-    that stand side by side to one. Raises `ValueError` where a list has some of its commas."""
+    """Inserts the commas that NumPy omits between the elements of an array.
+
+    Without them, Python would concatenate adjacent strings. Raises ValueError if a list has some of its commas.
+    """
     pieces: list[str] = []
-    levels: list[tuple[str, set[str]]] = [("", set())]  # the open brackets, and what separates their parts
-    ended = False  # whether a part has just ended
+    levels: list[tuple[str, set[str]]] = [("", set())]  # open brackets, and the separators of their elements
+    ended = False  # whether an element has just ended
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         piece = "None" if token.string == "nan" else token.string.strip()
         if not piece:

@@ -1,8 +1,8 @@
-"""Texts for people who do not see a picture, as IPTC keeps them in XMP: a sidecar file, or inside a JPEG or PNG.
+"""Reads and writes IPTC's accessibility texts in XMP, in a sidecar file or embedded in a JPEG or PNG.
 
 The properties are ``Iptc4xmpCore:AltTextAccessibility`` and ``Iptc4xmpCore:ExtDescrAccessibility`` (IPTC Photo Metadata
-Standard 2021.1), each an ``rdf:Alt`` with a text per language, the one for all others as ``x-default``. Everything
-else in a packet is kept. Author and time of a text are an event in ``xmpMM:History``.
+Standard 2021.1). Each is an ``rdf:Alt`` with one text per language; ``x-default`` is the fallback. Everything else in
+a packet is preserved. An event in ``xmpMM:History`` records who wrote a text and when.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ _IPTC = "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"
 _MM, _EVENT = "http://ns.adobe.com/xap/1.0/mm/", "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#"
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 ALT, LONG = f"{{{_IPTC}}}AltTextAccessibility", f"{{{_IPTC}}}ExtDescrAccessibility"
-DEFAULT = "x-default"  # in place of a language
+DEFAULT = "x-default"  # the language of the fallback text
 _BEGIN, _END = '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n', '\n<?xpacket end="w"?>'
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>'
 _JPEG_MARK, _PNG_MARK = b"http://ns.adobe.com/xap/1.0/\0", b"XML:com.adobe.xmp\0"
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-MOST = 65_533 - len(_JPEG_MARK)  # bytes of a packet in one segment of a JPEG
-MOST_READ = 1 << 24  # bytes of a compressed packet
+MOST = 65_533 - len(_JPEG_MARK)  # maximum size of a packet in one JPEG segment, in bytes
+MOST_READ = 1 << 24  # maximum size of a decompressed packet, in bytes
 _MPF_MARK, _MP_ENTRIES = b"MPF\0", 0xB002
 
 
 @dataclass(frozen=True)
 class TextEvent:
-    """Who wrote texts into a packet: ``agent``, a model or program, and ``when``, in ISO 8601."""
+    """An entry of a packet's history: ``agent`` is the model or program that wrote texts, ``when`` is in ISO 8601."""
 
     agent: str
     when: str
 
 
 def with_texts(packet: str, texts: Mapping[str, str], where: str) -> str:
-    """Returns an XMP packet with these texts by property (`ALT`, `LONG`), as `DEFAULT`; see `with_languages`."""
+    """Sets the `DEFAULT` texts of an XMP packet, given by property (`ALT`, `LONG`); see `with_languages`."""
     return with_languages(packet, {(name, DEFAULT): text for name, text in texts.items()}, where)
 
 
 def with_languages(
     packet: str, texts: Mapping[tuple[str, str], str], where: str, event: TextEvent | None = None
 ) -> str:
-    """Returns an XMP packet with these texts by property and language; an empty ``packet`` starts a new one.
+    """Sets texts of an XMP packet, given by property and language; an empty ``packet`` starts a new one.
 
-    Texts in other languages, all other properties, and comments stay. An ``event`` is added to the history. Raises
-    `UsageError` that begins with ``where`` for invalid XMP.
+    Preserves texts in other languages, all other properties, and comments. Adds ``event`` to the history. Raises
+    `UsageError` for invalid XMP, with a message that begins with ``where``.
     """
     root = _parsed(packet or _EMPTY, where)
     descriptions = root.findall(f".//{{{_RDF}}}Description")
@@ -66,10 +66,10 @@ def with_languages(
         home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
         own = home.find(name)
         own = ElementTree.SubElement(home, name) if own is None else own
-        for one in descriptions:  # a text without languages, which RDF may write as an attribute
+        for one in descriptions:  # RDF may write a text without a language as an attribute
             one.attrib.pop(name, None)
         own.text = None
-        for each in list(own):  # a list without languages
+        for each in list(own):  # rdf:Seq and rdf:Bag have no languages
             if isinstance(each.tag, str) and each.tag != f"{{{_RDF}}}Alt":
                 own.remove(each)
         listed = own.find(f"{{{_RDF}}}Alt")
@@ -103,7 +103,7 @@ def _add_event(descriptions: Sequence[ElementTree.Element], event: TextEvent) ->
 def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
     """Returns the texts of a packet by property and language; a text without a language is `DEFAULT`.
 
-    Raises `UsageError`, as `with_languages`.
+    Raises `UsageError` like `with_languages`.
     """
     texts, root = dict[tuple[str, str], str](), _parsed(packet or _EMPTY, where)
     for name in (ALT, LONG):
@@ -117,9 +117,9 @@ def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
 
 
 def texts_of(packet: str, where: str) -> dict[str, str]:
-    """Returns the texts of a packet by property (`ALT`, `LONG`): the default one, else that of the first language.
+    """Returns the text of each property (`ALT`, `LONG`) in a packet: the default, else the first language.
 
-    Raises `UsageError`, as `with_texts`.
+    Raises `UsageError` like `with_texts`.
     """
     texts = languages_of(packet, where)
     ordered = sorted(texts.items(), key=lambda pair: pair[0][1] != DEFAULT)
@@ -129,7 +129,7 @@ def texts_of(packet: str, where: str) -> dict[str, str]:
 
 
 def _parsed(packet: str, where: str) -> ElementTree.Element:
-    """The root of a packet; the prefixes of its namespaces are those with which it is written again."""
+    """Parses a packet and returns its root. Registers its namespace prefixes, so that they survive rewriting."""
     if "<!DOCTYPE" in packet or "<!ENTITY" in packet:
         raise UsageError(f"{where}: XMP must not declare a document type; move the file elsewhere")
     known = (("x", _X), ("rdf", _RDF), ("Iptc4xmpCore", _IPTC), ("xmpMM", _MM), ("stEvt", _EVENT))
@@ -177,7 +177,7 @@ def takes_packet(data: bytes) -> bool:
 def packet_in(data: bytes, where: str = "the picture") -> str:
     """Returns the packet inside a picture; "" if there is none. Raises `UsageError` for a damaged one."""
     try:
-        if not takes_packet(data):  # the one of another format lies in the file as it is
+        if not takes_packet(data):  # other formats store the packet as plain text
             plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)
             return plain[0].decode() if plain else ""
         if not data.startswith(_PNG_SIGNATURE):
@@ -186,7 +186,7 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
         for kind, start, end in _chunks(data):
             if kind == b"iTXt" and data[start:end].startswith(_PNG_MARK):
                 compressed, rest = data[start + len(_PNG_MARK)], data[start + len(_PNG_MARK) + 2 : end]
-                text = rest.split(b"\0", 2)[-1]  # after the language and its translation
+                text = rest.split(b"\0", 2)[-1]  # the text follows the language and the translated keyword
                 return (zlib.decompressobj().decompress(text, MOST_READ) if compressed else text).decode()
     except (zlib.error, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: the embedded XMP is damaged ({error}); exclude this picture") from None
@@ -194,7 +194,7 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
 
 
 def with_packet(data: bytes, packet: str, where: str) -> bytes:
-    """Returns the bytes of a JPEG or PNG with its packet replaced by this one; everything else is unchanged.
+    """Replaces the XMP packet in the bytes of a JPEG or PNG; everything else is unchanged.
 
     Raises `UsageError` for other formats, and for a packet that exceeds a JPEG segment.
     """
@@ -214,7 +214,7 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
     own = b"\xff\xe1" + struct.pack(">H", len(_JPEG_MARK) + len(written) + 2) + _JPEG_MARK + written
     segments = _segments(data)
     parts = [(data[at:end], data[start:end].startswith(_JPEG_MARK)) for at, start, end in segments]
-    # JFIF and EXIF stand first. XMP goes before the list of an MPO's pictures, which counts from its own place.
+    # JFIF and EXIF come first. XMP precedes an MPO's index of pictures, whose offsets are relative to the index.
     first = next((n for n, (part, _) in enumerate(parts) if part.lstrip(b"\xff")[0] not in (0xE0, 0xE1)), len(parts))
     growth = len(own) - sum(len(part) for part, is_packet in parts if is_packet)
     written_parts = [data[:2]]
@@ -230,7 +230,7 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
 
 
 def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
-    """Returns a segment of a JPEG; the list of an MPO's pictures (CIPA DC-007) with their new places.
+    """Returns a JPEG segment; in an MPO's index of pictures (CIPA DC-007), updates sizes and offsets.
 
     Args:
         shift: bytes by which the later pictures move away from this segment.
@@ -250,15 +250,13 @@ def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
                 length, offset = struct.unpack_from(f"{order}II", segment, entry + 4)
                 moved = (length, offset + shift) if offset else (length + growth, 0)
                 struct.pack_into(f"{order}II", changed, entry + 4, *moved)
-    except struct.error:  # damaged, as it was
+    except struct.error:  # leaves a damaged index unchanged
         return segment
     return bytes(changed)
 
 
 def _segments(data: bytes) -> list[tuple[int, int, int]]:
-    """The segments of a JPEG before its first scan: where each begins, with fill bytes; where its content begins and
-    ends.
-    """
+    """Returns a JPEG's segments before the first scan: start including fill bytes, and start and end of the content."""
     found: list[tuple[int, int, int]] = []
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
@@ -274,7 +272,7 @@ def _segments(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, int, int]]:
-    """The chunks of a PNG up to its end: kind, and where their content begins and ends."""
+    """Returns a PNG's chunks up to IEND: type, and start and end of the content."""
     found: list[tuple[bytes, int, int]] = []
     at = len(_PNG_SIGNATURE)
     while at + 12 <= len(data) and (not found or found[-1][0] != b"IEND"):

@@ -158,7 +158,7 @@ def _cell(value: Interval) -> str:
 
 
 def _interval(value_R: np.ndarray) -> Interval:
-    """Returns the value, which comes first, and the 95 % interval of the resamples after it."""
+    """Returns the value (the first element) and its 95 % interval (from the resamples, which follow)."""
     low, high = np.quantile(value_R[1:], QUANTILES)
     return float(value_R[0]), float(low), float(high)
 
@@ -258,7 +258,7 @@ def _claims_of(
 
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Yields claims verified by the scene: characters of the words, the fact or the words, and whether it is true."""
+    """Yields claims verified by the scene: spans of their words, the fact (else the words), and whether it is true."""
     where = word_spans(text)
     for claim in stated_claims(text, item.truth):
         parts = [where[word] for word in claim.words]

@@ -1,1 +1,1 @@
-"""English: content words, phrases and claims of a caption, and captions built from a subset of them."""
+"""Analyses English captions (content words, phrases, claims) and builds captions from a subset of their words."""

@@ -1,6 +1,6 @@
-"""Recognises what a vision-language model says around its caption: reasoning, control tokens, refusals and openings.
+"""Recognises what surrounds the caption in a model's answer: reasoning, control tokens, refusals and openings.
 
-The refusals and openings of each language are data, in ``answers.toml``.
+The refusals and openings of each language are in ``answers.toml``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _REASONED = re.compile(
     r"|<\|channel\|>\s*final\s*<\|message\|>",
     re.IGNORECASE,
 )
-_ANSWER = re.compile(  # models write the answer between the tags of their prompt or of their training
+_ANSWER = re.compile(  # some models wrap the answer in tags, because of the prompt or their training
     r"<(answer|caption|description|alt_text|output|response|final_answer)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
 )
 _BOXED = re.compile(r"\s*\\boxed\{(.*)\}\s*", re.DOTALL)
-_PLACE = re.compile(  # where a grounded model saw what it names; the coordinates are no words
+_PLACE = re.compile(  # a grounded model's bounding boxes, which are not part of the caption
     r"(?:<box>|<\|(?:box|quad|point)_start\|>|<\|det\|>)[\s\d.,;()\[\]]*(?:</box>|<\|(?:box|quad|point)_end\|>|<\|/det\|>)"
     r"|<(?:loc_?|patch_index_|bin_)\d+>",
     re.IGNORECASE,
 )
-_HEADER = re.compile(  # whose turn begins
+_HEADER = re.compile(  # the header of a turn
     r"(?:<\|(?:im_)?start(?:_header_id)?\|>|<start_of_turn>|<\|start_of_role\|>)\s*(?:assistant|model)?"
     r"\s*(?:<\|(?:end_header_id|im_sep|end_of_role|message)\|>)?|(?:#{2,3} *)?(?:assistant|response) ?:",
     re.IGNORECASE,
@@ -41,7 +41,7 @@ _CONTROL = re.compile(
     r"|\[(?:/?INST|BOS|EOS|CLS|SEP|PAD|UNK)\]|<</?SYS>>",
     re.IGNORECASE,
 )
-_END = re.compile(  # text after it is another turn
+_END = re.compile(  # the end of a turn; any text after it belongs to the next one
     r"<\|(?:im_end|end|eot_id|eom_id|endoftext|end_of_text|return|user|im_start|start)\|>|<｜end▁of▁sentence｜>"
     r"|</s>|<eos>|<(?:start|end)_of_turn>|<end_of_utterance>|\[INST\]",
     re.IGNORECASE,
@@ -49,11 +49,11 @@ _END = re.compile(  # text after it is another turn
 
 
 def answer_text(text: str) -> str | None:
-    """Returns a model's answer without reasoning and control tokens; None if the reasoning has no end.
+    """Removes reasoning and control tokens from a model's answer; returns None if the reasoning does not end.
 
-    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; a chat template may have opened it. The
-    answer is the content of ``<answer>…</answer>``, ``<caption>…</caption>`` or ``\\boxed{…}``, if present. Text after
-    an end token such as ``<|im_end|>`` is another turn. Coordinates of a grounded model are no part of it.
+    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; its start may be in the chat template. The
+    answer is the content of ``<answer>…</answer>``, ``<caption>…</caption>`` or ``\\boxed{…}``, if present. Discards
+    text after an end token such as ``<|im_end|>``, and a grounded model's coordinates.
     """
     text = _REASONED.split(text)[-1]
     if _REASONS.search(text):
@@ -79,17 +79,17 @@ def without_fence(text: str) -> str:
 
 
 def tidy_lines(text: str, paragraphs: bool = False) -> str:
-    """Joins a text into one line, or with ``paragraphs`` into one line for each."""
+    """Joins the lines of a text into one, or with ``paragraphs`` into one per paragraph."""
     if not paragraphs:
         return " ".join(text.split())
     return "\n\n".join(filter(None, (tidy_lines(part) for part in re.split(r"\n\s*\n|\r\n\s*\r\n", text))))
 
 
 def without_markdown(text: str) -> str:
-    """Removes Markdown from a caption: fences, headings, list marks and emphasis. Keeps paragraphs.
+    """Removes Markdown (fences, headings, list markers, emphasis) from a caption. Keeps paragraphs.
 
-    For a JSON object, fenced or not, the caption is its field ``caption`` (``description``, ``alt_text``, ``text``,
-    ``answer``), or its only text.
+    In a JSON object, fenced or not, the caption is the field ``caption`` (or ``description``, ``alt_text``, ``text``,
+    ``answer``), or the only string.
     """
     text = without_fence(text)
     if text.startswith("{") and (value := _json_caption(text)):
@@ -101,7 +101,7 @@ def without_markdown(text: str) -> str:
 
 
 def _json_caption(text: str) -> str:
-    """Returns the caption in a JSON object; "" if it is not an object, or has several texts with other names."""
+    """Returns the caption in a JSON object; "" for other JSON, and for several strings with unknown names."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -129,7 +129,9 @@ def without_opening(sentence: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
-    """Returns a pattern of all refusals, and those of openings: each that frames a rest, then all others as one."""
+    """Returns a pattern for all refusals, and patterns for openings: one per opening with ``rest``, then one for the
+    others.
+    """
     table = tomllib.loads((files("tellapart.language") / "answers.toml").read_text(encoding="utf-8"))
 
     def expressions(kind: str) -> list[str]:

@@ -1,9 +1,9 @@
-"""A generic extractor of objects, attributes and relations from any English caption, by rules over tags.
+"""Extracts objects, attributes and relations from any English caption, by rules over part-of-speech tags.
 
 A noun phrase is a run of content words: its last noun is the object, the words before it are attributes. Words between
-two phrases (a preposition, a verb, or both) are a relation; a verb without an object is an action of its subject.
-"The dog" refers to a dog named before if nothing contradicts it. The only built-in vocabulary is English function
-words. Names, negation and pronouns across sentences are handled poorly (blind spots: `docs/howto/long-captions.md`).
+two phrases (a preposition, a verb, or both) form a relation; a verb without an object is an action of its subject.
+"The dog" refers to an earlier dog unless an attribute contradicts it. The only built-in vocabulary is English function
+words. Names, negation and pronouns across sentences are handled poorly (see `docs/howto/long-captions.md`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class ObjectMention:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """``text`` as the caption has it, ``lemma`` without auxiliaries; mentions by number. "between" has two objects."""
+    """A relation between mentions, which it refers to by index; "between" has two objects.
+
+    ``text`` is as in the caption, ``lemma`` has no auxiliaries.
+    """
 
     text: str
     lemma: str
@@ -63,17 +66,17 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The claims of a caption. ``loose``: attributes bound to no object."""
+    """The claims of a caption. ``loose`` are attributes without an object."""
 
     mentions: tuple[ObjectMention, ...]
     relations: tuple[Relation, ...]
     loose: tuple[Attribute, ...] = ()
 
 
-# A caption as tagged words with their places, sentence by sentence.
+# Splits a caption into sentences of tagged words.
 #
-# Tags and lemmas are HanTa's (the extra ``words``), in CLAWS 5: NN1 a noun, AJ0 an adjective, VVG a participle, PRP a
-# preposition.
+# HanTa (the extra ``words``) provides lemmas and CLAWS 5 tags: NN1 is a noun, AJ0 an adjective, VVG a participle, PRP
+# a preposition.
 
 _SENTENCE = re.compile(r"[^.!?;\n]+")
 _BREAKS = ',:()"“”–—'
@@ -105,7 +108,7 @@ def sentences(caption: str) -> list[list[TaggedWord]]:
     found = []
     for sentence in _SENTENCE.finditer(plain):
         matches = [match for match in WORD_PATTERN.finditer(sentence[0]) if match[0] not in _BREAKS]
-        # A capital at the start of a sentence makes the tagger take any noun for a name.
+        # The tagger mistakes any capitalised noun at the start of a sentence for a name.
         tagged = tag_words([match[0] if number else match[0].lower() for number, match in enumerate(matches)])
         words, last = [], 0
         for match, (lemma, tag) in zip(matches, tagged, strict=True):
@@ -118,9 +121,9 @@ def sentences(caption: str) -> list[list[TaggedWord]]:
     return found
 
 
-# Noun phrases and complex prepositions, by rules over tags: where they begin and end, and which noun is the head.
+# Finds noun phrases, their heads, and complex prepositions, by rules over tags.
 
-# Multi-word prepositions, whose noun is not an object.
+# Complex prepositions, whose noun is not an object.
 _SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
 _COMPLEX = {
     *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
@@ -171,7 +174,7 @@ def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
 
 
 def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list[TaggedWord], int, TaggedWord | None]:
-    """Returns the content words of a phrase, its end, and the verb there if the tagger mistook it for a noun.
+    """Returns the content words of a phrase, its end, and the verb at its end if the tagger mistook it for a noun.
 
     A verb after a noun is not part of the phrase.
     """
@@ -211,7 +214,7 @@ def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | N
 
 
 def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
-    """Returns whether a word is an attribute, such as an adverb before a noun, but not before an adjective."""
+    """Returns whether an adverb is an attribute: before a noun it is, before an adjective it is not."""
     return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))
 
 
@@ -231,7 +234,7 @@ _NO_ACTION = word_set("be have do show depict feature see appear seem contain in
 
 @lru_cache(maxsize=65536)
 def extract(caption: str) -> Extraction:
-    """Extracts the claims of a caption. Never fails; a text without a noun claims nothing. Do not modify the result."""
+    """Extracts the claims of a caption; a text without nouns has none. Never raises. Do not modify the result."""
     parser = _ClaimParser()
     for words in sentences(caption):
         parser.sentence(words)
@@ -248,9 +251,9 @@ class _ClaimParser:
     def start_sentence(self) -> None:
         self.current = -1  # the mention that a relation starts from
         self.clause = -1  # the subject of the clause
-        self.subject = -1  # of the last relation: in "a on b and under c" a is the subject of both
+        self.subject = -1  # the subject of the last relation: in "a on b and under c" a is the subject of both
         self.link: list[TaggedWord] = []  # words since the last mention that may relate it to the next
-        self.joined = False  # whether "and" stands in the link
+        self.joined = False  # whether the link contains "and"
         self.copula = False
         self.between: list[int] = []
         self.between_text: list[TaggedWord] = []
@@ -263,7 +266,7 @@ class _ClaimParser:
                 self.link += [replace(word, tag="PRP") for word in words[at : at + length]]
                 at += length
             elif at and words[at - 1].text in RELATIVE and words[at].is_a("NN2"):
-                self.function_word(replace(words[at], tag="VVZ"))  # "that floats": the tagger took it for a noun
+                self.function_word(replace(words[at], tag="VVZ"))  # the tagger mistakes "floats" in "that floats"
                 at += 1
             elif end := phrase_end(words, at):
                 at = self.phrase(words, at, end)
@@ -362,7 +365,7 @@ class _ClaimParser:
         return -1
 
     def predicate(self, run: Sequence[TaggedWord], leading: bool) -> None:
-        """Adjectives without a noun: of the subject after "is", else of nothing."""
+        """Assigns adjectives without a noun to the subject after "is", else to no object."""
         for word in run:
             attribute = Attribute(word.text, word.lemma, ((word.start, word.end),))
             if self.copula and self.current >= 0 and not self.link and not leading:
@@ -371,7 +374,7 @@ class _ClaimParser:
                 self.loose.append(attribute)
 
     def relate(self, mention: int) -> None:
-        """Relates the subject to a new mention by the words between them; the mention becomes the current one."""
+        """Relates the subject to a new mention by the words between them, and makes the mention the current one."""
         link, self.link = self.link, []
         text = [word for word in link if not word.is_a("AV0") or word.text in _AMONG]
         if self.between:
@@ -383,16 +386,16 @@ class _ClaimParser:
             else:
                 self.add_relation(link, subject, mention)
         elif self.copula and self.current >= 0 and not self.joined:
-            # "the animal is a dog": two names of one object.
+            # In "the animal is a dog", both nouns name one object.
             self.subject = self.current
         else:
             self.subject = self.clause = mention
         if self.clause < 0 or (self.clause == self.current and any(word.is_a("POS") for word in link)):
-            self.clause = mention  # "the dog's collar is": the collar
+            self.clause = mention  # in "the dog's collar is red", the collar is the subject
         self.current, self.joined, self.copula = mention, False, False
 
     def close_between(self, mention: int, link: Sequence[TaggedWord]) -> None:
-        """The second of the two that something is between; anything else starts anew."""
+        """Completes "between" with its second object, or ends it if something else follows."""
         subject, first = self.between
         words, self.between = self.between_text, []
         if link or not self.joined:
@@ -413,7 +416,7 @@ class _ClaimParser:
         places = [word for word in link if not word.is_a("VV")]
         by = bool(places) and places[-1].text in ("by", "with", "than") and verbs and verbs[-1].is_a("VVN", "VVD")
         if verbs and any(word.is_a("PRP", "PRF", "CJS") or word.text == "to" for word in places) and not by:
-            # "sits on": where it is, and what it does.
+            # "sits on" states both an action and a position.
             self.act(subject, [word for word in verbs if word.lemma not in _NO_ACTION])
             link = places
         lemma = " ".join(word.text if not word.is_a("VV") else word.lemma for word in link)
@@ -427,7 +430,7 @@ class _ClaimParser:
             self.mentions[subject].add(Attribute(text, lemma, spans, action=True))
 
     def finish_action(self) -> None:
-        """A verb without an object: "a star that slides left"."""
+        """Assigns a verb without an object to the subject: "a star that slides left"."""
         link, self.link = self.link, []
         if self.between:
             subject, first = self.between
@@ -452,16 +455,20 @@ def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tup
 
 # Simplified captions, as in figure 4b of paper 1: the subject only, or subject, verb and object.
 #
-# Paper 1 (section 3.4) makes Simplest-COCO ("a girl") and Simpler-COCO ("a man working") of COCO's captions with
-# spaCy's
-# parser. Here the words are tagged by HanTa and parsed by the rules of `tellapart.language.claims`.
+# Paper 1 (section 3.4) derives Simplest-COCO ("a girl") and Simpler-COCO ("a man working") from COCO's captions with
+# spaCy's parser. This module uses HanTa's tags and its own rules instead.
 
 Keep = Literal["subject", "svo"]
 
 
 @dataclass(frozen=True)
 class Simplified:
-    """texts: by id, those without a subject left out. dropped: captions without one. words: mean length."""
+    """Simplified captions.
+
+    texts: simplified captions by id.
+    captions: number of captions before simplification.
+    dropped: number of captions without a subject, which ``texts`` omits.
+    """
 
     texts: dict[str, list[str]]
     captions: int
@@ -469,12 +476,13 @@ class Simplified:
 
     @property
     def words(self) -> float:
+        """Returns the mean length in words."""
         lengths = [len(text.split()) for own in self.texts.values() for text in own]
         return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
-    """Simplifies every caption, keeping the order of ids and captions. Drops ids without remaining captions."""
+    """Simplifies every caption, keeping the order of ids and captions. Drops ids for which no caption remains."""
     found: dict[str, list[str]] = {}
     with Progress(len(texts), "ids") as progress:
         for id_, own in texts.items():
@@ -486,9 +494,9 @@ def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
 
 
 def simplify(caption: str, keep: Keep) -> str:
-    """ "a girl" (subject), "a man riding a wave" or "a dog running" (svo); empty where the caption names nothing.
+    """Returns "a girl" (subject), or "a man riding a wave" or "a dog running" (svo); "" if the caption names no object.
 
-    The verb has the form that the caption gives it, without "is" and "are"; without a verb the subject is left.
+    The verb keeps its form, without "is" and "are". For a caption without a verb, returns the subject.
     """
     extraction = extract(caption)
     if not extraction.mentions:
@@ -512,7 +520,7 @@ def _predicate(extraction: Extraction, words: Sequence[TaggedWord]) -> Iterator[
 
 
 def _verb(relation: Relation, words: Sequence[TaggedWord]) -> str:
-    """The verb of a relation where it is one with a direct object; empty for "on" and for "sitting on"."""
+    """Returns the verb of a relation with a direct object; "" for "on" and for "sitting on"."""
     inside = [word for word in words if relation.span[0] <= word.start and word.end <= relation.span[1]]
     return inside[-1].text if inside and _is_verb(inside[-1]) else ""
 
@@ -537,7 +545,7 @@ def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWor
 
 
 def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
-    """Returns True for a plural: by the tag, unless "a" or "an" leads the phrase, which the tagger may overlook."""
+    """Returns whether a noun is plural, by its tag; "a" or "an" before the phrase overrides a wrong tag."""
     lead = at
     while lead and words[lead - 1].is_a("AJ", "NN", "VVG", "VVN", "AV"):
         lead -= 1
@@ -546,7 +554,7 @@ def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
     return words[at].is_a("NN2") or (words[at].is_a("NN0") and words[at].lemma == "people")
 
 
-# Claims as comparable tuples: (object), (object, attribute), (object, relation, object).
+# Converts claims to comparable tuples: (object), (object, attribute), (object, relation, object).
 
 KINDS = ("object", "attribute", "relation")
 Tuple = tuple[str, ...]
@@ -557,7 +565,7 @@ _ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": 
 
 @dataclass(frozen=True)
 class Synonyms:
-    """``object_of`` maps every word or phrase to the name of its object. ``name``: of the file, for signatures."""
+    """Synonyms: ``object_of`` maps a word or phrase to its object; ``name`` is the file's name, for signatures."""
 
     object_of: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -596,7 +604,7 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
 
 
 def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """Returns an object's name: e.g. "fire hydrant" if the synonyms have it, else its noun."""
+    """Returns an object's name: a compound such as "fire hydrant" if it is among the synonyms, else the noun."""
     for attribute in mention.attributes:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
             return synonyms.canonical(pair)

@@ -1,4 +1,4 @@
-"""English words: articles, plurals, forms of verbs, function words, and tags and lemmas by HanTa (extra ``words``)."""
+"""English articles, plurals, verb forms and function words, and HanTa's tags and lemmas (extra ``words``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IRREGULAR = {
     "annulus": "annuli", "cumulus": "cumuli", "daisy": "daisies", "half-moon": "half-moons", "lightning": "lightning",
     "valentine": "valentines", "christmas-tree": "christmas-trees",
 }  # fmt: skip
-# Words with inner hyphens, and the pieces that the tagger's own corpus cuts off: don't is "do n't", dog's is "dog 's".
+# Words may contain hyphens. Contractions are split as in the tagger's training corpus: "do n't", "dog 's".
 WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
 LONGEST_WORD = 100
 
@@ -22,7 +22,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Closed-class words: two uses of a word count as a repetition unless one of these is between them.
+# Closed-class words. Two uses of a word count as a repetition unless one of these is between them.
 FUNCTION_WORDS = word_set("""
     a an the this that these those some another other each one two three four and or but nor of in on at to into
     onto by with without from for as up down over under above below near off out behind beside between across along
@@ -31,13 +31,13 @@ FUNCTION_WORDS = word_set("""
 
 
 def article(word: str) -> str:
-    """Returns "a" or "an", whichever belongs before the word."""
+    """Returns the indefinite article of a word: "a" or "an"."""
     vowel = word[:1].lower() in "aeiou" and not word.lower().startswith(("uni", "one", "eu"))
     return "an" if vowel or word.lower().startswith(("hour", "honest")) else "a"
 
 
 def plural(noun: str) -> str:
-    """Returns the plural of a noun, by its ending, or by a list for nouns in `scenes`."""
+    """Returns the plural of a noun: from a list for irregular nouns of `scenes`, else by its ending."""
     if noun in _IRREGULAR:
         return _IRREGULAR[noun]
     return noun + ("es" if noun.endswith(("s", "x", "sh", "ch")) else "s")
@@ -49,19 +49,19 @@ def with_article(phrase: str) -> str:
 
 
 def singular(noun: str) -> str:
-    """Returns the singular, "thing" for "things", by spelling only."""
+    """Returns the singular of a noun ("thing" for "things"), by spelling only."""
     return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
 def third_person(lemma: str) -> str:
-    """Returns the form of a verb in -s: "carries", "catches"."""
+    """Returns the third person singular of a verb: "carries", "catches"."""
     if lemma.endswith("y") and lemma[-2] not in "aeiou":
         return f"{lemma[:-1]}ies"
     return f"{lemma}es" if lemma.endswith(("s", "sh", "ch", "x", "z", "o")) else f"{lemma}s"
 
 
 def participle(phrase: str) -> str:
-    """Returns "sliding left" for "slides left", "hopping" for "hops"."""
+    """Returns the participle of a verb phrase: "sliding left" for "slides left", "hopping" for "hops"."""
     verb, _, rest = phrase.partition(" ")
     stem = verb[:-1]
     if verb.endswith(("shes", "ches", "sses")):
@@ -82,14 +82,14 @@ def _tagger() -> Any:
 
 def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
     """Returns HanTa's (lower-cased lemma, CLAWS 5 tag) for each word of a sentence."""
-    # The tagger's time is quadratic in a word's length, and real words are shorter than this.
+    # The tagger's runtime is quadratic in a word's length; real words are shorter than this limit.
     tagged = _tagger().tag_sent([word[:LONGEST_WORD] for word in words]) if words else []
     return [(lemma.lower(), tag) for _, lemma, tag in tagged]
 
 
 @cache
 def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Returns HanTa's analyser of a caption: (word, lemma, CLAWS 5 tag), the first two lower-cased; see `hanta`."""
+    """Returns a function that analyses a caption with HanTa: (word, lemma, CLAWS 5 tag), the first two lower-cased."""
 
     def analyse(caption: str) -> list[tuple[str, str, str]]:
         words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]

@@ -1,8 +1,8 @@
-"""Short captions from a subset of a long description's phrases and words, in English, without a tagger.
+"""Shortens English descriptions to a subset of their phrases and words, without a tagger.
 
-A true caption stays true when a claim is left out. So every subset of a true description's words gives a true caption,
-and captions can be chosen by their value. Sentences may describe the same things again, like several human captions;
-a caption uses one of them.
+A true description stays true if a claim is omitted. So every subset of its words gives a true caption, and the most
+informative subset can be selected. Sentences may describe the same things again, like several human captions; a
+caption uses one of them.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ _LIGHT_VERBS = word_set("do does doing has have having")  # only their object cl
 _CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
-_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before them is one of its own
+_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before one of these is not its modifier
 _PLACES = {*_SIDES, *word_set("side middle center centre edge end bottom corner foot out")}
-_WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" is said of all that is named
+_WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" applies to all objects
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A noun with the words before it. Numbers are indices of the description's `content_words`.
+    """A noun with the words before it, given as indices of the description's `content_words`.
 
-    ``link``: the preposition before it, or the verb of which it is the object; empty for none. ``spatial``: the link
-    claims something (``link_words``: by which of the content words) of this phrase and the one before. ``amount``:
-    "group of", by ``amount_words``. ``sentence``: the number of its sentence.
+    link: the preposition before it, or the verb whose object it is; empty for none.
+    link_words: content words of the link, if it claims a relation to the previous phrase.
+    amount: for example "group of", with the content words ``amount_words``.
+    sentence: index of its sentence.
     """
 
     head: int
@@ -70,12 +71,13 @@ class Phrase:
 
     @property
     def spatial(self) -> bool:
+        """Returns whether the link claims a relation to the previous phrase."""
         return bool(self.link_words)
 
 
 @dataclass
 class _Begun:
-    """The part of a phrase read before its noun."""
+    """The part of a phrase that precedes its noun."""
 
     modifiers: tuple[int, ...] = ()
     determiner: str = ""
@@ -86,7 +88,7 @@ class _Begun:
 
 
 class Description:
-    """A description cut into phrases. ``texts``: its content words, in the order in which kept words are numbered."""
+    """A description split into phrases. ``texts`` are its content words; methods take their indices."""
 
     def __init__(self, caption: str) -> None:
         self.caption, self.words = caption, content_words(caption)
@@ -96,7 +98,7 @@ class Description:
         self.phrases = self._cut()
 
     def by_sentence(self) -> list[list[Phrase]]:
-        """Returns the phrases of each sentence that has any."""
+        """Returns the phrases of each sentence, omitting sentences without phrases."""
         numbers = dict.fromkeys(phrase.sentence for phrase in self.phrases)
         return [[phrase for phrase in self.phrases if phrase.sentence == number] for number in numbers]
 
@@ -120,7 +122,7 @@ class Description:
         return phrases
 
     def _give_verb(self, phrases: list[Phrase], number: int) -> None:
-        """Assigns a verb to its subject; to the first of two joined by "and"."""
+        """Assigns a verb to its subject. Of two verbs joined by "and", the subject keeps the first."""
         before, sentence = self._before(number), self.sentences[number]
         first = next((n for n, phrase in enumerate(phrases) if phrase.sentence == sentence), len(phrases))
         subject = _subject(phrases[first:], before)
@@ -128,7 +130,7 @@ class Description:
             phrases[first + subject] = replace(phrases[first + subject], verb=number)
 
     def _join(self, phrases: list[Phrase], begun: _Begun, number: int) -> None:
-        """Returns how the phrase whose first word this is joins what stands before it."""
+        """Sets the determiner and link of the phrase that begins with this word."""
         begun.determiner, ahead = _determiner(self._before(number))
         if begun.link and not _CONJUNCTIONS.isdisjoint(ahead):  # "runs around while others look"
             begun.link, begun.link_words = "", ()
@@ -142,7 +144,7 @@ class Description:
             begun.link, begun.link_words = self._verb(number - 1), (number - 1,)
 
     def _grow(self, phrases: list[Phrase], begun: _Begun, number: int) -> _Begun:
-        """Adds a word to the phrase, and starts a new one when it is complete."""
+        """Adds a word to the phrase, and starts a new phrase if this one is complete."""
         word = self.words[number]
         if word.kind == "modifier" or self._is_first_colour(number):
             begun.modifiers += (number,)
@@ -174,12 +176,12 @@ class Description:
         return STOP.split(gap)[-1]
 
     def _verb(self, number: int) -> str:
-        """ "and reads" in "sits on a bench and reads"."""
+        """Returns a verb, with a preceding "and": "and reads" in "sits on a bench and reads"."""
         joined = self._before(number)[-1:] == ["and"]
         return f"and {self.texts[number]}" if joined else self.texts[number]
 
     def _is_first_colour(self, number: int) -> bool:
-        """ "black" in "a black and white dog"."""
+        """Returns whether a word is the first of two joined colours: "black" in "a black and white dog"."""
         after = self.words[number + 1 : number + 2]
         return (
             bool(after)
@@ -189,37 +191,38 @@ class Description:
         )
 
     def _modifiers(self, phrase: Phrase, kept: Set[int]) -> list[str]:
-        """The kept ones, with "and" where two colours stand so in the description."""
+        """Returns the kept modifiers, with "and" between two colours if the description has it."""
         numbers = [number for number in phrase.modifiers if number in kept]
         joined = {number for number in numbers if self._is_first_colour(number) and number + 1 in numbers}
         return [f"{self.texts[number]} and" if number in joined else self.texts[number] for number in numbers]
 
     def stands(self, phrase: Phrase, kept: Set[int], noun: str) -> bool:
-        """Returns whether it is part of `condensed`."""
+        """Returns whether `condensed` contains the phrase."""
         return not kept.isdisjoint((phrase.head, *phrase.modifiers) if noun else (phrase.head,))
 
     def nouns(self, kept: Set[int], noun: str = "thing") -> list[str]:
-        """Returns each noun of `condensed`."""
+        """Returns the nouns of `condensed`."""
         standing = [phrase for phrase in self.phrases if self.stands(phrase, kept, noun)]
         lead = [noun] if noun and standing and standing[0].link and not standing[0].spatial else []
         return lead + [self.name(phrase, kept, noun) for phrase in standing]
 
     def name(self, phrase: Phrase, kept: Set[int], noun: str) -> str:
-        """Its noun where that is kept, else ``noun``, in the plural where it has the noun's form."""
+        """Returns the phrase's noun if it is kept, else ``noun``, in the same number."""
         head = self.texts[phrase.head]
         plural = phrase.determiner not in _ARTICLES and head.endswith("s") and not head.endswith("ss")
         return head if phrase.head in kept else f"{noun}s" if plural else noun
 
     def condensed(self, kept: Set[int], noun: str = "thing", again: Set[int] = frozenset()) -> str:
-        """Returns a caption of the kept content words only, or "".
+        """Returns a caption that contains only the kept content words; may be "".
 
-        A phrase stands where its noun or one of its modifiers does; a noun that is not kept is ``noun``. Without a
-        ``noun``, phrases stand whose noun is kept. Relations are kept between phrases that stand side by side in both
-        texts, prepositions behind what they are said of; else "and" takes their place. ``again``: words that are left
-        out because they were said before; what is said of their nouns stays.
+        Keeps a phrase if its noun or one of its modifiers is kept, and replaces a noun that is not kept by ``noun``.
+        If ``noun`` is empty, keeps only phrases whose noun is kept. Keeps relations between phrases that are adjacent
+        in both texts, and prepositions whose phrase is kept; replaces others by "and".
+
+        again: words omitted because they repeat earlier ones; prepositional phrases of their nouns are kept.
         """
         parts: list[str] = []
-        last, of = -2, -1  # of: the last phrase that may have others said of it
+        last, of = -2, -1  # of: the last phrase that prepositional phrases may belong to
         for place, phrase in enumerate(self.phrases):
             of = of if phrase.link else place
             if not self.stands(phrase, kept, noun):
@@ -243,10 +246,10 @@ class Description:
         return " ".join(parts)
 
     def _is_lost(self, place: int, kept: Set[int], noun: str) -> bool:
-        """Returns whether a preposition's phrase was said of this one, which does not stand, and of none before it.
+        """Returns whether a prepositional phrase belongs only to this phrase, which is not kept.
 
-        "a dog and a man in a hat" without the man is no "dog in a hat". Nor is "a man in a hat on a horse" a "hat on a
-        horse", where no ``noun`` takes the place of the man.
+        For example, "a dog and a man in a hat" without the man must not become "a dog in a hat", nor "a man in a hat on
+        a horse" become "a hat on a horse" if no ``noun`` replaces the man.
         """
         if place < 0 or self.stands(phrase := self.phrases[place], kept, noun):
             return False
@@ -255,9 +258,9 @@ class Description:
 
 
 def without_repeats(caption: str) -> str:
-    """Removes phrases that name the same thing again in the same words, unless as "another" one.
+    """Removes phrases that repeat an earlier phrase word for word, unless they begin with, for example, "another".
 
-    Only such a caption is changed: it is made again of its other phrases (`Description.condensed`).
+    Rebuilds the caption from the other phrases (`Description.condensed`); captions without repeats are unchanged.
     """
     description = Description(caption)
     said: set[tuple[str, ...]] = set()
@@ -272,23 +275,21 @@ def without_repeats(caption: str) -> str:
 
 
 def _determiner(before: list[str]) -> tuple[str, list[str]]:
-    """The last of the function words where it is a determiner, and those before it; "very" is left out."""
+    """Splits function words into a final determiner ("" for none) and the words before it; ignores "very" and such."""
     while before and before[-1] in _INTENSIFIERS:
         before = before[:-1]
     return (before[-1], before[:-1]) if before and before[-1] in _DETERMINERS else ("", before)
 
 
 def _preposition(ahead: list[str]) -> str:
-    """With what a phrase is joined to what stands before it, by the function words in front of it; "" for nothing."""
+    """Returns the preposition or light verb at the end of the function words before a phrase; "" for none."""
     if ahead[-2:] in _PAIRS:
         return " ".join(ahead[-2:])
     return ahead[-1] if ahead and ahead[-1] in (_PREPOSITIONS | _LIGHT_VERBS) - RELATIONS else ""
 
 
 def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
-    """Returns which phrase a verb is of; None where it may be of several, as in "a man in a shirt and jeans
-    sitting".
-    """
+    """Returns the index of a verb's subject; None if it is ambiguous, as in "a man in a shirt and jeans sitting"."""
     free = [n for n, phrase in enumerate(phrases) if not phrase.link]
     if not phrases or (free and free[-1] == len(phrases) - 1 > len(free) - 1):
         return None
@@ -308,12 +309,12 @@ _SOFT_AUXILIARIES = word_set("is are was were be being been has have")
 
 @dataclass
 class _Token:
-    """A word or a run of punctuation. ``kind``: that of a content word, or empty. Doubted content words only."""
+    """A word or a run of punctuation. ``kind`` is the kind of a content word, "" for other tokens."""
 
     text: str
     kind: str = ""
-    doubted: bool = False
-    start: int = -1  # of its characters, where they are known
+    doubted: bool = False  # content words only
+    start: int = -1  # position in the caption, in characters, if known
     end: int = -1
 
     @property
@@ -322,14 +323,16 @@ class _Token:
 
 
 def soften(caption: str, doubted: Sequence[bool]) -> str:
-    """Removes doubted content words, keeping the caption grammatical as far as rules without a tagger allow.
+    """Removes doubted content words and keeps the caption grammatical, as far as rules without a tagger can.
 
-    doubted: one for each of `content_words`. A doubted modifier is left out; so is a phrase after a preposition or
-    "and" where every word of it is doubted. Any other doubted head becomes "thing", "things" or "something", a doubted
-    spatial preposition "and". "a" and "an" follow the next word. General nouns ("shape") stay: no other word says less.
+    doubted: one value for each of `content_words`.
 
-    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are known by
-    their endings and a list of common ones; others are taken for nouns.
+    Drops a doubted modifier, and a phrase after a preposition or "and" if all its words are doubted. Replaces any other
+    doubted head by "thing", "things" or "something", and a doubted spatial preposition by "and". Adjusts "a" and "an".
+    Keeps general nouns ("shape"), because no other noun claims less.
+
+    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are recognised by
+    their endings and a list of common ones; others are mistaken for nouns.
     """
     if not any(doubted):
         return caption
@@ -355,7 +358,7 @@ def _tokens(caption: str, doubted: Sequence[bool]) -> list[_Token]:
 
 
 def _of_phrases(tokens: list[_Token]) -> list[_Token]:
-    """'to the left of a dog' becomes 'and a dog', 'a group of dogs' 'dogs', where 'left' or 'group' is doubted."""
+    """Removes doubted nouns before "of": "to the left of a dog" becomes "and a dog", "a group of dogs" "dogs"."""
     kept: list[_Token] = []
     for place, token in enumerate(tokens):
         if token.lower == "of" and kept and kept[-1].kind and kept[-1].doubted:
@@ -372,7 +375,7 @@ def _of_phrases(tokens: list[_Token]) -> list[_Token]:
 
 
 def _phrases(tokens: list[_Token]) -> list[list[_Token]]:
-    """Splits before prepositions, "and", and verbs in -ing with an object."""
+    """Splits tokens into phrases before prepositions, "and", commas, and verbs with an object."""
     phrases: list[list[_Token]] = [[]]
     for place, token in enumerate(tokens):
         has_object = place + 1 < len(tokens) and tokens[place + 1].lower in _SOFT_DETERMINERS | _NUMBERS
@@ -403,7 +406,7 @@ def _soften_phrase(phrase: list[_Token]) -> list[_Token]:
 
 
 def _with_neutral_noun(kept: list[_Token], head: _Token) -> list[_Token]:
-    """Returns what stands before a doubted head, and a noun in its place."""
+    """Appends a neutral noun in place of a doubted head to the tokens before it."""
     modifiers = len(kept)
     while modifiers and kept[modifiers - 1].kind == "modifier":
         modifiers -= 1
@@ -417,7 +420,7 @@ def _with_neutral_noun(kept: list[_Token], head: _Token) -> list[_Token]:
 
 
 def _joined(tokens: list[_Token]) -> str:
-    """The words as a text: no "and" or comma at either end, none twice, "a" or "an" as the next word wants."""
+    """Joins tokens into a text: strips and merges conjunctions and commas, and adjusts "a" and "an"."""
     while tokens and (tokens[0].lower in ("and", "or") or not _WORD.match(tokens[0].text)):
         tokens = tokens[1:]
     while tokens and tokens[-1].lower in ("and", "or", ","):
@@ -440,10 +443,10 @@ _CUT_BEFORE = (_SOFT_PREPOSITIONS | _PREPOSITIONS | _CONJUNCTIONS | word_set("or
 
 
 def phrase_ends(sentence: str) -> list[int]:
-    """Returns where a sentence may end: how many characters of it stay, in ascending order, the whole of it last.
+    """Returns the positions where a sentence may be cut, in characters, in ascending order; the last is its length.
 
-    It may end before a preposition, a conjunction, a comma or a participle with an object, where the word before is a
-    noun or a verb that can do without an object. English only; verbs are known as `soften` knows them.
+    It may be cut before a preposition, a conjunction, a comma or a participle with an object, if the word before is a
+    noun, or a verb that needs no object. English only; recognises verbs like `soften`.
     """
     words = content_words(sentence)
     kind_at = {word.end: word.kind for word in words}
@@ -464,26 +467,26 @@ def phrase_ends(sentence: str) -> list[int]:
     return [*ends, len(sentence)]
 
 
-# Deliberate removal of words that are not in doubt; no other noun replaces them.
+# Removal of words by the user's choice, without a neutral noun in their place.
 _JOINS = ("and", "or", ",")
 _ADJECTIVES = COLOURS | word_set("""
     tan beige golden silver blond blonde dark light pale bright spotted striped young old elderly small little large big
     huge tiny tall short long thin fat wet dry dirty muddy clean furry fluffy hairy curly shaggy bald bearded smiling
     happy
-""")  # what may follow its noun between commas
+""")  # adjectives that may follow their noun between commas
 
 
 def word_key(caption: str, word: Word) -> str:
-    """Returns the key by which a content word is counted: lower case, nouns in singular, by spelling only."""
+    """Returns the key under which a content word is counted: lower case, nouns in the singular, by spelling only."""
     text = caption[word.start : word.end].lower()
     return singular(text) if word.kind in ("head", "modifier") else text
 
 
-LONGEST_PHRASE = 4  # content words
+LONGEST_PHRASE = 4  # in content words
 
 
 def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
-    """Returns the content words of a caption with their keys, in runs that no stop, comma or relation interrupts."""
+    """Returns the content words of a caption with their keys, split into runs at stops, commas and relations."""
     runs: list[list[tuple[str, Word]]] = [[]]
     end = 0
     for word in content_words(caption):
@@ -507,14 +510,18 @@ def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set
 
 
 def without_words(caption: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]] = frozenset()) -> str:
-    """Returns the caption without the content words of these keys (`word_key`), as far as it stays grammatical.
+    """Removes content words by key (`word_key`), as far as the caption stays grammatical.
 
-    sequences: several keys each, whose words are left out only where they stand in this order (`word_runs`).
+    Removes single modifiers. Removes a phrase after a preposition, a conjunction or a comma, and a participle with its
+    object, only if all their words are to be removed. Replaces the noun phrase at the start of a sentence by
+    ``subject``. Keeps a noun whose modifiers are kept ("table" in "on a wooden table"), and a phrase that the next one
+    belongs to. Drops a sentence if only its subject is left, unless it is the first. English only; `soften` describes
+    the limits.
 
-    A modifier is left out alone; a phrase after a preposition, a conjunction or a comma, and a participle with its
-    object, where all words of it are; the noun phrase that a sentence begins with becomes ``subject``. A word that
-    carries others ("table" in "on a wooden table") stays, and so does a phrase that the next one is said of. A sentence
-    of which nothing is left but the subject is left out, unless it is the first. English only; limits as of `soften`.
+    Args:
+        left_out: keys of the words to remove.
+        subject: replacement for a removed subject.
+        sequences: runs of keys, whose words are removed only in this order (`word_runs`).
     """
     parts = []
     for number, sentence in enumerate(sentences(caption)):
@@ -562,7 +569,7 @@ def _placed_tokens(sentence: str, words: Sequence[Word], out: Sequence[bool]) ->
 
 
 def _colours_joined(tokens: list[_Token]) -> list[_Token]:
-    """ "black and white" as one modifier of "dog", left out only as a whole."""
+    """Merges joined colours such as "black and white" into one modifier, which is removed only as a whole."""
     joined: list[_Token] = []
     for token in tokens:
         before = joined[-2:]
@@ -582,7 +589,7 @@ def _colours_joined(tokens: list[_Token]) -> list[_Token]:
 
 
 def _places_joined(phrases: list[list[_Token]]) -> list[list[_Token]]:
-    """ "in front of a dog", "out of the water" and "next to a dog" as one phrase, which is left out only as a whole."""
+    """Merges phrases such as "in front of a dog" or "next to a dog", which are removed only as a whole."""
     joined: list[list[_Token]] = []
     for phrase in phrases:
         before, begins = (joined[-1] if joined else []), phrase[0].lower if phrase else ""
@@ -596,7 +603,7 @@ def _places_joined(phrases: list[list[_Token]]) -> list[list[_Token]]:
 
 
 def _carries(phrases: list[list[_Token]], place: int, dropped: Set[int]) -> bool:
-    """Returns whether the next phrase that stays is said of this one: "of wine" of "a glass", "in a hat" of "and a
+    """Returns whether the next kept phrase belongs to this one, like "of wine" to "a glass", or "in a hat" to "and a
     man".
     """
     after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
@@ -607,10 +614,10 @@ def _carries(phrases: list[list[_Token]], place: int, dropped: Set[int]) -> bool
 
 
 def _with_subject(phrase: list[_Token], subject: str) -> list[_Token]:
-    """The subject in place of the noun phrase that this one begins with, where its noun is left out.
+    """Replaces the noun phrase at the start of the phrase by the subject, if its noun is to be removed.
 
-    Adjectives that stay follow: "NAME, black and white, is running". With other modifiers that stay ("two", "fire") the
-    noun stays, too.
+    Kept adjectives follow the subject: "NAME, black and white, is running". Other kept modifiers ("two", "fire")
+    prevent the replacement.
     """
     head = next((n for n, token in enumerate(phrase) if token.kind == "head"), None)
     if head is None or not phrase[head].doubted:
@@ -627,7 +634,7 @@ def _with_subject(phrase: list[_Token], subject: str) -> list[_Token]:
 
 
 def _without_modifiers(phrase: list[_Token], after: str) -> list[_Token]:
-    """The phrase without its modifiers that are left out, and without such a verb before a preposition or the end."""
+    """Drops a phrase's doubted modifiers, and a doubted verb before a preposition or at the end."""
     follows = [*(token.lower for token in phrase[1:]), ""]
     kept = [
         token
@@ -645,9 +652,9 @@ def _without_modifiers(phrase: list[_Token], after: str) -> list[_Token]:
 
 
 def _spelled(tokens: list[_Token], sentence: str) -> str:
-    """The tokens with the white space of the sentence between them, "a" or "an" as the next word wants.
+    """Joins tokens with the sentence's own white space, and adjusts "a" and "an".
 
-    No conjunction or comma stands at either end, or before another one.
+    Strips conjunctions and commas at both ends, and before another one.
     """
     kept: list[_Token] = []
     for token in reversed(tokens):
@@ -657,14 +664,14 @@ def _spelled(tokens: list[_Token], sentence: str) -> str:
         elif token.lower not in _JOINS or follows not in (".", *(() if token.kind == "comma" else _JOINS)):
             kept.append(token)
         elif token.kind != "comma" and kept and not sentence[token.end : kept[-1].start].strip():
-            kept.append(token)  # as it was written: "a cap , and shorts"
+            kept.append(token)  # keeps the original spelling "a cap , and shorts"
     tokens = kept[::-1]
     while tokens and (tokens[0].lower in _JOINS or not _WORD.match(tokens[0].text)):
         tokens = tokens[1:]
     text, end = "", -1
     for place, token in enumerate(tokens):
         gap = sentence[end : token.start] if 0 <= end <= token.start else "?"
-        if gap.strip():  # something stood between them
+        if gap.strip():  # other text was between them
             gap = " " if _WORD.match(token.text) else ""
         word = token.text
         if token.lower in _ARTICLES and place + 1 < len(tokens) and token.start + len(word) < tokens[place + 1].start:

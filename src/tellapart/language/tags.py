@@ -1,4 +1,4 @@
-"""Captions that combine tags ("1girl, red dress, outdoors") with prose, and what contradicts between the two."""
+"""Finds contradictions in captions that combine tags ("1girl, red dress, outdoors") with prose."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from tellapart.language.english import singular, word_set
 from tellapart.language.words import COLOURS
 
-LONGEST_TAG = 3  # words
-LEAST_TAGS = 3  # in a row; fewer short parts between commas may be an enumeration in a sentence
+LONGEST_TAG = 3  # in words
+LEAST_TAGS = 3  # fewer short parts between commas may be an enumeration in a sentence
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "several": None, "many": None}
 _NO_TAGS = word_set("a an the and or with in on at of is are his her their")
-# Words of which the first and the second group exclude each other in one picture.
+# Pairs of groups of words that exclude each other in one picture.
 _OPPOSITES = (
     (word_set("indoors indoor"), word_set("outdoors outdoor")),
     (word_set("day daytime daylight"), word_set("night nighttime")),
@@ -24,7 +24,7 @@ _OPPOSITES = (
 
 
 def tags_and_prose(text: str) -> tuple[list[str], str]:
-    """Splits a caption into its tags, short parts between commas, and the rest; without tags the rest is all of it."""
+    """Splits a caption into tags (short parts between commas) and prose; without tags, all of it is prose."""
     parts = [part.strip() for part in re.split(r",|\n", text) if part.strip()]
     tags = [part for part in parts if _is_tag(part)]
     if len(tags) < LEAST_TAGS:
@@ -38,7 +38,7 @@ def _is_tag(part: str) -> bool:
 
 
 def contradictions(tags: Sequence[str], prose: str) -> list[str]:
-    """Returns what tags and prose say differently: colours and numbers of the same thing, opposites, and "no hat"."""
+    """Returns contradictions between tags and prose: colours and numbers of a noun, opposites, and "no hat"."""
     return list(dict.fromkeys(_contradictions(tags, [word.lower() for word in re.findall(r"[\w'’-]+", prose)])))
 
 
@@ -67,7 +67,7 @@ def _is_denied(noun: str, words: Sequence[str]) -> bool:
 
 
 def _colours(words: Sequence[str]) -> dict[str, set[str]]:
-    """Returns the colours that stand right before each noun; a noun that is also named without one has none."""
+    """Returns the colours directly before each noun; a noun without a colour maps to an empty set."""
     found: dict[str, set[str]] = {}
     for place, word in enumerate(words):
         if word not in COLOURS:
@@ -78,7 +78,7 @@ def _colours(words: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _numbers(words: Sequence[str]) -> dict[str, set[str]]:
-    """Returns the numbers that stand right before each noun, as digits."""
+    """Returns the numbers directly before each noun, as digits."""
     found: dict[str, set[str]] = {}
     for before, word in itertools.pairwise(words):
         number = int(before) if before.isdecimal() else _NUMBERS.get(before)

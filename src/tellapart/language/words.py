@@ -1,7 +1,7 @@
-"""Finds the content words of a caption, and the tokens that make up each of them.
+"""Finds the content words of a caption and the tokens of each.
 
-A content word claims something of the picture. Which words do is decided by a closed list of English function words, or
-by HanTa's tags (the extra ``words``); neither knows anything of a data set.
+A content word claims something about the picture. It is found by excluding a closed list of English function words, or
+by HanTa's tags (the extra ``words``); neither method depends on a data set.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Kind = Literal["modifier", "head", "verb", "relation"]
 KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 NO_WORD = -1
-BLANK = "▁"  # white space as SentencePiece writes it
+BLANK = "▁"  # SentencePiece's white space
 
 
-_WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # "farmer 's" is one, as PTB's tokenizer writes it
+_WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # also matches the PTB tokenizer's "farmer 's" as one word
 STOP = re.compile(r"[.!?]+(?=\s|$)")  # the end of a sentence
 # Prepositions that claim where something is; the other function words claim nothing.
 RELATIONS = word_set("""
@@ -49,15 +49,16 @@ _LEMMAS = """
     sail scale shake share shoot shovel sing sit sleep slide smell smile smoke sniff splash sprint stand stare stretch
     swim take talk throw toss touch travel trot try tumble use wade wait walk watch wave wear work wrestle write
 """
-# Of these the form in -s is mostly a plural noun of captions ("sails", "waves", "on a row of rides").
+# Forms in -s that are mostly plural nouns in captions ("sails", "waves").
 _NOUNS_IN_S = "bites barks bounds hops hurdles paddles perches points races rolls rows sails scales waves works"
 
 
 _BASE = word_set(_LEMMAS)
-_NO_NOUNS = word_set("sit wear carry eat chase examine enter perform listen swim lie stare gaze look")  # in captions
+# Base forms that are always verbs in captions.
+_NO_NOUNS = word_set("sit wear carry eat chase examine enter perform listen swim lie stare gaze look")
 _PAST = word_set("sat stood ran swam")
 _FINITE = frozenset(map(third_person, _BASE)) - word_set(_NOUNS_IN_S) | _PAST
-# Participles that stand before their object, hardly ever before a noun that they describe.
+# Participles that usually precede their object, rather than a noun that they modify.
 TAKE_OBJECTS = word_set("""
     wearing holding carrying riding playing doing performing using chasing throwing catching watching pulling pushing
     eating drinking reading making taking getting having
@@ -81,9 +82,9 @@ def is_participle(word: str) -> bool:
 
 
 def verb_place(words: Sequence[str], before: str) -> int | None:
-    """Returns which of several content words in a row, in lower case, is a verb; the first such. None without one.
+    """Returns the index of the first verb in a run of lower-cased content words, or None.
 
-    before: the function word in front of them, or "".
+    before: the function word before the run, or "".
     """
     return next((place for place in range(len(words)) if _is_verb(words, place, before)), None)
 
@@ -138,13 +139,13 @@ FindWords = Callable[[str], list[Word]]
 def content_words(caption: str) -> list[Word]:
     """Finds the content words of an English caption without a tagger.
 
-    All words but function words and the opening "a picture of". One that stands directly before another is its
-    modifier ("red" in "a red star"), others are heads. Verbs are known by their endings and by a list of those that
-    captions use (`verbs`), others are taken for nouns. What something is ("asleep" in "is asleep") counts as a verb.
+    These are all words except function words and an opening such as "a picture of". A word directly before another is
+    its modifier ("red" in "a red star"); others are heads. Verbs are recognised by their endings and a list of common
+    ones; others are mistaken for nouns. A predicate ("asleep" in "is asleep") counts as a verb.
     """
     opening = opening_end(caption)
     found: list[Word] = []
-    run: list[Word] = []  # content words with nothing but white space between
+    run: list[Word] = []  # adjacent content words, separated only by white space
     before = ""
     for match in _WORD.finditer(caption, opening):
         word = match.group().lower()
@@ -167,7 +168,7 @@ def _is_colour(caption: str, word: Word) -> bool:
 
 
 def _with_kinds(run: list[Word], caption: str, before: str) -> list[Word]:
-    """Classifies adjacent words: modifiers and a head, and possibly a verb with what follows it."""
+    """Classifies adjacent words as modifiers, heads and verbs."""
     words = [caption[word.start : word.end].lower() for word in run]
     place = verb_place(words, before)
     if run and place is None and _is_predicate(words, caption[run[-1].end :], before):
@@ -183,20 +184,20 @@ def _noun_phrase(run: list[Word]) -> list[Word]:
 
 
 def _is_predicate(words: list[str], after: str, before: str) -> bool:
-    """ "asleep" in "a cat is asleep"; not "left" in "is left of"."""
+    """Returns whether a word is a predicate: "asleep" in "a cat is asleep", but not "left" in "is left of"."""
     return before in COPULAS and len(words) == 1 and words[0] not in COLOURS and not after.startswith(" of ")
 
 
 def opening_end(caption: str) -> int:
-    """Returns where "a picture of" ends at the beginning of a caption; 0 without it."""
+    """Returns the end of an opening such as "a picture of", in characters; 0 without one."""
     opening = _OPENING.match(caption.lower())
     return opening.end() if opening else 0
 
 
 def tagged_words(caption: str) -> list[Word]:
-    """Finds content words by HanTa's tags: nouns are heads, adjectives, adverbs and numerals modifiers, verbs verbs.
+    """Finds content words by HanTa's tags: nouns are heads; adjectives, adverbs and numerals are modifiers.
 
-    Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` without HanTa.
+    Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` if HanTa is not installed.
     """
     check_words("tagger")
     found: list[Word] = []
@@ -225,7 +226,9 @@ def check_words(words: str) -> None:
 
 
 def neutral(caption: str, word: Word, noun: str = "thing") -> str:
-    """Removes a word's claim from the caption: drops a modifier or verb, and replaces a head by ``noun``."""
+    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head by ``noun`` and a relation by
+    "and".
+    """
     stands_for = {"modifier": "", "head": noun, "verb": "", "relation": "and"}[word.kind]
     return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())
 
@@ -238,11 +241,11 @@ def without(caption: str, word: Word) -> str:
 def token_spans(
     rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
 ) -> list[list[tuple[int, int]]]:
-    """Returns for every token of each row the characters of its text that it writes, as (start, end).
+    """Returns the span of characters, (start, end), that each token of each row contributes to its text.
 
-    The text of the first t tokens says where token t ends: so it holds for tokenizers that cut words, letters (bytes of
-    one that is not ASCII) or white space. A token that completes no letter, and one that writes nothing, has an empty
-    span at its place; one that writes characters and begins a letter has that letter in its span, too.
+    Decodes every prefix of a row, so it also works for tokenizers that split words, non-ASCII characters (into bytes)
+    or white space. A token that completes no character has an empty span at its position. The span of a token that
+    completes characters and begins another includes that one, too.
     """
     return [
         [(start, end + (letter and start < end < len(text))) for start, end, letter in row]
@@ -253,7 +256,7 @@ def token_spans(
 def _written_spans(
     rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
 ) -> list[list[tuple[int, int, bool]]]:
-    """Returns (start, end) of the whole characters that each token writes, and whether it begins another letter."""
+    """Returns the span of complete characters of each token, and whether the token begins another character."""
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
     decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
     spans = []
@@ -262,18 +265,18 @@ def _written_spans(
         for _ in row:
             written = next(decoded).lstrip()
             ends.append(max(ends[-1], common_start(written, text)))
-            begun.append(written.endswith("\ufffd"))  # the first bytes of a letter
+            begun.append(written.endswith("\ufffd"))  # an incomplete character
         spans.append([(start, end, letter) for (start, end), letter in zip(pairwise(ends), begun, strict=True)])
     return spans
 
 
 def token_bytes(row: Sequence[int], text: str, tokenizer: DecodesTokens) -> list[bytes]:
-    """Returns the bytes of ``text``, in UTF-8, that each token of a row writes; joined they are the text.
+    """Returns the UTF-8 bytes of ``text`` that each token of a row contributes; concatenated, they are the text.
 
-    A letter that several tokens write is shared among them: a byte for each that begins it, the rest for the last.
+    If several tokens form one character, each but the last gets one byte of it, and the last gets the rest.
     """
     (spans,) = _written_spans([row], [text], tokenizer)
-    found, begun = [], 0  # bytes of the next letter that are given out already
+    found, begun = [], 0  # number of bytes of the next character that are already assigned
     for start, end, letter in spans:
         data = text[start:end].encode("utf-8", "surrogatepass")[begun:]
         begun = 0 if start < end else begun
@@ -286,10 +289,10 @@ def token_bytes(row: Sequence[int], text: str, tokenizer: DecodesTokens) -> list
 
 
 def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] | None:
-    """Returns for each token, given by the bytes that it writes, its characters of ``text``, as `token_spans` does.
+    """Returns the span of characters of each token, as `token_spans` does, for tokens given as bytes.
 
-    Tokens may write more than the text, in front of it (reasoning) and behind it (a stop token): those have an empty
-    span at its end. White space may differ. None where the tokens do not spell the text.
+    Tokens before the text (reasoning) and after it (a stop token) have an empty span at its end. White space may
+    differ. Returns None if the tokens do not spell the text.
     """
     wanted = [(byte, at) for at, letter in enumerate(text) if not letter.isspace() for byte in _utf8(letter)]
     letters = b"".join(pieces).decode("utf-8", "surrogateescape")
@@ -302,7 +305,7 @@ def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] |
     if not wanted or first < 0:
         return None
     places, left = [at for _, at in wanted], iter(written)
-    spans, passed = [], -first  # bytes so far that are no white space, counted from the text's first
+    spans, passed = [], -first  # number of bytes so far, without white space, relative to the text's first byte
     for piece in pieces:
         chars = []
         for _, space in islice(left, len(piece)):
@@ -314,7 +317,7 @@ def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] |
                 chars.append(places[passed - 1] + 1)
         if chars:
             spans.append((chars[0], chars[-1] + 1))
-        else:  # in front of the text only where nothing but white space is written before
+        else:  # an empty span lies before the text only if nothing but white space precedes it
             at = places[passed] if 0 <= passed < len(places) and (passed or not first) else len(text)
             spans.append((at, at))
     return spans
@@ -337,7 +340,7 @@ def words_of_tokens(
 ) -> tuple[list[list[Word]], torch.Tensor]:
     """Returns the content words of each caption, and word_RT, the index of each token's word, or `NO_WORD`.
 
-    A token belongs to the word that it writes a character of; one with an empty span to the word that goes on there.
+    See `word_of_span` for the word that a token belongs to.
     """
     import torch
 
@@ -353,9 +356,9 @@ def words_of_tokens(
 
 
 def word_of_span(span: tuple[int, int], words: Sequence[Word]) -> int:
-    """Returns the number of the word that a token with these characters belongs to, or `NO_WORD`.
+    """Returns the index of the word that a token with this span of characters belongs to, or `NO_WORD`.
 
-    That is the word that it writes a character of; with an empty span the word that goes on there.
+    This is the first word that overlaps the span; for an empty span, the word that contains its position.
     """
     start, end = span
     for number, word in enumerate(words):

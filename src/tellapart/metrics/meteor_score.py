@@ -244,10 +244,10 @@ _cost = itemgetter(0)
 
 
 def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BEAM) -> list[Match]:
-    """Returns the matches that the tool takes, by their position in the reference.
+    """Returns the matches that the METEOR tool selects, ordered by position in the reference.
 
     matches: for each word of the reference, the matches that begin there, in the tool's order.
-    beam: the tool uses `BEAM`.
+    beam: width of the beam search; the tool's is `BEAM`.
     """
     alone = _alone(matches, caption_words)
     if all(alone):

@@ -480,7 +480,7 @@ class Plan:
         ]
 
     def _command(self, system: str, column: Column, test: str) -> Step:
-        """Returns the command whose output file is a cell."""
+        """Returns the command that computes a cell and writes it to a file."""
         number = f"paper{self.paper.number}-{self.table.id}"
         out = self.folder / "files" / f"{number}-{system}-{column.file}"
         values = {"data": self.paper.tests[test].data, "llm": self.given.llm, "mllm": self.given.mllm}

@@ -124,9 +124,10 @@ def compare(results: Results) -> BeforeAfter | None:
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Returns all pairs of systems tested against each other, without reference systems; the headline's pair first.
+    """Returns all pairs of systems that were compared, except with references; the headline's pair comes first.
 
-    The headline's pair is before and after training, otherwise the first system and the best other in the main metric.
+    The headline compares before and after training, if present, else the first system with the best of the others in
+    the main metric.
     """
     tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS))
     pairs = [pair for pair in tested if set(pair) <= set(results.systems)]

@@ -58,9 +58,10 @@ def claim_shares(claims: Sequence[Claim], samples: Sequence[str]) -> list[float]
 
 
 class ClaimReward:
-    """Computes `claim_reward` of each caption, B×S, in [0, 1]. Without ``consensus`` the scene decides which are wrong.
+    """Computes `claim_reward` of each caption, B×S, in [0, 1].
 
-    consensus: samples the start model's captions of each picture anew at every step.
+    consensus: samples captions of each picture from the start model, at every step. If None, the scene's ground truth
+        decides which claims are wrong.
     least_share: a claim is wrong if a smaller fraction of these samples makes it.
     """
 

@@ -20,7 +20,7 @@ from tellapart.utils.versions import VERSIONS
 
 UNITS = 128
 MARGIN = 15
-"""Nearer than this along an axis, two objects count as level (jitter stays below it, columns lie above it)."""
+"""Objects closer than this along an axis count as level (jitter is smaller, the distance of columns larger)."""
 NEAR = 49
 """Centres at most this far apart are near each other: neighbours in a row or a column."""
 OVERLAP = 14
@@ -36,7 +36,7 @@ INVERSE = {
     "near": "near",
 }
 Relation = tuple[str, int, int]
-"""(relation, subject, object), both by their number in the scene."""
+"""(relation, subject, object); the last two are indices of objects in the scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ _MOTIONS = (tuple(MOTIONS), (0.24, 0.12, 0.12, 0.12, 0.12, 0.1, 0.09, 0.09))
 
 
 def split_class(split: str) -> int:
-    """Returns the residue (of 49) to which object positions of a split sum, so that no scene is in two splits.
+    """Returns the residue modulo 49 of a split's object positions, which ensures that no scene is in two splits.
 
     train, validation and test have one each. Other names share the remaining 46 by checksum, so two such names
-    coincide with probability 1/46 (and then still use different random streams).
+    collide with probability 1/46 (and then still use different random streams).
     """
     reserved = ("train", "validation", "test")
     return reserved.index(split) if split in reserved else 3 + zlib.crc32(split.encode()) % 46
@@ -223,7 +223,7 @@ def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Obje
 
 
 def _shift(values: list[int], together: list[int], residue: int) -> int:
-    """Returns how far to move the objects ``together`` so that the values sum to the residue of 7, keeping jitter."""
+    """Returns how far to move the objects ``together`` to make the sum of values equal ``residue`` modulo 7."""
     centre = min(_CENTRES, key=lambda c: abs(c - values[0]))
     for jitter in range(-_JITTER, _JITTER + 1):
         step = centre + jitter - values[0]
@@ -370,7 +370,7 @@ class SceneTruth:
     size: int = 64
     length: int = 1
     count: int = 5
-    """How many references there are."""
+    """Number of references."""
     full: bool = False
     """Whether the references are full descriptions."""
 
@@ -405,7 +405,7 @@ class SceneTruth:
 
     @cached_property
     def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """Returns shape, colour, size, texture and motion of every object, which captions are compared with."""
+        """Returns shape, colour, size, texture and motion of every object, for comparison with captions."""
         return tuple(o.attributes for o in self.objects)
 
     @cached_property

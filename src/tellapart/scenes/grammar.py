@@ -12,7 +12,7 @@ from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.rng import RandomStream
 
 _ALT_SYNONYM_RATE = 0.65
-"""Probability that alt-text uses a word of `vocabulary.ALT_WORDS` where there is one."""
+"""Probability that alt-text uses a word of `vocabulary.ALT_WORDS`, if one exists."""
 
 
 _USUAL_DETAIL = 0.3
@@ -26,8 +26,8 @@ def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
     Names each colour, size, texture and relation with probability ``detail`` (a default value, such as a medium size,
     with ``detail`` squared), the kind of an object with min(1, 2·detail), and each further object with ``detail`` to
-    the 1.5th. The ground is part of the gist and named at any detail. At 0 only the gist remains ("a shape on the
-    grass"), at 1 everything is named. The domain ``cocolike`` has its own probabilities, see `_cocolike`.
+    the power of 1.5. The ground is part of the gist and named at any detail. At 0 only the gist remains ("a shape on
+    the grass"), at 1 everything is named. The domain ``cocolike`` has its own probabilities, see `_cocolike`.
     """
     if detail and scene.domain == "cocolike":
         return _cocolike(scene, rng, detail / _USUAL_DETAIL)
@@ -101,7 +101,7 @@ def _word(options: tuple[str, ...], rng: RandomStream | None) -> str:
 
 
 def _verbs(scene: SceneTruth) -> tuple[str, ...]:
-    # Nothing "sits" in a clip, where it may be moving.
+    # Objects may move in a clip, so none of them "sits".
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
@@ -226,7 +226,7 @@ def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]
 
 
 def _relation(scene: SceneTruth, i: int, j: int, rng: RandomStream, detail: float) -> str:
-    """Returns a phrase for the relation of i to j; sometimes nearness, if true and details are few."""
+    """Returns a phrase for the relation of i to j; at low detail sometimes "near", if true."""
     if detail < 1 and rng.bernoulli(0.2) and holds("near", scene.objects, i, j):
         return _synonym(scene, "relation", "near", rng)
     return _synonym(scene, "relation", _linked(scene, i, j), rng)

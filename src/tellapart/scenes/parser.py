@@ -47,8 +47,8 @@ class ParsedCaption:
     """A parsed caption; relations refer to mentions by index.
 
     ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with
-    repeats; ``loose`` are attributes bound to no object; ``number`` is the count in "three things", where the
-    caption names nothing else; ``unknown`` are words outside the vocabulary.
+    repeats; ``loose`` are attributes bound to no object; ``number`` is the count in "three things", if the caption
+    names nothing else; ``unknown`` are words outside the vocabulary.
     """
 
     words: tuple[str, ...]
@@ -77,11 +77,11 @@ class _Parser:
         self.pending: list[tuple[str, str, Words]] = []
         self.claim_words: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
         self.here: Words = ()
-        """The words that are being parsed."""
+        """Words of the current phrase."""
         self.counted: Words = ()
-        """Those of ``count``."""
+        """Words that state ``count``."""
         self.tying: Words = ()
-        """Those of ``relation``."""
+        """Words that state ``relation``."""
         self.numbering: Words = ()
         self.definite = False
         self.count = 0
@@ -90,11 +90,11 @@ class _Parser:
         self.joined = False
         """Whether "and" has just been read."""
         self.fresh = False
-        """Whether a new object is about to be named: "and a falling star" does not describe what came before."""
+        """Whether a new object is about to be named, as in "and a falling star": "falling" describes the new one."""
         self.current = -1
-        """The object named last, which "is red" or "left of" refer to."""
+        """The mention named last, which "is red" or "left of" refer to."""
         self.subject = -1
-        """Of the last relation: in "a left of b and above c" a is the subject of both."""
+        """Subject of the last relation: in "a left of b and above c" a is the subject of both."""
         self.relation = ""
         self.between: list[int] = []
 
@@ -198,7 +198,7 @@ class _Parser:
             self.relation = ""
 
     def earlier(self, mention: Mention) -> int:
-        """Returns the last mention of the same shape without a contradicting value, for "the ...", or -1."""
+        """Returns the mention that "the ..." refers to: the last one of this shape without a contradiction, or -1."""
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
             if old.shape == mention.shape and all(old.values.get(s, v) == v for s, v in mention.values.items()):

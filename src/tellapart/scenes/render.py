@@ -175,7 +175,7 @@ class Sprite:
 
 @lru_cache(maxsize=4096)
 def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
-    """Returns the shape, centred on a square fine grid of ``side``."""
+    """Returns the mask of a shape, centred on a square fine grid with ``side`` cells per side."""
     steps = (2 * np.arange(side) + 1 - side) / fine_diameter
     return OUTLINES[shape](steps[None, :], steps[:, None])
 
@@ -285,7 +285,7 @@ Paint = Callable[["Canvas"], FloatArray]
 
 
 class Canvas:
-    """Coordinates in 0..64 for any size in pixels, a base colour, and a frozen rng."""
+    """A ground's canvas: coordinates from 0 to 64 at any size in pixels, and a random stream fixed by the name."""
 
     def __init__(self, size: int, *name: object) -> None:
         self.size = size
@@ -317,7 +317,7 @@ class Canvas:
 
 
 def _wave(phase: np.ndarray) -> FloatArray:
-    """A sine-like wave of period 1 in [-1, 1] from parabolas: exact on every machine, unlike sin."""
+    """Returns a sine-like wave of period 1 in [-1, 1], made of parabolas: exact on every machine, unlike sin."""
     t = phase % 1.0
     wave: FloatArray = np.where(t < 0.5, 16 * t * (0.5 - t), -16 * (t - 0.5) * (1 - t))
     return wave
@@ -451,7 +451,7 @@ _RGB = {
 }
 _PALE = ("yellow", "white", "pink", "turquoise", "orange")
 _REACH = 24
-"""How far an object travels in a clip from its place, to either side, in units of 1/128."""
+"""Distance that an object moves in a clip, to either side of its position, in units of 1/128."""
 
 
 def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -468,7 +468,7 @@ _TONES = {name: _tones(name) for name in _RGB}
 
 
 def draw(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
-    """Renders a scene to uint8 size × size × 3. ``frame``: of a clip; None is the middle one."""
+    """Renders a scene to uint8 size × size × 3. ``frame`` is the index of a clip's frame; None is the middle one."""
     canvas = ground(scene.ground, scene.grain, size).copy()
     # The middle frame shows every object at its position, so that the picture's ground truth applies.
     progress = 0 if frame is None else frame - scene.length // 2
@@ -492,7 +492,7 @@ def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
     elif thing.motion == "down":
         y += step
     elif thing.motion == "jump":
-        # Two hops, on the ground at the middle frame.
+        # Two hops; the object is on the ground in the middle frame.
         swing = abs(progress) * 4 % (2 * half)
         y -= 14 * min(swing, 2 * half - swing) // half
     elif thing.motion == "grow":
@@ -514,7 +514,7 @@ def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> 
     part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
     fill, second, edge = _TONES[thing.colour]
     if thing.texture == "hollow":
-        # So thin a line has no room for a dark edge; only white needs one, on snow and paper.
+        # The line is too thin for a dark edge; only white needs one, to be visible on snow and paper.
         edge = fill * 3 // 8 if thing.colour == "white" else fill
     region = canvas[y0:y1, x0:x1]
     mixed = region * cut.keep[part] + fill * cut.fill[part] + edge * cut.edge[part]

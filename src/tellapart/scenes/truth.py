@@ -19,11 +19,11 @@ from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 CLAIM = 64
-"""Score of a true claim (minus this for a false one); shapes break ties with one point more."""
+"""Score of a true claim (a false one scores minus this); a true shape scores one point more, to break ties."""
 _EXACT = 6
 _PLACE = {slot: place for place, slot in enumerate(FIELDS)}
 KINDS = (*FIELDS, "relation", "ground", "number")
-"""What a claim is about. A number ("three things") states no fact of its own."""
+"""Kinds of claims. A number ("three things") is no fact of its own."""
 
 
 def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
@@ -140,9 +140,10 @@ class ClaimCounts:
                          every object beyond the number in the scene
     relation_errors      relations claimed that do not hold
     conflicts            bound values that fit the object but contradict another value for the same slot ("red blue
-                         square"), and a true ground beside another one
-    attributes           attributes of the scene: four an object (five in clips), n-1 relations, one ground
-    recalled             those that the caption states, true and bound; relations count by the objects they connect
+                         square"), and a true ground if another is named, too
+    attributes           attributes of the scene: four per object (five in clips), n-1 relations, one ground
+    recalled             attributes that the caption states correctly and of the right object; true relations that
+                         connect objects not yet connected
     repetitions          immediate repeats of a run of words; repeated mentions beyond the number of objects that
                          fit them; repeated grounds and relations
     """
@@ -172,7 +173,7 @@ class ClaimCounts:
 
 
 Fact = tuple[object, ...]
-"""What of a scene a true claim states: an attribute of an object, a relation of two objects, or the ground."""
+"""A fact of a scene that a true claim states: an attribute of an object, a relation of two objects, or the ground."""
 
 # Reasons why a claim is false, as printed on pages.
 NOWHERE = "not in the picture"
@@ -183,8 +184,11 @@ TOO_MANY = "more than the picture shows"
 
 
 class _ClaimCounter:
-    """Tally for one caption. ``false`` has the words of each false claim and the reason; ``true`` has the words of each
-    true claim and the fact of the scene that it states."""
+    """Counts the claims of one caption.
+
+    ``false`` has the words of each false claim and the reason; ``true`` has the words of each true claim and the fact
+    of the scene that it states.
+    """
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
         self.scene, self.facts, self.meant = scene, scene.facts, meant
@@ -195,7 +199,7 @@ class _ClaimCounter:
         self.true: list[tuple[Words, Fact]] = []
 
     def tally(self, kind: str, claims: int = 0, correct: int = 0, recalled: int = 0) -> None:
-        """Adds to the totals and to those of a kind."""
+        """Adds to the overall counts and to those of a kind."""
         for total in (self, self.kinds[kind]):
             total.claims += claims
             total.correct += correct
@@ -302,8 +306,10 @@ def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
 
 @dataclass(frozen=True, slots=True)
 class MarkedCaption:
-    """A caption's claims: ``correct`` of ``claims`` are true; ``false`` has (start, end, reason) of the words of the
-    others, in characters of the caption, in ascending order."""
+    """A caption's claims, of which ``correct`` are true.
+
+    ``false`` has the spans of the words of false claims as (start, end, reason), in characters, in ascending order.
+    """
 
     claims: int
     correct: int
@@ -312,7 +318,7 @@ class MarkedCaption:
 
 @dataclass(frozen=True, slots=True)
 class StatedClaim:
-    """A claim of a caption: indices of its ``words``, and the ``fact`` that it states, None if it is false."""
+    """A claim of a caption: the indices of its ``words``, and the ``fact`` that it states (None if it is false)."""
 
     words: Words
     fact: Fact | None
@@ -470,7 +476,7 @@ class GraphScore:
 
 
 def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
-    """Counts the caption's tuples, the true ones among them, the scene's tuples, and those in the caption."""
+    """Counts the caption's tuples, how many of them are true, the scene's tuples, and how many the caption has."""
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
     for mention in parsed.mentions:

@@ -28,7 +28,7 @@ class Scene(SceneTruth):
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """Returns captions, each detail with probability ``detail``, or full descriptions, `description` first."""
+        """Returns references that name each detail with probability ``detail``; with ``full``, full descriptions."""
         if self.full:
             return (self.description, *paraphrases(self, self.count))[: self.count]
         return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
@@ -59,7 +59,7 @@ class Scene(SceneTruth):
         return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
 
     def stills(self) -> list[Item]:
-        """Returns the frames of a clip as pictures without truth, because the clip's may be false of a frame."""
+        """Returns a clip's frames as pictures, without ground truth, because the clip's may not hold for each frame."""
         numbers = range(self.length)
         return [Item(f"{self.id}#{k}", Still(self, k), self.references, self.split) for k in numbers]
 
@@ -88,7 +88,7 @@ class Scenes(Sequence[Scene]):
     split       train, validation, test or any other name; no scene is in two of the first three
     domain      plain; alt (terse alt-text style); unseen (shapes that the others never show); cocolike (references
                 with the statistics of COCO's)
-    detail      probability with which a reference names each optional detail: 0 none, 1 every one
+    detail      probability that a reference names an optional detail: 0 names none, 1 all
     family      number of look-alikes, each one edit away from the first; 1 disables look-alikes
     size        width and height in pixels
     references  number of references per scene

@@ -1,6 +1,6 @@
-"""Values of one caption that a judge gives: CLAIR, a rating from 1 to 10, DCScore, and a checklist of facts.
+"""Scores of single captions by a judge: CLAIR, a rating from 1 to 10, DCScore, and a checklist of facts.
 
-All are NaN where the judge abstains. The prompts' wording is ours, or that of ``Judge.prompts``.
+All are NaN if the judge abstains. The prompts are our own, unless ``Judge.prompts`` overrides them.
 """
 
 from __future__ import annotations
