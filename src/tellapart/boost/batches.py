@@ -154,7 +154,7 @@ class Http:
 
 
 class OpenAIBatches:
-    """OpenAI's batch endpoint; see `BatchServer`. Other servers with the same interface work, too."""
+    """OpenAI's batch endpoint; see `BatchServer`. Other servers with the same interface also work."""
 
     def __init__(self, model: str, url: str | None, settings: dict[str, str]) -> None:
         settings = {"limit": "max_completion_tokens", **settings}

@@ -126,11 +126,11 @@ class Captioner(ABC):
 
     @property
     def stop_tokens(self) -> list[int]:
-        """Ids of the tokens that end a caption and belong to it: the end token, then the tokens from `set_stop`."""
+        """Ids of the tokens that end a caption and are kept in it: the end token, then the tokens from `set_stop`."""
         return [self.end, *self._stop_ids]
 
     def set_stop(self, text: str) -> None:
-        """Adds every token whose text contains ``text`` to the stop tokens, which belong to the caption; "" adds none.
+        """Adds every token whose text contains ``text`` to the stop tokens, which are kept in captions; "" adds none.
 
         Official ClipCaps were not trained with an end token and stop at ".". Raises `UsageError` if no token matches.
         """

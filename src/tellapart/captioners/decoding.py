@@ -21,7 +21,7 @@ GOING = 0.75  # drop finished rows from the batch once at most this fraction is 
 def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
     """Generates ``decoding.samples`` captions for each of B pictures, in adjacent rows.
 
-    A caption ends with its first token in ``decoder.stop_tokens``, which belongs to it, or after
+    A caption ends with its first token in ``decoder.stop_tokens``, which is kept, or after
     ``decoding.max_tokens``. ``seeds``: one per picture, used for sampling; None: torch's default generator. Raises
     `TellapartError` if logits are NaN.
     """

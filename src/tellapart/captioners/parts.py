@@ -61,8 +61,8 @@ def load_language_model(name: str) -> tuple[Any, Any]:
 def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
     """Adds the words of ``texts`` that occur at least ``min_count`` times to the captioner, in place; returns how many.
 
-    New words are initialized with the unknown word, as which they were read before. Raises `UsageError` if the
-    tokenizer or the language model cannot grow.
+    New words are initialized with the embedding of the unknown word, to which they were mapped before. Raises
+    `UsageError` if the tokenizer or the language model cannot grow.
     """
     before = len(captioner.tokenizer)
     try:

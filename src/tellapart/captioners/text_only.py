@@ -1,6 +1,6 @@
 """A text-only language model, fine-tuned on instructions by the same training loop (paper 1, appendix B).
 
-The prompt takes the place of the picture, and the answer that of the caption. The prompt is therefore excluded from
+The prompt replaces the picture, and the answer replaces the caption. The prompt is therefore excluded from
 losses and from SMILE's subset, and all objectives, decoding methods and checkpoints work as for captions.
 """
 

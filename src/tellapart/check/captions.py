@@ -40,7 +40,7 @@ _MOJIBAKE = re.compile(
     r"|\[(?:PAD|UNK|SEP|CLS|EOS)\]",
     re.IGNORECASE,
 )
-SHARED_OPENING = 0.2  # share of captions with a three-word opening from which on it is a template
+SHARED_OPENING = 0.2  # a three-word opening of at least this share of captions is a template
 NEAR_WORDS = 8  # shorter captions may differ by one word by chance
 ALIKE = 0.75  # share of words in common with the previous row, of the words of both
 # Function words by language, without short ones that several languages share.

@@ -17,11 +17,11 @@ MAX_MISFITS = 0.25
 PERMUTATIONS = 199
 OTHERS = 50  # pictures that each caption is compared with
 _WORD = re.compile(r"[^\W_]+")
-_FIRST_UNSPACED = "\u0590"  # scripts from this character on may have no blanks between words, or many inflections
+_FIRST_UNSPACED = "\u0590"  # scripts from this character on may have no spaces between words, or many inflections
 
 
 def units(text: str) -> set[str]:
-    """Returns the lower-cased words of a text, or character bigrams for scripts without blanks."""
+    """Returns the lower-cased words of a text, or character bigrams for scripts without spaces."""
     words = _WORD.findall(text.lower())
     return {*words, *(word[at : at + 2] for word in words if max(word) >= _FIRST_UNSPACED for at in range(len(word)))}
 
@@ -50,7 +50,7 @@ class Fit:
 
     @property
     def doubtful(self) -> bool:
-        """Returns whether captions look shuffled or shifted; a weak captioner from another domain has misfits, too."""
+        """Returns whether captions look shuffled or shifted; even matching captions of a weak captioner fit poorly."""
         return self.p > 0.05 or self.misfits > MAX_MISFITS
 
 

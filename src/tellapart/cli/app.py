@@ -147,13 +147,13 @@ class VerbGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See click. Knows commands of two words."""
+        """See click; also resolves commands of two words."""
         if (command := self.commands.get(name := " ".join(args[:2]))) is not None:
             return name, command, args[2:]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in `ORDER`; others follow in the order in which they were added."""
+        """Returns the names in `ORDER`, followed by the others in the order in which they were added."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 

@@ -44,7 +44,7 @@ app = App(
 
 @app.callback(rich_help_panel=DATA)
 def bags() -> None:
-    """The command group; its help text is that of the app."""
+    """The command group; its help text is defined by the app."""
 
 
 CARDS = ("card.md", "card.html")

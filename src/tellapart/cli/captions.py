@@ -32,7 +32,7 @@ app = App(
 
 @app.callback(rich_help_panel=MEASURING)
 def captions() -> None:
-    """The command group; its help text is that of the app."""
+    """The command group; its help text is defined by the app."""
 
 
 Folder = Annotated[Path, typer.Argument(help="Folder of pictures.")]

@@ -21,7 +21,7 @@ JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder, RE
 
 @app.callback(rich_help_panel=HOUSEKEEPING)
 def job() -> None:
-    """The command group; its help text is that of the app."""
+    """The command group; its help text is defined by the app."""
 
 
 @app.command()

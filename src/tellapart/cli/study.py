@@ -54,7 +54,7 @@ app.add_typer(creating)
 
 @app.callback(rich_help_panel=DATA)
 def study() -> None:
-    """The command group; its help text is that of the app."""
+    """The command group; its help text is defined by the app."""
 
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the study.")]

@@ -103,8 +103,8 @@ def read_reference_file(path: str | Path) -> CaptionFile:
 
 
 def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) -> CaptionFile:
-    """Collects the texts of all entries. ``most_unread``: the share of unreadable texts (`MarkedText`) from which on
-    they are rejected; below it, or if it is 1, they are kept as text and reported."""
+    """Collects the texts of all entries. ``most_unread``: the share of unreadable texts (`MarkedText`) at which they
+    are rejected; below it, or if it is 1, they are kept as text and reported."""
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     splits: dict[str, str] = {}
@@ -130,7 +130,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
                 files.setdefault(key, entry.file)
             if entry.split:
                 splits.setdefault(key, entry.split)
-    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # not asked again since
+    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # a later line did not answer
     if lost:
         more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
         found = (

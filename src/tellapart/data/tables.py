@@ -389,7 +389,7 @@ def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Itera
 def csv_reader(lines: Iterable[str], separator: str) -> Reader:
     """Returns a CSV reader that raises csv.Error for an unclosed quote, which would swallow all rows after it.
 
-    Ignores blanks around quoted fields, except in files separated by bars: there every field begins with a blank
+    Ignores spaces around quoted fields, except in files separated by bars: there every field begins with a space
     (Flickr30k), which may be followed by a caption's own quotes.
     """
     mark = re.escape(separator)

@@ -29,7 +29,7 @@ POOL = 100
 
 @dataclass(frozen=True)
 class Fall:
-    """A picture whose CIDEr (percent) falls. correct, false: numbers of claims in the caption before and after."""
+    """A picture whose CIDEr (percent) drops. correct, false: numbers of claims in the caption before and after."""
 
     id: str
     kind: Kind
@@ -109,7 +109,7 @@ def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[i
 def find_only_right(
     ids: Sequence[str], before: Sequence[str], after: Sequence[str], features: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> tuple[dict[str, int], list[OnlyRight]]:
-    """Finds which system retrieves each picture among consecutive hundreds.
+    """Finds which system retrieves each picture in consecutive blocks of 100.
 
     features: features N×D of the earlier captions, the later captions, and the pictures.
     The last, incomplete hundred is left out, as in paper 3.

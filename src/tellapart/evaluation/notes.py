@@ -31,7 +31,7 @@ def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | Non
     return lines
 
 
-VERBATIM = 0.05  # share of captions equal to queries from which on a note warns
+VERBATIM = 0.05  # minimum share of captions equal to queries that causes a warning
 
 
 def notes_on_queries(results: Results, context: EvalContext) -> list[str]:

@@ -196,7 +196,7 @@ class TextEncoder(BaseEncoder):
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        # A blank before RoBERTa's first word makes it a word like the others (as in the package bert-score).
+        # A space before RoBERTa's first word makes it a word like the others (as in the package bert-score).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
         return self.cut_to_window([front + text if text else text for text in stripped])

@@ -307,7 +307,7 @@ class _Best:
         self.rows_NK[part] = np.take_along_axis(rows_AC, place_AK.numpy(), 1)
 
 
-APPROXIMATE_FROM = 1_000_000  # number of pictures from which on FAISS is the default
+APPROXIMATE_FROM = 1_000_000  # minimum number of pictures for which FAISS is the default
 RECALL_SAMPLE = 2000  # number of pictures whose exact neighbours are computed to measure recall
 FIT_SAMPLE = 64 * 1024  # number of pictures that cells and codes are trained on
 PER_CELL = 39  # minimum number of pictures per cell in FAISS

@@ -101,7 +101,7 @@ def caption_pictures(
             scorer's image features.
         resume: continues a file that the same settings began, and skips the pictures that it has.
         overwrite: begins the file anew, but keeps texts that a person wrote or edited.
-        replace_edited: replaces those, too, and keeps a backup.
+        replace_edited: also replaces those, and keeps a backup.
         store: caches the captioner's features, which pays off if the pictures are used again.
         features: files with features by item id, which replace the captioner's encoder (`tellapart.features.views`).
         drop_guesses: removes or generalises words that are no likelier for the picture than for others (`Beliefs`).

@@ -28,7 +28,7 @@ from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 
 References = Sequence[Sequence[str]]
-Sentence = str | Sequence[int]  # words joined by blanks, or token ids
+Sentence = str | Sequence[int]  # words joined by spaces, or token ids
 
 ORDERS = 4
 SIGMA = 6.0
@@ -230,7 +230,7 @@ def cider_plain(captions: Sequence[str], references: References) -> tuple[float,
 def cider_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]], plain: bool = False
 ) -> tuple[float, np.ndarray]:
-    """Computes `cider_d` (or `cider_plain`) of tokenized texts, with tokens joined by blanks."""
+    """Computes `cider_d` (or `cider_plain`) of tokenized texts, with tokens joined by spaces."""
     score_N = _score(caption_tokens, np.arange(len(caption_tokens)), reference_texts, plain)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
@@ -242,8 +242,8 @@ class CiderD:
     idf: source of the document frequencies: "references" (the given ones), "batch" (the references of the pictures in
     each call, as in paper 2's code), a training set's references (in the same form), or frozen
     `DocumentFrequencies`.
-    end: whether the end token counts as a word. Each text gets one; a row of token ids is cut at ``end_token``, which
-    is kept or not. References always end.
+    end: whether the end token counts as a word. If so, every text gets one, and a row of token ids keeps its
+    ``end_token``; a row without it, a truncated caption, gets none. References always get one.
     plain: compute plain CIDEr.
     """
 

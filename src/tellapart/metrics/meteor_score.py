@@ -39,7 +39,7 @@ from tellapart.utils.messages import track
 
 # METEOR's own text normalisation (option ``-norm``), applied after the PTB tokenizer of the COCO tools.
 #
-# A Moses-style tokenizer: splits off punctuation, turns a hyphen between two letters into a blank, "n't" into
+# A Moses-style tokenizer: splits off punctuation, turns a hyphen between two letters into a space, "n't" into
 # "n 't" and "t.v." into "tv", and keeps the full stop of an abbreviation. The rules were derived by comparing
 # outputs with the real tool.
 
@@ -48,7 +48,7 @@ _WORD = "0-9" + _LETTER
 _EASY = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 _BLANKS = re.compile(r"[ \t\x0c\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
 _HAS_LETTER = re.compile(f"[{_LETTER}]")
-# Order matters. A match consumes its neighbours, so in "a-b-c" only the first hyphen becomes a blank, as in the tool.
+# Order matters. A match consumes its neighbours, so in "a-b-c" only the first hyphen becomes a space, as in the tool.
 _RULES = (
     ("[“”]", '"'),
     ("[‘’`]", "'"),
@@ -212,7 +212,7 @@ class Lexicon:
         return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
 
     def _synsets(self, word: str) -> list[int]:
-        """Returns the synsets of the base form of a word that is in no table."""
+        """Returns the synsets of a word that is in no table, by its base form."""
         rows = self.tables.synsets.find(np.array([word_hash(base) for base in bases(word)], np.uint64)).tolist()
         return next((self.tables.synsets.row(row) for row in rows if row >= 0), [])
 

@@ -2,7 +2,7 @@
 
 The output equals the tool's on every caption of COCO (Karpathy's test split), Flickr8k, Flickr30k, ImageCoDe and the
 published systems (some 90,000 texts), which the ``oracle`` tests check. Brackets become ``-lrb-``, because the COCO
-tools' punctuation list has them in capitals but is applied after lower-casing. As in the tool, a fraction such as
+tools' punctuation list has them in upper case but is applied after lower-casing. As in the tool, a fraction such as
 ``1 1/2`` and a telephone number are one token with no-break spaces inside (ROUGE-L sees one word, BLEU and CIDEr two).
 """
 
@@ -18,9 +18,9 @@ from tellapart.errors import UsageError
 
 # Character classes of the COCO tools' PTB tokenizer: letters, marks, digits and symbols.
 #
-# Determined by probing the tool: each of the 63,455 characters of the basic plane was tested alone, between letters,
-# doubled, in numbers, names and addresses, and characters that it treats alike share a class. Characters in no class
-# (and all beyond the basic plane, including emoji) are dropped and separate the words around them.
+# Determined by probing the tool: each of the 63,455 characters of the Basic Multilingual Plane was tested alone,
+# between letters, doubled, in numbers, names and addresses. Characters that it treats alike share a class. Those in
+# no class (and all beyond that plane, including emoji) are dropped and separate the words around them.
 
 # Letters, ideographs and syllables, which form words, names and hyphenated words.
 LETTERS = """
@@ -125,7 +125,7 @@ _FINAL_CAPITAL = "az la pa ark del ill ore tex mass miss wash"
 _MIDDLE = """cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mme mrs
 pfc pvt rep rev sen sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres
 prof reps sens supt assoc attys comdr lieut profs supts treas messrs"""
-# … two groups of these are not in capitals …
+# … two groups of these are not in upper case …
 _FINAL_SMALL, _MIDDLE_SMALL = "[Pp]p?t[ey][sS]?", "[Mm][ft][gG]"
 _SMALL_WORDS = "pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
 # … and these are abbreviations before a number only.
@@ -269,7 +269,7 @@ _SIGNS: list[tuple[str, str | None]] = [
     ("(\u00a3)", "#"),
     ("(\u00a2)", "cents"),
     (rf"([{SYMBOL}\u2044\u3001$%&~^|\\/+=<>])", KEEP),
-    # Brackets stay, because the COCO tools' punctuation list has them in capitals.
+    # Brackets stay, because the COCO tools' punctuation list has them in upper case.
     (r"(\()", "-lrb-"),
     (r"(\))", "-rrb-"),
     (r"(\[)", "-lsb-"),
@@ -323,7 +323,7 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _copied(argument: Any) -> Any:
-    """Copies a list and the lists in it, whose elements are texts."""
+    """Copies a list of strings, or a list of lists of strings."""
     if not isinstance(argument, list):
         return argument
     return [inner.copy() if isinstance(inner, list) else inner for inner in argument]
@@ -331,10 +331,10 @@ def _copied(argument: Any) -> Any:
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures
 
-_KEPT_CHUNKS = 500_000  # distinct words between blanks, about 100 MB; a task's captions have tens of thousands
-# Nearly every chunk between blanks is a word or a hyphenated word, optionally followed by a punctuation mark.
+_KEPT_CHUNKS = 500_000  # distinct words between spaces, about 100 MB; a task's captions have tens of thousands
+# Nearly every chunk between spaces is a word or a hyphenated word, optionally followed by a punctuation mark.
 _PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
-# Places where a token may extend across a blank: tags, entities, numbers, an initial or "No." with lookahead.
+# Places where a token may extend across a space: tags, entities, numbers, an initial or "No." with lookahead.
 _ACROSS = re.compile(
     r"<[/!?A-Za-z]|&|[\d)]\s+[\d(]|(?<![A-Za-z])(?:[A-Za-z]\.\s+[A-Z]|(?i:ca|no|op|pp|art|figs?|nos|prop)\.\s+\d)"
 )
@@ -355,11 +355,11 @@ _PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "-
 
 
 def ptb_tokenize(texts: Sequence[str]) -> list[str]:
-    """Tokenizes texts like the COCO tools: lower-cased tokens, without punctuation, joined by blanks.
+    """Tokenizes texts like the COCO tools: lower-cased tokens, without punctuation, joined by spaces.
 
     The tool reads all texts as one, one per line, and in two rare cases the end of a line depends on the next line: an
     initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number. So the order of
-    the texts matters. A line break inside a text counts as a blank.
+    the texts matters. A line break inside a text counts as a space.
     """
     tokens_of = _PLAIN_CHUNKS.__getitem__
     found = []
@@ -421,7 +421,7 @@ def _looking_around(text: str, following: str) -> str:
 
 
 class _Chunks(dict[str, str | None]):
-    """Maps text without blanks to its tokens, each followed by a blank; computed on first access.
+    """Maps text without spaces to its tokens, each followed by a space; computed on first access.
 
     ``alone`` returns None for a chunk that cannot be tokenized alone.
     """
@@ -459,7 +459,7 @@ def _scan(text: str, following: str = "") -> str:
                 match = rule.match(shape, at)
                 if match is not None and match.end() > end:
                     best, to, end = match, result, match.end()
-        if best is None:  # a blank, or a character that the tool drops
+        if best is None:  # a space, or a character that the tool drops
             at += 1
             continue
         token, at = _written(text[at : best.end(1)], to), best.end(1)

@@ -200,7 +200,7 @@ _SHORTEST_START = 4  # minimum length of a prefix that leads to a suggestion
 
 
 def normalized(name: str) -> str:
-    """Removes spelling variation from a name: case, blanks, hyphens, underscores, brackets."""
+    """Removes spelling variation from a name: case, spaces, hyphens, underscores, brackets."""
     return re.sub(r"[\s_(){}-]+", "", name.lower())
 
 

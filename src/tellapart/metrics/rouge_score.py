@@ -36,7 +36,7 @@ def rouge_l(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
 
 
 def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `rouge_l` of tokenized texts, with tokens joined by single blanks."""
+    """Computes `rouge_l` of tokenized texts, with tokens joined by single spaces."""
     score_N = np.array(
         [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     )

@@ -33,7 +33,7 @@ def head_loss(
 
     hidden_BTH: the input of the output layer; weight_VH, bias_V (or None): its parameters. Each term defines its
     tokens, labels and weights. This is not from a paper; `mle_head_loss` and `smile_head_loss` are computed this way.
-    Under autocast, a `VocabularyTerm` of many tokens uses autocast's precision; all else uses that of the weights.
+    Under autocast, a `VocabularyTerm` of many tokens uses autocast's precision; all else uses the weights' precision.
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -166,7 +166,7 @@ class VocabularyTerm:
         return value
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the loss of a chunk of tokens and its slope, which overwrites the scores."""
+        """Computes the loss of a chunk of tokens, and its gradient, which overwrites the scores."""
         label_n1, smooth, V = self.label_N[n, None], self.label_smoothing, scores_nV.shape[1]
         right_n1 = scores_nV.gather(1, label_n1)
         if self.out_NK is not None:
@@ -185,7 +185,7 @@ class VocabularyTerm:
     def push_back(
         self, layer: Layer, slope_nV: torch.Tensor, hidden_nH: torch.Tensor, weight_VH: torch.Tensor, n: slice
     ) -> None:
-        """Adds the contribution of these scores' slope to the layer's gradients."""
+        """Backpropagates the gradient of these scores into the layer's gradients."""
         if layer.to_bias_V is not None:
             layer.to_bias_V += slope_nV.sum(0)
         slope_nV = slope_nV.to(hidden_nH.dtype)
@@ -230,7 +230,7 @@ class SubsetTerm:
     def push_back(
         self, layer: Layer, slope_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor
     ) -> None:
-        """Adds the contribution of these scores' slope to the layer's gradients."""
+        """Backpropagates the gradient of these scores into the layer's gradients."""
         ids_N = self.ids_BK.flatten()
         if layer.to_bias_V is not None:
             layer.to_bias_V.index_add_(0, ids_N, slope_BTK.sum(1).flatten())

@@ -65,7 +65,7 @@ class CaptionerLike(Learner, Protocol):
 
     @property
     def stop_tokens(self) -> Sequence[int]:
-        """Ids of the tokens that end a caption and belong to it, the end token first."""
+        """Ids of the tokens that end a caption and are kept in it; the end token comes first."""
         ...
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:

@@ -56,7 +56,7 @@ class Choice:
         probability, not its logarithm, so that words are spent where they decide whether the picture is retrieved.
     likelihood: adds this times the caption's log-probability for a picture under the start model, which penalizes false
         words, to the scorer's logit of that picture.
-    noun: replaces an uncertain noun if the plain caption offers no generic one; "" drops what is said about it.
+    noun: replaces an uncertain noun if the plain caption offers no generic one; "" drops its whole phrase.
     """
 
     confidence: float = 0.95
@@ -79,9 +79,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Belief:
-    """A picture's description and the indices of its believed content words; the plain caption also contains ``said``.
+    """A picture's description and the indices of its believed content words.
 
-    ``noun``: a noun that is not specific to this picture, or "". ``plain``: the picture's plain caption.
+    ``said``: indices of the words that the plain caption also contains. ``noun``: a noun that is not specific to this
+    picture, or "". ``plain``: the picture's plain caption.
     """
 
     description: Description
@@ -236,9 +237,9 @@ class SelfDistillation(Stateless[CaptionerLike]):
         Selects one of ``candidates`` captions by the probability that the scorer picks the picture among its
         ``nearest`` look-alikes + ``speaker`` · log-probability of the caption under the start model − ``rent`` per
         word. ``likelihood``: weight of the start model's log-probabilities of the caption for these pictures, added to
-        the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption offers none; "" drops what is said
-        about it, which suits photos. ``scorers``: replaces [scorer]; for each picture, the least confident
-        scorer that was not trained on it (by the ids in their runs' recipes) counts, and the first scorer defines
+        the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption offers none; "" drops its whole
+        phrase, which suits photos. ``scorers``: replaces [scorer]; for each picture, the least confident scorer
+        that was not trained on it (by the ids in their runs' recipes) counts, and the first scorer defines
         look-alikes. Controls: ``select`` = "random" takes any candidate; ``shuffled_beliefs`` permutes which words are
         believed. ``detail``: levels from least to most detail, each with its own ``prompt`` and ``speaker``; one level
         has no prompt and uses the objective's speaker.
@@ -397,10 +398,10 @@ def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
 def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
     """Builds distinct candidate captions from the believed words; returns at least one, none with a repeated noun.
 
-    A candidate names a single object of a sentence in the description, or its first objects in order; with other
-    selections, a learner loses count and repeats itself. Words that also occur in the plain caption are kept; each
-    candidate draws the fraction of other words and of nouns to keep. If nothing is believed, the plain caption is the
-    only candidate.
+    A candidate names a single object of a sentence in the description, or its first objects in order; with any other
+    selection, the learner loses track of which objects it has named and repeats itself. Words that also occur in the
+    plain caption are kept; each candidate draws the fraction of other words and of nouns to keep. If nothing is
+    believed, the plain caption is the only candidate.
     """
     description, W = belief.description, len(belief.description.words)
     uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()

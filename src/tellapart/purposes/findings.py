@@ -29,7 +29,7 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
 
     Args:
         texts: by id, one per line.
-        suffix: that of the text files; tags may lie in the file with the other suffix beside each picture.
+        suffix: the suffix of the text files; tags may be in files with the other suffix.
     """
     lines = {id_: [line for line in text.split("\n") if line.strip()] for id_, text in texts.items()}
     words = [len(line.split()) for some in lines.values() for line in some]
@@ -57,7 +57,7 @@ def words_that_fit_all(
 ) -> Iterator[str]:
     """Yields a line per frequent word that the captions of some pictures omit although it fits these pictures too.
 
-    A word fits a picture if its cosine is at least that of the lowest quarter of the pictures whose captions say it.
+    A word fits a picture if its cosine reaches the first quartile over the pictures whose captions contain it.
     """
     said: dict[str, str] = {}
     for key, text in captions.items():

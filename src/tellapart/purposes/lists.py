@@ -98,9 +98,9 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
 def with_edits(
     out: Path, edited: Mapping[str, Edited], replaces: Replace, items: Sequence[Item]
 ) -> tuple[dict[str, Edited], set[str]]:
-    """Returns the texts, updated with those that a person has changed in ``out``, and the ids of the latter.
+    """Returns the texts with a person's changes in ``out`` applied, and the ids of the changed texts.
 
-    With ``replaces.edited``, backs up the whole file and keeps none of them.
+    With ``replaces.edited``, discards these changes after backing up the whole file.
     """
     if replaces.edited:
         if out.exists():

@@ -16,7 +16,7 @@ from tellapart.utils.messages import parse_json
 
 
 class _Lenient(BaseModel):
-    """Base model that ignores unknown keys, so that newer files stay readable, and accepts 7 for "7"."""
+    """Base model that ignores unknown keys, so that newer files stay readable, and accepts numbers for strings."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 

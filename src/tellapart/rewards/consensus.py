@@ -1,8 +1,8 @@
 """Consensus reward: rewards words on which the start model's own samples of a picture agree.
 
 A captioner repeats what it knows about a picture in most of its samples and what it hallucinates in few. MBR decoding
-(Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. The likelihood of a caption
-divides a belief among all the ways to phrase it; the fraction of samples does not.
+(Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. Likelihood is
+divided among all phrasings of the same belief; the fraction of samples that mention a word is not.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class Scorer:
             extra = self.window - tokens_RT.shape[1]
             tokens_RT = F.pad(tokens_RT, (0, extra), value=self.tokenizer.pad_token_id or 0)
             valid_RT = F.pad(valid_RT, (0, extra), value=False)
-            if self.tokenizer.padding_side == "left":  # its feature is that of the last place, so the side tells
+            if self.tokenizer.padding_side == "left":  # the feature is taken from the last position
                 sizes = [len(row) for row in rows]
                 tokens_RT, valid_RT = (
                     torch.stack([row.roll(-size) for row, size in zip(x, sizes, strict=True)])

@@ -120,8 +120,8 @@ def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generat
 def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
     """Simulates the answers about the two systems of the difference, for all blocks of the design.
 
-    A participant of a block sees every item of its part once; in a Latin square of all systems about 2 / systems of
-    these are about the two.
+    A participant sees every item of the block's part once. In a Latin square of S systems, a fraction of about 2 / S of
+    these items shows one of the two systems.
     """
     if assumed.kind == "compare":
         return _comparisons(assumed, items, raters, rng)

@@ -1,8 +1,8 @@
 """Scripted participants take a study through its real HTTP interface, to rehearse it and to check the report.
 
-*Careful* participants answer according to the planted effects and pass control items, *hasty* ones are halfway to
-chance and miss a few, and *random* ones choose blindly. They see what people see, captions and pixels, by which they
-look up the trial in the study's folder. A rehearsal has a study, a server, participants, and their answers.
+*Careful* participants answer according to the planted effects and pass control items. *Hasty* ones are halfway between
+that and chance, and fail a few control items. *Random* ones ignore the captions. They receive only what people see, the
+captions and the pixels, and use these to look up the trial in the study's folder.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class TrainingPixels:
         return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
     def augmented(self, pictures: Sequence[Picture], seeds: ItemSeeds) -> np.ndarray:
-        """Returns `blip_augmented` pictures as `tensor` takes them, uint8 B×H×W×C; read and changed in threads."""
+        """Returns `blip_augmented` pictures for `tensor`, uint8 B×H×W×C; reads and augments them in threads."""
         height, width = self.size
         draws = zip(pictures, seeds.uniform("blip", BLIP_DRAWS).tolist(), strict=True)
 

@@ -285,7 +285,7 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
 
 
 def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
-    """Validates the levels of detail. Raises `UsageError` if the captioner rejects or confuses prompts."""
+    """Validates the levels of detail. Raises `UsageError` if the captioner cannot read or distinguish prompts."""
     known: dict[tuple[int, ...], str] = {}
     for _, prompt in levels:
         captioner.with_prompt(prompt)

@@ -106,7 +106,7 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
 
 def code_of(recipe: Recipe) -> list[str]:
     """Returns the parts of the code that this recipe uses."""
-    parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no number
+    parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no version
     tests = (on.data for on in recipe.evaluation.test_sets.values())
     data = (recipe.data.train, recipe.data.validation, recipe.data.test or (), *tests)
     specs = [spec for each in data for spec in ([each] if isinstance(each, str) else each)]

@@ -186,7 +186,7 @@ class Run:
 
     @property
     def started(self) -> bool:
-        """True if the folder holds more than a stamp, which a wrong path or model leaves and which may be replaced."""
+        """True if the run has a checkpoint, a model or results; a failed start leaves only a stamp, to be replaced."""
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
 

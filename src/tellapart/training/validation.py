@@ -25,9 +25,9 @@ from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
 MAX_PICTURES = 100  # pictures whose features are held at once
-MAX_VALUES = (
-    2**21
-)  # values in their rows on a CPU: of BLIP at 384 pixels four, each with 42 MB of keys and values of patches
+# Number of feature values held at once on a CPU: four pictures of BLIP at 384 pixels, whose patches have 42 MB of keys
+# and values each.
+MAX_VALUES = 2**21
 
 
 class Validator:
@@ -67,7 +67,7 @@ class Validator:
         held, freed = self._held(pictures), FreedMemory()
         for start in range(share.start, share.stop, held):  # all patches of 5,000 pictures would take 9 GB with BLIP
             freed.give_back()
-            block = slice(start, min(start + held, share.stop))  # a slice of all that is longer would read it all
+            block = slice(start, min(start + held, share.stop))  # not beyond this rank's share
             visual: Rows | torch.Tensor = pictures[block]
             if self.setup.reads_pixels:
                 visual = self.encode_pixels(pictures[block], self.setup.captioner.encode)

@@ -15,7 +15,7 @@ PATIENCE = 10.0  # seconds that a writer waits for another writer
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of a file. ``application`` and ``format`` are stored in SQLite's application id and user version."""
+    """A kind of SQLite file; ``application`` and ``format`` are its application id and user version."""
 
     what: str  # "answers", in messages
     option: str  # option that names another file

@@ -4,7 +4,7 @@
 in `tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or
 ``data-*.tar``; they must be uncompressed for random access. If a sample has several pictures or texts, the one named
 like the sample takes precedence: ``0001.jpg`` before ``0001.depth.png``. The text takes precedence over the JSON. The
-split is that of the JSON, otherwise inferred from the shard's name. The id is ``SHARD/0001``, because names often
+split comes from the JSON, otherwise from the shard's name. The id is ``SHARD/0001``, because names often
 restart in each shard. Reports and counts samples without a picture, with several but none named like the sample, or
 with unreadable texts, as well as further pictures of a sample, links, and damaged shards; reads the samples before the
 damage and the other shards.

@@ -25,7 +25,7 @@ def json_in(text: str) -> Any:
 def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
     """Returns the number under ``key``, else the only number in the answer; None if outside ``low`` … ``high``.
 
-    Finds ``key`` in damaged JSON, too. Several numbers without a key are not a valid answer.
+    Also finds ``key`` in damaged JSON. Several numbers without a key are not a valid answer.
     """
     value = json_in(text)
     found = value.get(key) if isinstance(value, dict) else None

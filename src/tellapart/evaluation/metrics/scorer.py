@@ -139,8 +139,8 @@ _AMONG = {
     "imagecode": "ImageCoDe’s {size} frames",
 }
 _ALIASES = {
-    "recall@1.random100": ("p@1",),  # paper 3: consecutive hundreds of the test set
-    "recall@1.random100-shuffled": ("rd100",),  # paper 2: a fixed random permutation cut into hundreds
+    "recall@1.random100": ("p@1",),  # paper 3: consecutive blocks of 100 in the test set
+    "recall@1.random100-shuffled": ("rd100",),  # paper 2: blocks of 100 of a fixed random permutation
 }
 
 
