@@ -208,5 +208,5 @@ def test_a_recipe_trains_with_them_and_the_report_names_them(
 @pytest.mark.long
 def test_a_wrong_key_and_a_wrong_argument_are_one_line(typed: tuple[Path, dict[str, Done]]) -> None:
     assert "unknown key 'objective.margins'; did you mean 'margin'?" in typed[1]["wrong_key"].line
-    assert "reward 'shout': its call (marks='?') failed: TypeError" in typed[1]["wrong_argument"].line
+    assert "reward 'shout': the call (marks='?') failed: TypeError" in typed[1]["wrong_argument"].line
     assert {typed[1][name].status for name in ("wrong_key", "wrong_argument")} == {2}

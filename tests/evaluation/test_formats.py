@@ -159,7 +159,7 @@ def test_without_pictures_the_report_has_the_numbers(cli: Cli, files: Path) -> N
 def test_results_that_are_not_whole_are_damaged(tmp_path: Path, content: str) -> None:
     assert read_results(tmp_path)[1].systems == {}  # not measured
     (tmp_path / "results.json").write_text(content)
-    with pytest.raises(UsageError, match=r"results.json is damaged \(.*remove it, and type the same command again"):
+    with pytest.raises(UsageError, match=r"results.json is damaged \(.*remove it and repeat the command"):
         read_results(tmp_path)
 
 

@@ -104,7 +104,7 @@ def test_a_metric_by_its_dotted_path(package: Path, cli: Cli, monkeypatch: pytes
     references = ("--references", str(package / "quiet.txt"))
     done = cli("eval", *files, *references, "--metrics", "length,loud_metrics:copied", "--json")
     assert list(json.loads(done.out)["systems"]["loud"]) == ["length", "copied"]
-    assert "needs references" in cli("eval", *files, "--metrics", "loud_metrics:copied").line
+    assert "requires references" in cli("eval", *files, "--metrics", "loud_metrics:copied").line
     assert "has no 'nothing'" in cli("eval", *files, "--metrics", "loud_metrics:nothing").line
     assert "' is a int; expected a function or a Metric" in cli("eval", *files, "--metrics", "loud_metrics:number").line
 

@@ -316,7 +316,7 @@ def test_one_encoders_rows_are_removed_by_name(
     assert "runs/a" in cli("cache").out
     done = cli("cache", "--remove", "runs/c")
     assert done.status == 2 and "no encoder 'runs/c'; did you mean 'runs/" in done.line
-    assert "no encoder 'x'; tellapart cache lists all 2" in cli("cache", "--remove", "x").line
+    assert "no encoder 'x'; run tellapart cache to list all 2" in cli("cache", "--remove", "x").line
     assert json.loads(cli("cache", "--remove", "runs/a", "--json").out)["freed_bytes"] == COUNT * 20
     assert [use.name for use in store.usage()] == ["runs/b"] and len(list(store.folder.glob("features/*.bin"))) == 1
     store.features(items, second.encoder)

@@ -162,7 +162,7 @@ def test_what_stops_a_batch_is_one_line(
 ) -> None:
     server.refuses = "Enqueued token limit reached for org/vlm."
     done = caption(cli, server, folder, "openai")
-    assert done.status == 1 and "the server refused batch batch_0: Enqueued token limit reached" in done.err
+    assert done.status == 1 and "the server rejected batch batch_0: Enqueued token limit reached" in done.err
     server.refuses = ""
     assert caption(cli, server, folder, "openai").status == 0, "the refused batch is not waited for"
     assert len(server.batches) == 2

@@ -232,7 +232,7 @@ def test_samples_differ_by_their_seed_alone(server: FaultServer, photos: Dataset
     with pytest.raises(UsageError, match="--beams requires a local model"):
         run(server, photos, tmp_path / "b.jsonl", decoding=Decoding(kind="beam"))
     server.says = lambda body: "A dog."
-    with pytest.raises(TellapartError, match=r"gives no log-probabilities of what it writes \(logprobs\)"):
+    with pytest.raises(TellapartError, match=r"does not return log-probabilities of its answers \(logprobs\)"):
         run(server, photos, tmp_path / "b.jsonl", decoding=Decoding(confidence=0.3))
 
 
@@ -284,7 +284,7 @@ def test_wrong_models_addresses_and_options_are_one_line(
         assert expected in cli("caption", "openai:m@http://127.0.0.1:9/v1", folder, "-o", out, *options).line
     assert "@http://127.0.0.1:8000/v1, or set" in cli("caption", "openai:m", folder, "-o", out).line
     assert (
-        "no setting 'promt'; did you mean 'prompt'"
+        "unknown setting 'promt'; did you mean 'prompt'"
         in cli("caption", "openai:m@http://127.0.0.1:9/v1?promt=x", folder, "-o", out).line
     )
 

@@ -235,7 +235,7 @@ def test_a_server_without_log_probabilities_is_one_line(
             (
                 "--decoding",
                 "confidence=0.3",
-            ): "openai:default: the server gives no log-probabilities of what it writes (logprobs)",
+            ): "openai:default: the server does not return log-probabilities of its answers (logprobs)",
             ("--drop-guesses",): "remove --drop-guesses, or use --decoding confidence=0.4",
         }.items():
             asked = len(service.asked)

@@ -79,8 +79,8 @@ def test_answers_are_kept_as_json_with_a_plain_caption(cli: Cli, server: FaultSe
     [
         ("A dog on a lawn.", "invalid JSON"),
         ("I'm sorry, but I cannot describe this picture.", "a refusal"),
-        (json.dumps({**GOOD, "people": "none"}), "not as the schema says: /people: 'none' is not of type 'integer'"),
-        (json.dumps({"caption": "A dog."}), "not as the schema says: 'objects' is a required property"),
+        (json.dumps({**GOOD, "people": "none"}), "does not match the schema: /people: 'none' is not of type 'integer'"),
+        (json.dumps({"caption": "A dog."}), "does not match the schema: 'objects' is a required property"),
         (json.dumps({**GOOD, "caption": " "}), "empty"),
         ('{"caption": "A dog.", "caption": "A cat.", "objects": ["dog"], "people": 0}', "invalid JSON"),
     ],
@@ -176,7 +176,7 @@ def test_what_does_not_go_with_a_schema_is_named(cli: Cli, server: FaultServer, 
     assert "remove --samples" in caption(cli, server, folder, *schema, "--samples", 3).line
     assert "use -o captions.jsonl" in caption(cli, server, folder, *schema, "-o", folder / "c.csv").line
     done = cli("caption", "scenes", folder / "photos", "-o", folder / "c.jsonl", *schema)
-    assert "--schema requires a model behind a server" in done.line
+    assert "--schema requires a server model" in done.line
     assert not server.bodies
 
 

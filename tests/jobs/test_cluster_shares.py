@@ -84,7 +84,7 @@ def test_ray_names_the_resources_of_a_worker(options: WorkerOptions, workers: Wo
 @pytest.mark.parametrize(
     "ray, message",
     [
-        ("auto?cpu=2", "no setting 'cpu'; did you mean 'cpus'"),
+        ("auto?cpu=2", "unknown setting 'cpu'; did you mean 'cpus'"),
         ("auto?cpus=0", "expected a number of at least 0.1, such as cpus=1"),
         ("auto?gpus", "expected a number of at least 0, such as gpus=1"),
     ],

@@ -1,6 +1,6 @@
 """SPICE against a stand-in ``java``, which speaks the real tool's command line, version line, input and output.
 
-The real tool needs Java 8 and half a gigabyte of parser; it is not run here.
+The real tool requires Java 8 and half a gigabyte of parser; it is not run here.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_it_is_evaluated_when_named_only(stand_in: Any) -> None:
 )
 def test_another_java_is_refused_before_anything_runs(stand_in: Any, version: str, told: str) -> None:
     runs = stand_in(version)
-    with pytest.raises(UsageError, match=f"needs Java 8.*{told}.*set TELLAPART_JAVA"):
+    with pytest.raises(UsageError, match=f"requires Java 8.*{told}.*set TELLAPART_JAVA"):
         evaluate({"s": {"1": "a"}}, references={"1": ["a"]}, metrics=["length", "spice"], resamples=1)
     assert runs() == []
 

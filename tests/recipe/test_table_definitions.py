@@ -203,7 +203,7 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
         (("1:1", "--rows", "blip-smlie"), "table 1:1 has no row 'blip-smlie'; did you mean 'blip-smile'"),
         (("1:1", "--captions", "capenrich=none.jsonl"), "--captions none.jsonl: no such file"),
         (("1:1", "--captions", "capenrich"), "--captions capenrich: expected SYSTEM=…"),
-        (("1:1", "--captioner", "capenrih=m:f"), "no row here is of system 'capenrih'; did you mean 'capenrich'?"),
+        (("1:1", "--captioner", "capenrih=m:f"), "no row uses the system 'capenrih'; did you mean 'capenrich'?"),
         (("1:1",), "which does not exist; to list all required files, run"),
         (("2:3", "--seeds", "dev"), "--seeds requires --world scenes"),
         (("2:3", "--world", "scenes", "--dry-run"), "require the papers' data"),

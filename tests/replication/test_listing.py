@@ -130,7 +130,7 @@ def test_claims_and_tables_use_every_measure_test_set_decoding_and_arm(tmp_path:
 def test_every_measure_has_a_label_and_a_line_of_help() -> None:
     assert all(entry.label and entry.help and entry.name == name for name, entry in MEASURES.items())
     assert measure_label("cider") == "CIDEr ↑" and measure_label("length") == "words in a caption"
-    with pytest.raises(UsageError, match="no measure is called 'cidre'; did you mean 'cider'"):
+    with pytest.raises(UsageError, match="no measure is named 'cidre'; did you mean 'cider'"):
         MEASURES.find("cidre")
 
 

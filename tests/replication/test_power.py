@@ -141,7 +141,7 @@ def test_power_of_trained_arms(tiny_lab: Callable[[], Lab]) -> None:
         about_equal("recall within 99", Measurement("sr", "r1"), Measurement("start", "r1"), 99.0),
     )
     claims = [Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))]
-    with pytest.raises(UsageError, match=r"4 of the arms are not trained \(sr, seed 0\); first type: .* --seeds 0,1"):
+    with pytest.raises(UsageError, match=r"4 of the arms are not trained \(sr, seed 0\); first run: .* --seeds 0,1"):
         measure_power(claims, tiny_lab(), (0, 1))
     with pytest.raises(UsageError, match="the spread over seeds requires at least two"):
         measure_power(claims, tiny_lab(), (0,))

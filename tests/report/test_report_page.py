@@ -282,7 +282,7 @@ def test_runs_of_other_pictures_or_scorers_are_not_ranked(tmp_path: Path) -> Non
     )
     root = read_page(build_report([clips, photos, more], tmp_path / "p.html"))
     title = root.all("h1")[0].text
-    assert title.startswith("Of 2 runs, “m” ends highest: R@1 among 10 look-alikes 70.0 against 68.0 for “photos”")
+    assert title.startswith("Of 2 runs, “m” has the highest R@1 among 10 look-alikes: 70.0 vs. 68.0 for “photos”")
     assert title.endswith("not comparable with these: “clips”.")
     (table,) = root.all("section", class_="overview")
     rows = table.all("tbody")[0].all("tr")
@@ -354,7 +354,7 @@ def test_several_runs_share_a_page_with_one_table(tmp_path: Path, monkeypatch: p
     assert page.resolve() == tmp_path / "report.html"
     root = read_page(page)
     assert (
-        root.all("h1")[0].text == "Of 2 runs, “long” ends highest: R@1 among 10 look-alikes 74.0 against 59.0 for "
+        root.all("h1")[0].text == "Of 2 runs, “long” has the highest R@1 among 10 look-alikes: 74.0 vs. 59.0 for "
         "“short”."
     )
     rows = root.all("section", class_="overview")[0].all("tbody")[0].all("tr")

@@ -144,7 +144,7 @@ def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.M
     assert isinstance(made, Scorer) and made.scale == pytest.approx(2 * load_scorer(str(tiny_scorer)).scale)
     for name, told in (
         ("users_scorers:wrong", "scorer 'users_scorers:wrong' returned a int; expected a tellapart.scorers.Scorer"),
-        ("users_scorers:broken", "its call (device='cpu') failed: KeyError: 'no such thing'"),
+        ("users_scorers:broken", "the call (device='cpu') failed: KeyError: 'no such thing'"),
         ("users_scorers:nobody", "scorer 'users_scorers:nobody': module users_scorers has no 'nobody'"),
         ("nowhere_at_all:x", "scorer 'nowhere_at_all:x': no module 'nowhere_at_all'"),
     ):

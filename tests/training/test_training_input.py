@@ -99,7 +99,7 @@ def test_blip_learns_sixty_words_behind_its_prompt_from_its_own_pixels(
 
 def test_max_reference_tokens_where_it_has_no_effect_is_refused(tiny_recipe: dict[str, Any]) -> None:
     training = {**tiny_recipe["training"], "max_reference_tokens": 20}
-    with pytest.raises(UsageError, match="of no use to objective 'reinforce', which generates its own captions"):
+    with pytest.raises(UsageError, match="no effect with objective 'reinforce', which generates its own captions"):
         check_recipe({**tiny_recipe, "training": training}, "test")
     plain = check_recipe(tiny_recipe, "test")
     table = {**tiny_recipe, "training": {**tiny_recipe["training"], "max_reference_tokens": None}}

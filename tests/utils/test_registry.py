@@ -59,7 +59,7 @@ def test_entries_come_from_the_package_from_outside_and_from_a_program(colours: 
 
 
 def test_what_is_wrong_is_one_line(colours: Registry[Colour]) -> None:
-    with pytest.raises(UsageError, match="no colour is called 'gren'; did you mean 'green'"):
+    with pytest.raises(UsageError, match="no colour is named 'gren'; did you mean 'green'"):
         colours.find("gren")
     with pytest.raises(UsageError, match="colour 'broken' of the installed package outside cannot be loaded"):
         colours.find("broken")
