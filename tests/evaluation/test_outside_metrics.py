@@ -105,7 +105,7 @@ def test_a_metric_by_its_dotted_path(package: Path, cli: Cli, monkeypatch: pytes
     done = cli("eval", *files, *references, "--metrics", "length,loud_metrics:copied", "--json")
     assert list(json.loads(done.out)["systems"]["loud"]) == ["length", "copied"]
     assert "requires references" in cli("eval", *files, "--metrics", "loud_metrics:copied").line
-    assert "has no 'nothing'" in cli("eval", *files, "--metrics", "loud_metrics:nothing").line
+    assert "has no attribute 'nothing'" in cli("eval", *files, "--metrics", "loud_metrics:nothing").line
     assert "' is a int; expected a function or a Metric" in cli("eval", *files, "--metrics", "loud_metrics:number").line
 
 

@@ -52,7 +52,7 @@ def test_truematch_in_its_published_layout(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ('{"ids": ["a", "b"]}\n', "is not a bag file; expected the output of 'tellapart bags mine'"),
-        ('{"kind": "tellapart bags", "format": 9}\n', "has format 9 of bags, but this version reads format 1"),
+        ('{"kind": "tellapart bags", "format": 9}\n', "has bag format 9, but this version reads format 1"),
         (
             '{"kind": "tellapart bags", "format": 1}\n',
             "contains no bags; mine again with a smaller bag size, or from more pictures",
@@ -118,7 +118,7 @@ def test_each_set_is_told_apart(tmp_path: Path) -> None:
         {"ids": ["a", "b"], "asked": ["a"], "hit": [], "mean_rank": 2.0},
         {"ids": ["c", "d"], "asked": ["c", "d"], "hit": ["c"], "mean_rank": 1.5},
     ]
-    with pytest.raises(UsageError, match=r"bag2: 1 of 4 pictures of its sets are not in the data .*'d'"):
+    with pytest.raises(UsageError, match=r"bag2: 1 of 4 pictures in its sets are not in the data .*'d'"):
         given.rows({"a": 0, "b": 1, "c": 2})
 
 

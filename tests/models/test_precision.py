@@ -41,7 +41,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_lead_to_devices(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device() == resolve_device("cuda") == torch.device("cuda")
     assert resolve_device("cuda:1") == torch.device("cuda", 1) and resolve_device("cpu") == CPU
-    with pytest.raises(UsageError, match="there are 2, counted from cuda:0; type: --device cuda"):
+    with pytest.raises(UsageError, match="this machine has 2, numbered from cuda:0; use --device cuda"):
         resolve_device("cuda:2")
     with pytest.raises(UsageError, match="' is not available: torch finds cpu and cuda on this machine; use"):
         resolve_device("mps")

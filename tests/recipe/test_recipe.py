@@ -170,9 +170,9 @@ def test_a_wrong_value_is_shown_with_what_was_expected(tmp_path: Path, setting: 
         (
             REINFORCE,
             ["objective.decoding={kind='greedy', samples=2}"],
-            "objective.decoding: samples is 2, and 'greedy'",
+            "objective.decoding: samples is 2, but 'greedy'",
         ),
-        (REINFORCE, ["objective.decoding={kind='beam', samples=6}"], "objective.decoding: samples is 6, and 'beam'"),
+        (REINFORCE, ["objective.decoding={kind='beam', samples=6}"], "objective.decoding: samples is 6, but 'beam'"),
         (
             REINFORCE,
             ["validation.decoding={kind='sample', samples=2}"],

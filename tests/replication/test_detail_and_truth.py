@@ -107,7 +107,7 @@ def test_the_settings_of_a_verdict_are_all_that_decides_it(
     found.add(tradeoff.settings_digest(str(small), 2, tmp_path))
     assert len(found) == 3 and first not in found
     monkeypatch.setattr("replication.stamp.commit", lambda: "")
-    with pytest.raises(UsageError, match=r"this is none.*python -m replication tradeoff --seeds 100"):
+    with pytest.raises(UsageError, match=r"this is not a clone of it.*python -m replication tradeoff --seeds 100"):
         tradeoff.verdict(start=str(small), steps=2, folder=tmp_path, records=tmp_path)
 
 

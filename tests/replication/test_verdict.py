@@ -202,7 +202,7 @@ def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
         claims_verdict(claims, lab, lambda: pytest.fail("without power"), records)
     keep_power({"settings": settings_digest(claims, lab), "power": []}, records)
     monkeypatch.setattr("replication.stamp.commit", lambda: "")
-    with pytest.raises(UsageError, match=r"no clone|this is none.*--seeds 100"):
+    with pytest.raises(UsageError, match=r"this is not a clone of it.*--seeds 100"):
         claims_verdict(claims, lab, lambda: pytest.fail("without commit"), records)
     monkeypatch.setattr("replication.stamp.commit", lambda: "1a2b3c4")
     found = claims_verdict(claims, lab, lambda: to_json(replay(claims, lab, (0, 1))), records)

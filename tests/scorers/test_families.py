@@ -145,8 +145,8 @@ def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.M
     for name, told in (
         ("users_scorers:wrong", "scorer 'users_scorers:wrong' returned a int; expected a tellapart.scorers.Scorer"),
         ("users_scorers:broken", "the call (device='cpu') failed: KeyError: 'no such thing'"),
-        ("users_scorers:nobody", "scorer 'users_scorers:nobody': module users_scorers has no 'nobody'"),
-        ("nowhere_at_all:x", "scorer 'nowhere_at_all:x': no module 'nowhere_at_all'"),
+        ("users_scorers:nobody", "scorer 'users_scorers:nobody': module users_scorers has no attribute 'nobody'"),
+        ("nowhere_at_all:x", "scorer 'nowhere_at_all:x': no module named 'nowhere_at_all'"),
     ):
         with pytest.raises(UsageError) as caught:
             load_scorer(name)

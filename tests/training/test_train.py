@@ -224,7 +224,7 @@ def test_only_the_named_parts_learn(tiny_recipe: dict[str, Any], tmp_path: Path)
 
 def test_an_unknown_part_is_named(tiny_recipe: dict[str, Any]) -> None:
     setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
-    with pytest.raises(UsageError, match="no part 'adapter'; it has: vision, mapper, language_model"):
+    with pytest.raises(UsageError, match="no part 'adapter'; expected vision, mapper, language_model"):
         TrainableParts(setup.learner, ("adapter",))
 
 
