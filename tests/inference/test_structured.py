@@ -159,7 +159,10 @@ def test_what_a_person_changed_in_a_structured_caption_stays(cli: Cli, server: F
         ("[]", "expected a JSON schema of an object"),
         ('{"type": "object", "properties": {"a": {"type": "text"}}}', "/properties/a/type: 'text' is not valid"),
         ('{"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}', "unresolved reference '"),
-        ('{"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/s"}}}', "unresolved reference 'http://127.0.0.1:9/s'; add it to"),
+        (
+            '{"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/s"}}}',
+            "unresolved reference 'http://127.0.0.1:9/s'; add it to",
+        ),
     ],
 )
 def test_wrong_schemas_are_named(text: str | None, message: str, cli: Cli, server: FaultServer, folder: Path) -> None:

@@ -193,7 +193,8 @@ def test_a_reward_of_a_wrong_shape_is_one_line() -> None:
     told = random_rollout(2, 2, 3, seed=0)
     term = RewardTerm(lambda r, b: torch.zeros(2, 2, 4), no_baseline, name="mine")
     with pytest.raises(
-        TellapartError, match=r"'mine' returned shape \(2, 2, 4\); expected shape \(2, 2\) \(B×S\) or \(2, 2, 3\) \(B×S×T\)"
+        TellapartError,
+        match=r"'mine' returned shape \(2, 2, 4\); expected shape \(2, 2\) \(B×S\) or \(2, 2, 3\) \(B×S×T\)",
     ):
         loss_and_gradient(told, [term], 2)
 

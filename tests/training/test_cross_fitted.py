@@ -103,7 +103,9 @@ def test_the_least_sure_scorer_counts_in_self_distillation(tiny_recipe: dict[str
 
 def test_a_picture_that_every_scorer_has_seen_is_named(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     both = [scorer_recipe(tiny_recipe, tmp_path, part) for part in ("1,2", "2,3")]
-    with pytest.raises(UsageError, match=r"20 of 60 training pictures, such as .*were in the training data of every scorer"):
+    with pytest.raises(
+        UsageError, match=r"20 of 60 training pictures, such as .*were in the training data of every scorer"
+    ):
         setup_of(tiny_recipe, reinforced(both)).objective()
 
 
