@@ -133,9 +133,9 @@ def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "line"),
     [
-        ("blend", "{reference}", "{refrence}", "nothing fills in {refrence}; did you mean 'reference'"),
+        ("blend", "{reference}", "{refrence}", "unknown placeholder {refrence}; did you mean 'reference'"),
         ("holistic", "New noisy caption: {describe}", "Go on", "lacks {describe}"),
-        ("blend", "temperature = 0", "temprature = 0", "no setting is called 'temprature'; did you mean 'temperature'"),
+        ("blend", "temperature = 0", "temprature = 0", "unknown setting 'temprature'; did you mean 'temperature'"),
         ("blend", "max_words = 60", "max_words = many", "got 'max_words = many'"),
         ("blend", "max_words = 60", "", "lacks max_words"),
         ("blend", "[system]", "[sytem]", "unknown section [sytem]; did you mean 'system'"),

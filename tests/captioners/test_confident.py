@@ -89,7 +89,7 @@ def test_the_command_edits_captions_and_says_so(tmp_path: Path, cli: Any) -> Non
     wrong = cli("caption", model, tmp_path / "photos", "--decoding", "confidence=1.5", "-o", tmp_path / "x.jsonl")
     assert (
         wrong.status == 2
-        and "--decoding confidence=1.5: expected a number" in wrong.err
+        and "--decoding confidence: expected a number from 0.01 to 0.99, got 1.5" in wrong.err
         and not (tmp_path / "x.jsonl").exists()
     )
 

@@ -204,7 +204,7 @@ def test_clipcaps_own_checkpoint_gives_its_own_scores(
     theirs = published(MAPPERS[mapper](), gpt2, tmp_path / "weights.pt")
     captioner: Any = load_captioner(f"{tmp_path}/weights.pt?vision={clip}&language_model={gpt2}")
     said = capsys.readouterr().err
-    assert re.search(r"weights\.pt: left out 4 entries .*such as .*h\.0\.attn\.bias", said)
+    assert re.search(r"weights\.pt: ignored 4 entries .*such as .*h\.0\.attn\.bias", said)
     assert "UNEXPECTED" not in said, "CLIP's text tower is not needed, which is no news"
     assert captioner.model.config.mapper == mapper and captioner.model.config.prefix_length == PREFIX
     pixels = captioner.pixels(pictures())
@@ -472,7 +472,7 @@ def test_blips_own_checkpoint_gives_transformers_scores(
 ) -> None:
     theirs = transformers_own(write_blip(tmp_path / "blip.pth", temp=torch.tensor(0.07)))
     captioner: Any = load_captioner(f"{tmp_path}/blip.pth?tokenizer={bert}")
-    assert re.search(r"blip\.pth: left out 2 entries .* such as temp", capsys.readouterr().err)
+    assert re.search(r"blip\.pth: ignored 2 entries .* such as temp", capsys.readouterr().err)
     assert captioner.start == [15, 5, 6, 7], "[DEC] a picture of"
     pixels = captioner.pixels(pictures())
     assert pixels.shape[2:] == (32, 32)

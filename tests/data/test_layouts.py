@@ -122,7 +122,7 @@ def test_nocaps_by_domain(tmp_path: Path) -> None:
     assert ids(open_data(f"nocaps:{file}?domain=near,in-domain")) == ["0", "1"]
     assert not open_data(f"nocaps:{file}?domain=in").missing  # the captions of other domains are no surprise
     assert ids(open_data(f"nocaps:{tmp_path}?split=test")) == ["9"]
-    assert "no domain 'outt'; did you mean 'out'?" in wrong(f"nocaps:{file}?domain=outt")
+    assert "unknown domain 'outt'; did you mean 'out'?" in wrong(f"nocaps:{file}?domain=outt")
     said = wrong(f"nocaps:{tmp_path}/nocaps_test_image_info.json?domain=in")
     assert "no picture has domain=in; available domains" in said
     assert "no nocaps*.json" in wrong(f"nocaps:{tmp_path}/images")
@@ -205,7 +205,7 @@ def test_msrvtt_official_and_as_lists(tmp_path: Path) -> None:
     lines.write_text('{"video_id": "video1", "caption": ["a", "b"]}\n{"video_id": "video0", "sentence": "c"}\n')
     assert all_of(open_data(f"msrvtt:{lines}")) == [("video1", ("a", "b"), "test"), ("video0", ("c",), "test")]
     lines.write_text('{"video_id": "video1", "text": "a"}\n')
-    assert "no text under caption, captions, sentence; there are: video_id, text" in wrong(f"msrvtt:{lines}")
+    assert "expected a text under one of caption, captions, sentence; available keys: video_id, text" in wrong(f"msrvtt:{lines}")
     lines.write_text('[{"id": 1}]')
     assert 'expected an object with "video_id"' in wrong(f"msrvtt:{lines}")
 

@@ -65,7 +65,7 @@ def test_a_reader_of_an_installed_package(installed: Path) -> None:
     assert open_data(f"pairs:{spec}")[0].references == ("a dog a dog ",)
     assert open_data(spec)[0].id == "a.png", "known by its suffix"
     assert open_data(f"plain:{installed}/list.pairs?limit=1")[0].id == "a.png"
-    assert "'pairs:' has no key 'tims'; did you mean 'times'?" in wrong(f"pairs:{installed}/list.pairs?tims=2")
+    assert "unknown key 'tims' for 'pairs:'; did you mean 'times'?" in wrong(f"pairs:{installed}/list.pairs?tims=2")
     assert wrong(f"pears:{installed}/list.pairs").endswith("unknown kind of data 'pears'; did you mean 'pairs'?")
     assert "nocaps, pairs, parquet, plain, scenes, tgif, webdataset)" in wrong(installed / "nope")
     assert "'broken' of the installed package outside cannot be loaded" in wrong("broken:x")
