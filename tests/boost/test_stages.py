@@ -140,7 +140,7 @@ def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
         ("blend", "max_words = 60", "", "lacks max_words"),
         ("blend", "[system]", "[sytem]", "unknown section [sytem]; did you mean 'system'"),
         ("blend", "[assistant]\nA bathroom", "[user]\nA bathroom", "first, then alternating"),
-        ("describe", "[again]", "[user]", "in turn"),
+        ("describe", "[again]", "[user]", "first, then alternating"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_that_names_it(

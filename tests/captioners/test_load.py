@@ -55,7 +55,9 @@ def test_a_model_that_is_no_captioner(tmp_path: Path) -> None:
 
 def test_a_saved_captioner_of_its_own_takes_no_options(copy: Path) -> None:
     (copy / "tellapart.json").write_text(json.dumps({"made_by": "mine:captioner"}))
-    assert "leave '?prompt=a' out" in told(f"{copy}?prompt=a", UsageError)
+    assert "was saved with its options by a custom captioner; remove '?prompt=a'" in told(
+        f"{copy}?prompt=a", UsageError
+    )
 
 
 def test_a_prompt_may_have_any_sign() -> None:

@@ -119,7 +119,7 @@ def test_greedy_and_samples_by_steps(name: str) -> None:
 def test_what_makes_no_captioner_is_one_line(name: str) -> None:
     for bad, told in (
         ("collections:OrderedDict", "returned a OrderedDict; expected a tellapart"),
-        ("my_captioner:build", "has no 'build'"),
+        ("my_captioner:build", "module my_captioner has no attribute 'build'"),
         ("no_such_module:make", "no module named 'no_such_module'"),
         (f"{name}&depth=3", "unexpected keyword argument 'depth'"),
     ):

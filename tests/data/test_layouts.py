@@ -205,7 +205,9 @@ def test_msrvtt_official_and_as_lists(tmp_path: Path) -> None:
     lines.write_text('{"video_id": "video1", "caption": ["a", "b"]}\n{"video_id": "video0", "sentence": "c"}\n')
     assert all_of(open_data(f"msrvtt:{lines}")) == [("video1", ("a", "b"), "test"), ("video0", ("c",), "test")]
     lines.write_text('{"video_id": "video1", "text": "a"}\n')
-    assert "expected a text under one of caption, captions, sentence; available keys: video_id, text" in wrong(f"msrvtt:{lines}")
+    assert "expected a text under one of caption, captions, sentence; available keys: video_id, text" in wrong(
+        f"msrvtt:{lines}"
+    )
     lines.write_text('[{"id": 1}]')
     assert 'expected an object with "video_id"' in wrong(f"msrvtt:{lines}")
 
