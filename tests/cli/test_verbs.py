@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
+from rich.text import Text
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from tellapart.cli.app import VerbGroup
@@ -47,3 +51,21 @@ def test_twenty_two_verbs_at_most_and_some_of_two_words() -> None:
     for name in ("eval headroom", "report changes"):
         output = CliRunner().invoke(whole_app(), [name.split()[0], "--help"]).output
         assert f"See also: tellapart {name} --help" in output
+
+
+def commands(group: TyperGroup) -> Iterator[Any]:
+    for command in group.commands.values():
+        yield command
+        if isinstance(command, TyperGroup):
+            yield from commands(command)
+
+
+def test_the_help_drops_no_text_in_brackets() -> None:
+    """Rich takes "[default: 300]" in a help text for a style and drops it."""
+    app = typer.main.get_command(whole_app())
+    assert isinstance(app, TyperGroup)
+    texts = [text for command in commands(app) for text in (command.help, *(p.help for p in command.params))]
+    assert len(texts) > 300
+    assert [text for text in texts if text and Text.from_markup(text).plain != text] == []
+    output = CliRunner().invoke(whole_app(), ["finetune", "--help"]).output
+    assert "Default: 300." in " ".join(output.replace("│", "").split())

@@ -51,7 +51,7 @@ KINDS = {
         Kind("blank", "is a single colour", of=PICTURE),
         Kind("rotated", "is rotated by EXIF: some programs show it sideways", of=PICTURE),
         Kind("cmyk", "has CMYK colours: some programs show it inverted", of=PICTURE),
-        Kind("16-bit", "has more than 8 bits per channel: some programs show it white", of=PICTURE),
+        Kind("16-bit", "has more than 8 bits per channel: some programs show it as white", of=PICTURE),
         Kind("transparent", "has transparency: shown white here, but black in some programs", of=PICTURE),
         Kind("suffix", "has a different format than its suffix", of=PICTURE),
         Kind("misfit", "fits more than half of the other pictures better than its own", level=0.01, needs="scorer"),

@@ -21,12 +21,9 @@ from typer.models import OptionInfo
 from tellapart.errors import UsageError
 from tellapart.utils.files import is_url, paths_in, refuse_device, refuse_input, set_output_rules
 
-# The value of --ray, which may be left out.
-RAY_ADDRESS = re.compile(
-    r"(?:auto|ray://[^\s?]+|[\w.\-\[\]:]+:\d+)(?:\?\S+)?|(?:local)?\?\S+"
-)  # the value of --ray, which may be left out
+# The optional value of --ray.
+RAY_ADDRESS = re.compile(r"(?:auto|ray://[^\s?]+|[\w.\-\[\]:]+:\d+)(?:\?\S+)?|(?:local)?\?\S+")
 F = TypeVar("F", bound=Callable[..., Any])
-# The panels of ``tellapart --help``, in the order of work.
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"

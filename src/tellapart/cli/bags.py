@@ -78,11 +78,9 @@ Pairs = Annotated[
 ]
 Exact = Annotated[
     bool | None,
-    typer.Option("--exact/--approximate", help="Nearest-neighbour search. [default: exact below a million pictures]"),
+    typer.Option("--exact/--approximate", help="Nearest-neighbour search. Default: exact below a million pictures."),
 ]
-Decisions = Annotated[
-    Path | None, typer.Option(help="File of decisions. [default: BAGS.review.sqlite beside the bags]")
-]
+Decisions = Annotated[Path | None, typer.Option(help="File of decisions. Default: BAGS.review.sqlite beside the bags.")]
 
 
 class Model(NamedTuple):
@@ -121,13 +119,13 @@ def mine(
     ] = None,
     memory_gb: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Memory of the search in each worker, in GB (requires --features). [default: 4]"),
+        typer.Option(min=0.1, help="Memory of the search in each worker, in GB (requires --features). Default: 4."),
     ] = None,
     cluster_size: Annotated[
         int | None,
         typer.Option(
             min=100,
-            help="Mean cluster size (requires --features). [default: 5,000, or all up to 25,000]",
+            help="Mean cluster size (requires --features). Default: 5,000, or all up to 25,000.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -239,7 +237,7 @@ def build(
     exact: Exact = None,
     licence: Licence = "",
     name: Annotated[
-        str | None, typer.Option(help="Name of the benchmark on its card. [default: the folder's name]")
+        str | None, typer.Option(help="Name of the benchmark on its card. Default: the folder's name.")
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
@@ -318,7 +316,7 @@ def card(
     ] = Path(),
     licence: Licence = "",
     name: Annotated[
-        str | None, typer.Option(help="Name of the benchmark on its card. [default: the file's name]")
+        str | None, typer.Option(help="Name of the benchmark on its card. Default: the file's name.")
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
@@ -398,9 +396,9 @@ def mined_from(
 def review(
     bags: Annotated[Path, typer.Argument(help="File of bags.")],
     data: Annotated[
-        list[str] | None, typer.Argument(help="Pictures. [default: the data that the bags were mined from]")
+        list[str] | None, typer.Argument(help="Pictures. Default: the data that the bags were mined from.")
     ] = None,
-    reviewer: Annotated[str | None, typer.Option(help="Name of the reviewer. [default: the page asks once]")] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Name of the reviewer. Default: the page asks for it.")] = None,
     decisions: Decisions = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")

@@ -58,7 +58,7 @@ class BoostOptions:
     prompts: Annotated[
         Path | None, typer.Option(help="Folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
     ] = None
-    shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see job merge.")] = "1/1"
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Boost only the I-th of N parts; see job merge.")] = "1/1"
     in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Maximum number of concurrent requests.")] = 16
     ledger: Annotated[
         Path | None, typer.Option(help=("File that stores the answers. Default: RESULT.ledger.jsonl."))
@@ -92,7 +92,7 @@ def boost(
     job: JobOptions,
     as_json: Json = False,
 ) -> None:
-    """Make captions dense and keep them true. Interrupted runs resume when you repeat the command."""
+    """Make captions more detailed and keep them true. Interrupted runs resume when you repeat the command."""
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.inference.describers import open_backends
 

@@ -40,7 +40,7 @@ Captions = Annotated[
     Path | None,
     typer.Option(
         "--captions",
-        help="Caption file, or a suffix: .txt, .xmp. [default: auto-detected in the folder]",
+        help="Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder.",
     ),
 ]
 
@@ -109,7 +109,7 @@ def history(
 def undo(
     folder: Folder,
     captions: Captions = None,
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Undo the last N changes. [default: 1]")] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Undo the last N changes. Default: 1.")] = None,
     to: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Undo all changes after this local time: 14:05 or '2026-11-28 14:05:00'."),

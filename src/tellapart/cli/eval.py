@@ -48,7 +48,7 @@ def evaluate(
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="table, markdown, latex, csv, or json. [default: from the suffix of --out, else table]"),
+        typer.Option(help="table, markdown, latex, csv, or json. Default: from the suffix of --out, or table."),
     ] = None,
     per_caption: Annotated[
         Path | None, typer.Option("--per-caption", help="Output file of each caption's scores: .jsonl or .csv.")

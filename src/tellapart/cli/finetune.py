@@ -34,8 +34,8 @@ class FinetuneCommand(Command):
         for option in self.params:
             if option.name == "objective" and isinstance(option, TyperOption):
                 option.help = (
-                    f"Objective: {', '.join(objective_names())}. [default: {default_objective(photos=True)}, "
-                    f"on scenes {default_objective(photos=False)}]"
+                    f"Objective: {', '.join(objective_names())}. Default: {default_objective(photos=True)}, "
+                    f"on scenes {default_objective(photos=False)}."
                 )
         super().format_help(ctx, formatter)
 
@@ -47,18 +47,18 @@ def finetune(
     out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the model is written to OUT/model.")],
     objective: Annotated[str | None, typer.Option(help="Objective.", autocompletion=objectives)] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer: folder, run, or hub name. [default: CLIP ViT-B/32]")
+        str | None, typer.Option(help="Scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights, and merge them at the end.")] = False,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of training steps; a larger number extends an existing run. [default: 300]"),
+        typer.Option(min=1, help="Number of training steps; a larger number extends an existing run. Default: 300."),
     ] = None,
     epochs: Annotated[float | None, typer.Option(min=0.01, help="Number of epochs, instead of --steps.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=2, help="Batch size in pictures. [default: 50, or all if there are fewer]")
+        int | None, typer.Option(min=2, help="Batch size in pictures. Default: 50, or all if there are fewer.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Learning rate. [default: 3e-5, with --lora 3e-4]")] = None,
+    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, with --lora 3e-4.")] = None,
     max_tokens: Annotated[int, typer.Option(min=2, help="Maximum caption length, in tokens.")] = 30,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     settings: Settings = None,

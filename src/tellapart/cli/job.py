@@ -43,7 +43,7 @@ def merge(
         typer.Option(
             "--out",
             "-o",
-            help="Output: captions.jsonl, .csv, .parquet, or .tar. [default: FOLDER without .job, or boosted.jsonl]",
+            help="Output: captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job, or boosted.jsonl.",
         ),
     ] = None,
     without_failed: Annotated[bool, typer.Option("--without-failed", help="Omit failed shards.")] = False,

@@ -67,7 +67,7 @@ class WorkerOptions:
     ] = None
     shard_items: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of pictures per shard of a list. [default: 1024]", rich_help_panel=PANEL),
+        typer.Option(min=1, help="Number of pictures per shard of a list. Default: 1024.", rich_help_panel=PANEL),
     ] = None
 
     @property

@@ -39,7 +39,7 @@ app = App()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output page. [default: RUN/report.html]", dir_okay=False)
+        Path | None, typer.Option("--out", "-o", help="Output page. Default: RUN/report.html.", dir_okay=False)
     ] = None,
 ) -> None:
     """Write an HTML page about one run, or several side by side."""
@@ -124,8 +124,8 @@ def changes_tables(found: Changes) -> rich.console.Group:
 def tokens(
     model: Annotated[str, typer.Argument(help="Captioner: folder, run, or hub name.")],
     data: Annotated[str, typer.Argument(help="Pictures: kind:path?key=value, a folder, or a file.")],
-    caption: Annotated[str | None, typer.Option(help="Caption. [default: the picture's first reference]")] = None,
-    picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. [default: the first]")] = None,
+    caption: Annotated[str | None, typer.Option(help="Caption. Default: the picture's first reference.")] = None,
+    picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. Default: the first.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the figure.", dir_okay=False)] = Path(
         "tokens.svg"
     ),

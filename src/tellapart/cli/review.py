@@ -20,11 +20,11 @@ def review(
     captions: Annotated[
         Path | None,
         typer.Argument(
-            help=("Caption file, or a suffix: .txt, .xmp. [default: auto-detected in the folder, otherwise .txt]")
+            help=("Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder, otherwise .txt.")
         ),
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer that finds other pictures that a caption fits: folder or hub name.")
+        str | None, typer.Option(help="Scorer that finds captions that also fit other pictures: folder or hub name.")
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Captioner for pictures whose captions also fit others. Requires --scorer.")

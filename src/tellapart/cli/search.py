@@ -32,7 +32,7 @@ def search(
     query: Annotated[str | None, typer.Argument(help="Words to search for.")] = None,
     captions: Annotated[
         Path | None,
-        typer.Option(help="Caption file, or a suffix: .txt, .xmp. [default: auto-detected in the folder]"),
+        typer.Option(help="Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder."),
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="Scorer that also compares the words with the pictures.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Number of pictures to show.")] = 10,

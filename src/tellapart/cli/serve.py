@@ -35,7 +35,7 @@ def serve(
     ),
     contrast: Annotated[
         str | None,
-        typer.Option(help="Pictures that drop_guesses compares with. [default: plain grey, white and black]"),
+        typer.Option(help="Pictures that drop_guesses compares with. Default: plain grey, white and black."),
     ] = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",

@@ -60,7 +60,7 @@ def study() -> None:
 Folder = Annotated[Path, typer.Argument(help="Folder of the study.")]
 Store = Annotated[
     str | None,
-    typer.Option("--store", help="Answer store: a file, or postgresql://… [default: answers.sqlite in the folder]"),
+    typer.Option("--store", help="Answer store: a file, or postgresql://… Default: answers.sqlite in the folder."),
 ]
 
 
@@ -122,7 +122,7 @@ def simulate(
     ],
     participants: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of participants. [default: the study's quota plus a quarter]"),
+        typer.Option(min=1, help="Number of participants. Default: the study's quota plus a quarter."),
     ] = None,
     hasty: Annotated[float, typer.Option(help="Fraction of participants who answer hastily.")] = 0.15,
     blind: Annotated[float, typer.Option("--random", help="Fraction of participants who answer at random.")] = 0.1,
@@ -133,7 +133,7 @@ def simulate(
     think: Annotated[float, typer.Option(min=0, help="Mean thinking time per answer, in seconds.")] = 0.0,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Number of concurrent participants.")] = 8,
     url: Annotated[
-        str | None, typer.Option(help=("URL of a running server for this study. [default: start one]"))
+        str | None, typer.Option(help=("URL of a running server for this study. Default: start one."))
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the simulated participants.")] = 0,
     as_json: Json = False,
@@ -174,7 +174,7 @@ def report(
     folder: Folder,
     store: Store = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output page. [default: report.html in the study's folder]")
+        Path | None, typer.Option("--out", "-o", help="Output page. Default: report.html in the study's folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -254,7 +254,7 @@ def open_store(study: Study, location: str | None, *, create: bool = True) -> An
 
 
 Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
-Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Number of pictures. [default: 100]")]
+Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Number of pictures. Default: 100.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +267,7 @@ class StudyMaterial:
     ] = None
     references: Annotated[
         list[Path] | None,
-        typer.Option("--references", help="Human captions. [default: the data's references] Repeatable."),
+        typer.Option("--references", help="Human captions. Default: the data's references. Repeatable."),
     ] = None
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the study.")] = Path("study")
 
@@ -299,7 +299,7 @@ def pick(
     data: Data,
     scorer: Annotated[str, typer.Option("--scorer", help="Scorer whose features define which pictures look alike.")],
     *,
-    sets: Annotated[int | None, typer.Option(min=1, help="Maximum number of look-alike sets. [default: 500]")] = None,
+    sets: Annotated[int | None, typer.Option(min=1, help="Maximum number of look-alike sets. Default: 500.")] = None,
     candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures per set, including the target.")] = 10,
     max_cosine: Annotated[
         float, typer.Option("--max-cosine", help="Maximum similarity of a distractor to the target.")
@@ -389,15 +389,15 @@ def plan(
     ],
     base: Annotated[
         float | None,
-        typer.Option(help="Score of the lower system. [default: 0.4 for pick, 3.5 for rate]"),
+        typer.Option(help="Score of the lower system. Default: 0.4 for pick, 3.5 for rate."),
     ] = None,
     agreement: Annotated[float, typer.Option(help="Agreement between two participants (Krippendorff's alpha).")] = 0.3,
     systems: Annotated[int, typer.Option(min=2, help="Number of systems, including human captions.")] = 3,
     items: Annotated[
-        str | None, typer.Option(help="Comma-separated numbers of sets or pictures. [default: 100,200,500]")
+        str | None, typer.Option(help="Comma-separated numbers of sets or pictures. Default: 100,200,500.")
     ] = None,
     raters: Annotated[
-        str | None, typer.Option(help="Comma-separated numbers of participants per block. [default: 1,2,3,5,8]")
+        str | None, typer.Option(help="Comma-separated numbers of participants per block. Default: 1,2,3,5,8.")
     ] = None,
     block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100,
     pay: Annotated[float, typer.Option(min=0, help="Payment per participant.")] = 0.0,
@@ -468,7 +468,7 @@ def judges(
     layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not recognized.")] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(help="Comma-separated metrics. [default: all that the inputs allow] Repeatable."),
+        typer.Option(help="Comma-separated metrics. Default: all that the inputs allow. Repeatable."),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Pictures as kind:path, for metrics that require them.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, or hub name (requires --data).")] = None,

@@ -24,7 +24,7 @@ def train(
         ),
     ],
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder. [default: runs/NAME-FINGERPRINT]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     overwrite: Overwrite = False,
     adopt: Annotated[

@@ -74,7 +74,7 @@ class EvalSettings:
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="Comma-separated metrics; 'list' shows all, 'all' computes all that the inputs allow. [default: five]",
+            help="Comma-separated metrics; 'list' shows all, 'all' computes all possible ones. Default: the main ones.",
             autocompletion=metric_names,
         ),
     ] = None

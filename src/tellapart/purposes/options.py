@@ -67,7 +67,7 @@ class AltTextOptions(SourceOptions):
     language: Annotated[
         str, typer.Option(metavar="CODE", help="Language of the captions, written to XMP as xml:lang: de, pt-BR.")
     ] = ""
-    characters: Annotated[int, typer.Option(min=20, help="Maximum characters of an alt text.")] = 125
+    characters: Annotated[int, typer.Option(min=20, help="Maximum length of an alt text, in characters.")] = 125
     long: Annotated[bool, typer.Option("--long", help="Also keep the whole caption if it says more.")] = False
     doubtful: Annotated[
         bool,
@@ -114,7 +114,7 @@ class LoraOptions(SourceOptions):
         ),
     ] = None
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer that also names words which fit nearly all pictures, for --avoid.")
+        str | None, typer.Option(help="Scorer that suggests words for --avoid: those that fit nearly all pictures.")
     ] = None
     prefix: Annotated[str | None, typer.Option(help="Text before the trigger.")] = None
     suffix: Annotated[str | None, typer.Option(help="Text after each caption.")] = None

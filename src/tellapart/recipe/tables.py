@@ -317,7 +317,7 @@ class Plan:
         """Returns why a column has no figures here; "" if it has."""
         models = {"llm": self.given.llm, "mllm": self.given.mllm}
         if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
-            return "takes models: " + " ".join(f"--{name} BACKEND" for name in lacking)
+            return "requires models: " + " ".join(f"--{name} BACKEND" for name in lacking)
         if column.study:
             return f"waiting for participants: tellapart study serve {self.study_folder}; then repeat this command"
         return self.given.without.get(column.metric, column.note)

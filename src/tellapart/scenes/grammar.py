@@ -70,7 +70,7 @@ def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]
         found.setdefault(full_description(scene, RandomStream("paraphrase", scene.id, seed, turn)))
         if len(found) == count:
             return tuple(found)
-    raise ValueError(f"{count} different descriptions of {scene.id} asked for, {len(found)} found")
+    raise ValueError(f"expected {count} different descriptions of {scene.id}, found {len(found)}")
 
 
 @lru_cache(maxsize=1)

@@ -83,8 +83,8 @@ def _pairs(
 def dcscore(
     judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References, pictures: Sequence[Picture]
 ) -> list[Verdict | None]:
-    """Computes DCScore (Ye et al. 2025): decomposes the caption into units of information, and verifies them against
-    the picture and the references' units. None where the judge abstains at any step.
+    """Computes DCScore (Ye et al. 2025): splits the caption into information units, and verifies them against the
+    picture and the references' units. None where the judge abstains at any step.
 
     Precision is true units / units. Recall is (Q + T) / (O + T), where O is the number of reference units, Q that of
     reference units stated by a true unit, and T that of true units that state none of them.

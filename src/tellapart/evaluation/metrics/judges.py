@@ -170,9 +170,9 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 
 _DCSCORE = {
-    "precision": "% of a caption's units of information that are true of the picture, according to a judge",
+    "precision": "% of a caption's information units that are true of the picture, according to a judge",
     "recall": "% of the true units of references and caption that the caption states, according to a judge",
-    "f": "DCScore: F of the precision and recall of a caption's units of information, according to a judge",
+    "f": "DCScore: F score of the precision and recall of a caption's information units, according to a judge",
 }
 for _rate in _RATES:
     judge_metric(
