@@ -156,7 +156,7 @@ def refuse_others(path: Path, header: Header) -> None:
 
 
 def _setting(header: Header, name: str) -> Any:
-    """Returns a setting as it is compared: data and captions are the same however their paths are spelled."""
+    """Returns a setting in a comparable form: different spellings of a path to data or captions compare equal."""
     value = getattr(header, name)
     if name == "captions" and value:
         return str(Path(value).expanduser().resolve())

@@ -75,10 +75,10 @@ def mine_bags(
         keys: content keys; of pictures with equal keys only the first is used.
         max_cosine: limit on the cosine between the query and its neighbours (paper 3, footnote 8: 0.8); pictures above
             it are replaced by the next neighbour.
-        max_cosine_of: "target" limits the cosine to the query, "pairs" that of all pairs; with "pairs" a query whose
-            200 nearest do not fill its bag has no bag.
-        min_cosine: a picture with too few neighbours of at least this cosine to it has no bag; with similarity "pairs",
-            the limit is that of all pairs.
+        max_cosine_of: "target" limits the cosine to the query, "pairs" the cosine of all pairs; with "pairs", a query
+            whose 200 nearest do not fill its bag has no bag.
+        min_cosine: a picture with too few neighbours of at least this cosine has no bag; with similarity "pairs", the
+            limit applies to all pairs.
         neighbours: precomputed neighbours of the same (joined, distinct) features.
 
     Raises:

@@ -62,7 +62,7 @@ Result = tuple[str, Answer | BackendError]  # the id of a request and its answer
 
 
 class BatchServer(Protocol):
-    """A company's batch endpoint. ``name``, ``prices`` and ``most_choices`` as those of a backend."""
+    """A company's batch endpoint. ``name``, ``prices`` and ``most_choices`` are as in a backend."""
 
     name: str
     prices: tuple[float, float] | None

@@ -62,7 +62,7 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A queued answer. ``stands``: the answer that the ledger has for its key in the end."""
+    """A queued answer. ``stands``: the answer under its key once the queue has been written."""
 
     key: str
     line: bytes

@@ -412,7 +412,7 @@ class ListFile(CaptionLayout):
         return ListRow(line, record, row.key, row.file, name)
 
     def _with_structured(self, row: ListRow, raw: Any) -> dict[str, Any]:
-        """Returns the fields of a row with another structured caption. Raises `UsageError` if it is no JSON object."""
+        """Returns a row's fields with another structured caption. Raises `UsageError` if it is not a JSON object."""
         try:
             value = parse_json(raw)
         except (TypeError, ValueError):

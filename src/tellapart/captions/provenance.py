@@ -117,7 +117,8 @@ class TextRow:
         """Returns the row after one more line of the log."""
         hashes = dict.fromkeys([*self.hashes, *([str(value["text"])] if "text" in value else [])])
         if "text" in value and (before := text_hash(str(value.get("before")))) in self.hashes:
-            hashes = dict.fromkeys([before, str(value["text"])])  # whatever killed processes recorded and did not write
+            # Forgets texts that killed processes recorded but did not write.
+            hashes = dict.fromkeys([before, str(value["text"])])
         picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
         captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
         return TextRow(tuple(hashes)[-RECENT:], picture, captions)

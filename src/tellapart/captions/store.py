@@ -240,7 +240,7 @@ class CaptionStore:
             state = {name: value for name, value in state.items() if name in ("language", "texts")}
         if changed or edit.state.get("accepted"):
             state = {name: value for name, value in state.items() if name != "doubts"}
-        added = json.loads(json.dumps(dict(edit.state)))  # as it is read back, so that the same state is no change
+        added = json.loads(json.dumps(dict(edit.state)))  # the form on disk, so that an equal state compares equal
         return raw, _without_empty({**state, **added})
 
     def _commit(

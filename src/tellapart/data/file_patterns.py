@@ -12,9 +12,9 @@ SYSTEM_FOLDERS = frozenset(("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN"))  
 
 
 def is_hidden(inside: PurePath) -> bool:
-    """Returns whether a path inside a folder is hidden, or in a hidden folder or one that a system keeps for itself.
+    """Returns whether a path inside a folder is hidden, or in a hidden folder or a system folder.
 
-    Examples: ``._1.txt``, ``.ipynb_checkpoints``, and ``@eaDir``, in which a Synology keeps thumbnails.
+    Examples: ``._1.txt``, ``.ipynb_checkpoints``, and ``@eaDir``, where Synology devices store thumbnails.
     """
     return any((part.startswith(".") and part != "..") or part in SYSTEM_FOLDERS for part in inside.parts)
 

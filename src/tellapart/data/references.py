@@ -61,9 +61,9 @@ def described(item: Item, prompt: str) -> Item:
 
 
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
-    """Joins the references to one text after the prompt, once starting from each; empty without references.
+    """Joins the references into texts after the prompt, one text starting from each; empty without references.
 
-    Leaves out references that add nothing to another one, articles aside.
+    Drops references that add nothing to another one, apart from articles.
     """
     sentences = [text for text in (reference.strip().rstrip(_END) for reference in distinct(references)) if text]
     turns = (sentences[start:] + sentences[:start] for start in range(len(sentences)))

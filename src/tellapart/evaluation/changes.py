@@ -53,9 +53,9 @@ class OnlyRight:
 class Changes:
     """Differences between two systems.
 
-    falls: the largest falls of each kind, in descending order.
-    kinds: the number of falls of each kind, out of all ``fallen``.
-    retrieval: the number of pictures by which systems are correct.
+    falls: the largest drops of each kind, in descending order.
+    kinds: the number of drops of each kind, out of all ``fallen``.
+    retrieval: the number of pictures by which of the two systems retrieves them.
     """
 
     pictures: int

@@ -64,7 +64,7 @@ class ServerCaptions:
     unspelled: int = 0
     _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
     _tokens: dict[tuple[str, str], Tokens] = field(default_factory=dict)  # by item and stage, with ``claims``
-    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # as they were before they were sent
+    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # recorded before sending
     _lock: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time uses the scorer
 
     def __post_init__(self) -> None:

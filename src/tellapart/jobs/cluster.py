@@ -144,7 +144,7 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
 
 
 def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
-    """Returns how many workers with these CPUs and GPUs fit on a node; a fraction of a GPU lies on one GPU."""
+    """Returns how many workers with these CPUs and GPUs fit on a node; a fractional GPU must be on a single GPU."""
     by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
     there = node.get("GPU", 0.0)
     return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)

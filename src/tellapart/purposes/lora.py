@@ -29,8 +29,7 @@ LENGTHS = (1 / 3, 2 / 3, 1.0)  # of short, medium and long captions, as fraction
 class WordShare:
     """Number and share of the captions that contain a word or a phrase, and its most frequent form.
 
-    Words are not counted where they are part of a phrase that is left out. ``key``: the key that groups the forms
-    (`word_key`), one for each word.
+    Words inside a removed phrase are not counted. ``key``: the key of each word (`word_key`), which groups its forms.
     """
 
     key: Key
@@ -72,9 +71,9 @@ class LoraCaptions:
     def evidence(self, captions: Mapping[str, str]) -> list[WordShare]:
         """Returns the content words and phrases of the captions, and marks those that are removed.
 
-        The most frequent ones are first; phrases are listed only if they are removed. A phrase is up to
-        `LONGEST_PHRASE` content words in a row. A part of a longer phrase is not listed if it stands nowhere else, and
-        only nouns count inside of it, too, so "red barn" in all captions leaves "red" in "a red car".
+        The most frequent ones are first; phrases are listed only if they are removed. A phrase consists of up to
+        `LONGEST_PHRASE` adjacent content words. A part of a longer phrase is listed only if it also occurs elsewhere.
+        Words inside a removed phrase do not count, except nouns: "red barn" everywhere leaves "red" in "a red car".
         """
         runs = [_runs(text) for text in captions.values() if not unusable(text)]
         pictures = len({key.partition("\n")[0] for key, text in captions.items() if not unusable(text)})
@@ -92,7 +91,7 @@ class LoraCaptions:
             if size > 1:
                 count = Counter({key: times for key, times in count.items() if times > least and self._keeps_no(key)})
                 phrases |= count.keys()
-            else:  # nouns count everywhere: a dog in all pictures is common, whatever it does in most of them
+            else:  # nouns also count inside phrases: a dog in all pictures is common, regardless of what it does
                 count = Counter({key: max(times, nouns[key]) for key, times in count.items()})
             shares |= count
         form_of: dict[Key, str] = {}

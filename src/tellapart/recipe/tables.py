@@ -2,7 +2,7 @@
 
 There is one TOML file per paper in ``shipped/tables``. `Plan.commands` turns a table into ``train``, ``caption`` and
 ``eval`` commands, which ``tellapart tables`` prints or runs; `Plan.figures` reads their results. The definitions also
-name the arms and measures that correspond to a system and a column on `scenes`.
+name the experimental conditions and measures that correspond to a system and a column on `scenes`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class System(Strict):
     model: a captioner's name. human: uses references as captions, as ``--human`` of ``eval``.
     file: a captioner or captions that the user provides; the text says which.
     caption: words of ``caption``. parameters, tokens: model size, tokens per picture and caption, for estimates.
-    scenes, stage: the arm for the system on `scenes`, and the stage whose boosted captions are its references there.
+    scenes, stage: the condition for the system on `scenes`, and the stage whose boosted captions are its references.
     """
 
     recipe: str = ""

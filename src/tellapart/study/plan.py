@@ -1,9 +1,9 @@
-"""Plans a study's numbers of participants and items: power by simulation, with the analysis of the report.
+"""Plans a study's numbers of participants and items: simulates its power with the analysis of the report.
 
-The model. A rating is a system's mean plus a participant's and an item's own tendency, on the scale of log-odds
-(``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how alike two people
-answer the same item: the share of the variance of single answers that the item explains, which Krippendorff's alpha
-estimates. Half of it is the picture's (all systems share it), half the caption's.
+In the model, a rating is the sum of a system's mean and random effects of participant and item, on the scale of
+log-odds (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how consistently
+people answer the same item: the share of the variance of single answers that the item explains, which Krippendorff's
+alpha estimates. Half of it is due to the picture (shared by all systems), half to the caption.
 """
 
 from __future__ import annotations
