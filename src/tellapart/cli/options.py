@@ -61,7 +61,7 @@ class WorkerOptions:
         typer.Option(
             metavar="[ADDRESS][?cpus=4&gpus=0.5]",
             help="Ray cluster to use, or local; with the CPUs and GPUs of each worker. "
-            "[default with --ray: the cluster that this machine has joined]",
+            "Default with --ray: the cluster that this machine has joined.",
             rich_help_panel=PANEL,
         ),
     ] = None
