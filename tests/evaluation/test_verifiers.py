@@ -332,6 +332,6 @@ def test_a_page_of_photos_marks_the_words_that_no_reference_has(cli: Cli, tmp_pa
     )  # fmt: skip
     assert done.status == 0
     page = (tmp_path / "page.html").read_text()
-    assert '<mark class="new" title="in no reference">red</mark> dog' in page
+    assert '<mark class="new" title="not in the references">red</mark> dog' in page
     assert "3 of 4 claims verified" in page and "could not be verified" in page
     assert "<mark>Marked words</mark> are false claims about the picture." not in page

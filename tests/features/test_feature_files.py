@@ -206,7 +206,7 @@ def test_a_clipcap_refuses_different_numbers_of_regions(items: list[Item], tmp_p
     done = cli("caption", f"{model}/same", DATA["test"], *options, "-o", tmp_path / "same.jsonl")
     assert done.status == 0, done.err
     done = cli("caption", f"{model}/many", DATA["test"], *options, "-o", tmp_path / "many.jsonl")
-    assert done.status == 2 and f"is (3, {width}) and {items[6].id} is (4, {width})" in done.line, done.err
+    assert done.status == 2 and f"has shape (3, {width}) but {items[6].id} has (4, {width})" in done.line, done.err
 
 
 def test_pictures_of_equal_names_in_two_folders_do_not_share_features(tmp_path: Path) -> None:

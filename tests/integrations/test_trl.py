@@ -197,7 +197,7 @@ def test_bags_stay_whole_on_a_rank_or_the_line_says_which_numbers_to_change() ->
         bag_order(dataset, bags, Args(shuffle_dataset=True))
     with pytest.raises(UsageError, match=r"sizes 1, 2"):
         bag_order(dataset, [("0.jpg",), ("1.jpg", "2.jpg")], Args())
-    with pytest.raises(UsageError, match=r"no picture '9.jpg'"):
+    with pytest.raises(UsageError, match=r"a bag contains picture '9.jpg', which is not in the data set"):
         bag_order(dataset, [("0.jpg", "9.jpg")], Args())
 
 
@@ -220,7 +220,7 @@ def test_of_bags_of_several_sizes_one_is_chosen_and_truematchs_file_is_read(tmp_
     ("options", "line"),
     [
         ({"candidates": "everything"}, "expected one of batch, bag, bank"),
-        ({"candidates": "bank"}, "candidates='bank' and bank=Bank(ids,"),
+        ({"candidates": "bank"}, "candidates='bank' and bank=Bank\(ids,"),
         ({"score": "margin"}, "expected one of log_prob"),
     ],
 )

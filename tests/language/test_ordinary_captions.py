@@ -37,7 +37,14 @@ def test_of_real_captions_only_refusals_are_refusals() -> None:
     texts = captions()
     assert len(texts) > 85_000
     refused = {text for text in texts if refusal(text)}
-    assert refused == {"I am unable to see the image above.", "I am unable to see an image above."}  # of annotators
+    assert refused == {  # of annotators who saw no picture
+        "I am unable to see an image above.",
+        "I am unable to see the image above.",
+        "There is no image here to provide a caption for.",
+        "There is no image to be reviewed on this hit.",
+        "There is no image to provide a caption for.",
+        "There is no picture here to describe with a caption.",
+    }
     cut = [opening for text in texts if (opening := without_opening(text)[1])]
     assert len(cut) < 0.02 * len(texts)
     assert {opening.split()[0].lower() for opening in cut} <= {

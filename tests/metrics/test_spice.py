@@ -154,10 +154,12 @@ def test_what_is_missing_is_said(stand_in: Any, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UsageError, match="nowhere was not found"):
         ready()
     (tmp_path / "spice" / PARSER[1]).unlink()
-    with pytest.raises(UsageError, match=r"has no lib/stanford-corenlp-3.6.0-models.jar .*get_stanford_models"):
+    with pytest.raises(
+        UsageError, match=r"does not contain lib/stanford-corenlp-3.6.0-models.jar .*get_stanford_models"
+    ):
         ready()
     (tmp_path / "spice" / JAR).unlink()
-    with pytest.raises(UsageError, match=r"has no spice-1\.0\.jar; set TELLAPART_SPICE"):
+    with pytest.raises(UsageError, match=r"does not contain spice-1\.0\.jar; set TELLAPART_SPICE"):
         ready()
     monkeypatch.delenv("TELLAPART_SPICE")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

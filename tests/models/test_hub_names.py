@@ -94,4 +94,4 @@ def test_without_a_network_it_is_one_quick_line(cli: Cli, tmp_path: Path, monkey
 
 def test_offline_nothing_is_asked(cli: Cli, tmp_path: Path) -> None:
     done = cli("caption", "some/model", "scenes:plain?n=2", "-o", tmp_path / "c.jsonl")
-    assert done.status == 1 and "HF_HUB_OFFLINE is set" in done.line
+    assert done.status == 1 and "it is not in the hub's cache, and HF_HUB_OFFLINE disables downloads" in done.line

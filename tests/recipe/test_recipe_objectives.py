@@ -311,5 +311,5 @@ def test_a_file_of_frequencies_that_is_none_is_refused_before_training(
     tiny_recipe: dict[str, Any], tmp_path: Path
 ) -> None:
     table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [{"kind": "cider", "idf": "none.json"}]}}
-    with pytest.raises(UsageError, match=r"cannot read document frequencies from none.json \("):
+    with pytest.raises(UsageError, match=r"cannot read document frequencies from .*none\.json \("):
         check_setup(TrainingSetup(check_recipe(table, "test", tmp_path), upstream))

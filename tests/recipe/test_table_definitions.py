@@ -113,7 +113,7 @@ def test_only_what_a_metric_reads_is_asked_for(tmp_path: Path) -> None:
 
 def test_columns_that_are_empty_for_one_reason_share_a_line(tmp_path: Path) -> None:
     ((paper, table),) = find_tables(["1:2"])
-    (people,) = [note for note in make_plan(paper, table, tmp_path).notes() if "people answer" in note]
+    (people,) = [note for note in make_plan(paper, table, tmp_path).notes() if "waiting for participants" in note]
     assert people.startswith("Descrip., Acc., F1, Flu.: waiting for participants: tellapart study")
 
 
@@ -187,7 +187,7 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
     lines = done.out.splitlines()
     assert done.status == 0 and "# rows: capenrich, blip-smile" in lines
     assert any(
-        line.startswith("# capenrich takes CapEnrich's captioner") and line.endswith("--captions capenrich=FILE")
+        line.startswith("# capenrich needs CapEnrich's captioner") and line.endswith("--captions capenrich=FILE")
         for line in lines
     )
     assert any(line.startswith("# requires ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)

@@ -63,7 +63,7 @@ def test_the_command_keeps_the_seeds_of_the_verdict(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     for arguments, line in (
         (["--seeds", "60"], "is reserved for the verdict of python -m replication objectives"),
-        (["--power", "--seeds", "verdict"], "--power is computed before a verdict, from"),
+        (["--power", "--seeds", "verdict"], "--power uses development seeds, which the verdict must not use; add"),
         (["--subset-losses", "--seeds", "verdict"], "--subset-losses uses development seeds,"),
         (["--power", "--subset-losses", "--seeds", "0,1"], "remove one of them"),
         (["--power", "--seeds", "0,1"], "of the arms are not trained"),

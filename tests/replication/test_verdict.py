@@ -198,7 +198,7 @@ def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
     """Real arms of two steps, on seeds that no verdict of the project has."""
     lab, records, claims = tiny_lab(), tmp_path / "records", [claim()]
     monkeypatch.setattr(module, "commit", lambda: "1a2b3c4")
-    with pytest.raises(UsageError, match=r"the power of these settings .* is not in .*replication claims --power"):
+    with pytest.raises(UsageError, match=r"does not contain the power of these settings .*replication claims --power"):
         claims_verdict(claims, lab, lambda: pytest.fail("without power"), records)
     keep_power({"settings": settings_digest(claims, lab), "power": []}, records)
     monkeypatch.setattr("replication.stamp.commit", lambda: "")

@@ -277,8 +277,8 @@ def test_runs_of_other_pictures_or_scorers_are_not_ranked(tmp_path: Path) -> Non
         write(folder / "results.json", stored | {"signatures": signatures, "pictures": {"n": n, "ids": f"{n:016d}"}})
     title = read_page(build_report([clips, photos], tmp_path / "p.html")).all("h1")[0].text
     assert title == (
-        "R@1 among look-alikes, not comparable: “clips” and “photos” differ in the pictures (3 against 6), "
-        "the scorer (A@1 against B@2)."
+        "R@1 among look-alikes, not comparable: “clips” and “photos” differ in the pictures (3 vs. 6), "
+        "the scorer (A@1 vs. B@2)."
     )
     root = read_page(build_report([clips, photos, more], tmp_path / "p.html"))
     title = root.all("h1")[0].text
@@ -287,7 +287,7 @@ def test_runs_of_other_pictures_or_scorers_are_not_ranked(tmp_path: Path) -> Non
     (table,) = root.all("section", class_="overview")
     rows = table.all("tbody")[0].all("tr")
     assert [len(row.all(class_="unlike")) for row in rows] == [6, 0, 0]
-    assert "R@1 among 10 look-alikes: “clips” vs. “photos”, which differ in the pictures (6 against 3)" in table.text
+    assert "R@1 among 10 look-alikes: “clips” vs. “photos”, which differ in the pictures (6 vs. 3)" in table.text
 
 
 def test_the_page_says_the_command_that_makes_it_again(run: Path, tmp_path: Path) -> None:

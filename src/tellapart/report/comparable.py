@@ -31,7 +31,7 @@ def test_conditions(results: Results, key: str) -> tuple[object, ...]:
 def differences(a: Results, b: Results, key: str) -> list[str]:
     """Returns the reasons why two values of a metric are not comparable; empty if they are.
 
-    Example: ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
+    Example: ``["the pictures (3 vs. 6)", "the scorer (clip@1 vs. clip@2)"]``.
     """
     found = []
     (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
@@ -43,7 +43,7 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
     left, right = (dict(_parts(results, key)) for results in (a, b))
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):
-            how = " against ".join(_short(side.get(name)) for side in (left, right))
+            how = " vs. ".join(_short(side.get(name)) for side in (left, right))
             found.append(f"{_NAMES.get(name, name or 'the signature')} ({how})")
     return found
 
