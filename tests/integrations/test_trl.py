@@ -220,7 +220,7 @@ def test_of_bags_of_several_sizes_one_is_chosen_and_truematchs_file_is_read(tmp_
     ("options", "line"),
     [
         ({"candidates": "everything"}, "expected one of batch, bag, bank"),
-        ({"candidates": "bank"}, "candidates='bank' and bank=Bank\(ids,"),
+        ({"candidates": "bank"}, r"candidates='bank' and bank=Bank\(ids,"),
         ({"score": "margin"}, "expected one of log_prob"),
     ],
 )
