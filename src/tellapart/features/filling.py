@@ -32,7 +32,7 @@ SETTLED_NS = 2_000_000_000
 APPEND_SECONDS = 2.0
 APPEND_BYTES = 64 << 20
 WAITING_BYTES = 256 << 20  # pictures that are read but not yet encoded
-WORTH_TELLING = 1e9  # bytes to store from which a message is printed
+WORTH_TELLING = 1e9  # minimum bytes to store for which a message is printed
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ order does not depend on block sizes or on how float32 sums are grouped.
 
 `nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other: as the
 cosine matrix is symmetric, each block is computed once and read twice, by rows and by columns, in half the time.
-From a million pictures on, it uses FAISS (extra ``faiss``), which finds most neighbours but not all. FAISS assigns
+For a million pictures or more, it uses FAISS (extra ``faiss``), which finds most neighbours but not all. FAISS assigns
 pictures to cells and compares a picture with those in the nearest sixteenth of the cells, first by codes of four bits
 per two numbers, then compares the best candidates by their features. The recall of this search is measured.
 """
@@ -237,8 +237,8 @@ def nearest_neighbours(
 
     features_ND: rows of any norm.
     max_cosine: excludes nearer pictures (paper 3: near-duplicates are at 0.8 and above).
-    approximate: whether to use FAISS (extra ``faiss``); None uses it from a million pictures on. Measures its recall
-        against the exact search on a sample and prints it.
+    approximate: whether to use FAISS (extra ``faiss``); None uses it for a million pictures or more. Measures its
+        recall against the exact search on a sample and prints it.
 
     Raises `UsageError` for features that are not finite.
     """
@@ -316,7 +316,7 @@ PROBED_SHARE = 1 / 16  # fraction of cells that are searched
 REFINE_FACTOR = 16  # compare this many times k candidates, the best by code, by their features
 QUERY_BLOCK = 4096  # queries per block
 ADD_BLOCK = 16384  # pictures added to the index at a time
-MIN_REQUEST = 16  # minimum first request when near-duplicates are excluded, so that small k find enough, too
+MIN_REQUEST = 16  # minimum first request when near-duplicates are excluded, so that even a small k finds enough
 MAX_WIDENING = 16  # maximum factor on pictures and cells when the nearest pictures are near-duplicates
 
 

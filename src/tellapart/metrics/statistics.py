@@ -470,8 +470,8 @@ def ends_of(
     """Returns resampled means of rare events, which determine the lower and the upper end of an interval.
 
     Returns None unless most values are identical and fewer than `FEW` differ (for example, captions that repeat words),
-    and for a metric without bounds. With so few events, resamples cannot represent values that the n items happened not
-    to show: without events the bootstrap interval would be [0, 0]. So one more value with a random weight, Beta(1, n),
+    and for a metric without bounds. With so few events, resamples cannot represent values that the n items happened to
+    miss: without events the bootstrap interval would be [0, 0]. So one more value with a random weight, Beta(1, n),
     represents the unseen: the smallest value for the lower end, the largest for the upper end, or the metric's bound
     if fewer than `VERY_FEW` values differ. For binary events this is the exact interval (Clopper and Pearson 1934), for
     other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
-CANDIDATES = 48  # of a consensus: more than 16 still improve CIDEr, and up to 48 improve R@1 (docs/research)
-SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more improves R@1 but lowers precision and CIDEr (docs/research)
+CANDIDATES = 48  # samples of a consensus: more than 16 still improve CIDEr, and up to 48 improve R@1 (docs/research)
+SCORER_WEIGHT = 0.1  # of the scorer in a consensus: more improves R@1 but lowers precision and CIDEr (docs/research)
 EVIDENCE = 0.5  # nats; keeps words that are at least e^0.5 = 1.6 times as likely as for other pictures
 # Settings that each kind reads in addition to the common ones.
 READ: dict[str, tuple[str, ...]] = {

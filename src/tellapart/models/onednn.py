@@ -22,7 +22,7 @@ from transformers import pytorch_utils
 from tellapart.models.devices import multiplies_in_bf16
 
 MOST_BYTES = 2**31  # maximum size of packed copies; further layers use their original weights
-ROWS = 16  # number of input rows that copies are packed for; other numbers work, too
+ROWS = 16  # number of input rows that copies are packed for; other numbers also work
 # Modules of transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),

@@ -140,7 +140,7 @@ class ClaimCounts:
                          every object beyond the number in the scene
     relation_errors      relations claimed that do not hold
     conflicts            bound values that fit the object but contradict another value for the same slot ("red blue
-                         square"), and a true ground if another is named, too
+                         square"), and a true ground if another one is also named
     attributes           attributes of the scene: four per object (five in clips), n-1 relations, one ground
     recalled             attributes that the caption states correctly and of the right object; true relations that
                          connect objects not yet connected
