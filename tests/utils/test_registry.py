@@ -16,18 +16,20 @@ Colour = Entry[Callable[[], str]]
 
 @pytest.fixture
 def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[Colour]]:
-    """A registry whose package has one module, and an installed package that offers three more."""
+    """A registry of two packages with a module each, and an installed package that offers three more."""
     (tmp_path / "paints").mkdir()
     (tmp_path / "paints" / "__init__.py").write_text(
         "from tellapart.utils.registry import Entry, Registry\n"
-        "COLOURS = Registry('colour', Entry, group='paints.colours', package='paints.shades')\n"
+        "COLOURS = Registry('colour', Entry, group='paints.colours', packages=('paints.shades', 'paints.tones'))\n"
     )
-    (tmp_path / "paints" / "shades").mkdir()
-    (tmp_path / "paints" / "shades" / "__init__.py").write_text("")
-    (tmp_path / "paints" / "shades" / "red.py").write_text(
-        "from paints import COLOURS\nfrom tellapart.utils.registry import Entry\n"
-        "COLOURS.register(Entry(name='red', factory=lambda: 'f00', help='Warm.', label='Red'))\n"
-    )
+    for folder, entry in (("shades", "name='red', factory=lambda: 'f00', help='Warm.', label='Red'"),
+                          ("tones", "name='pink', factory=lambda: 'fcc'")):  # fmt: skip
+        (tmp_path / "paints" / folder).mkdir()
+        (tmp_path / "paints" / folder / "__init__.py").touch()
+        (tmp_path / "paints" / folder / "module.py").write_text(
+            "from paints import COLOURS\nfrom tellapart.utils.registry import Entry\n"
+            f"COLOURS.register(Entry({entry}))\n"
+        )
     (tmp_path / "outside.py").write_text(
         "from tellapart.utils.registry import Entry\n"
         "def green():\n    '''Fresh.\n\n    More.'''\n    return '0f0'\n"
@@ -49,7 +51,7 @@ def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registr
 
 
 def test_entries_come_from_the_package_from_outside_and_from_a_program(colours: Registry[Colour]) -> None:
-    assert list(colours) == ["red", "green", "blue", "broken"]
+    assert list(colours) == ["red", "pink", "green", "blue", "broken"]
     assert "outside" not in sys.modules, "listing names imports no plug-in"
     colours.register(Entry(name="grey", factory=lambda: "888"))
     assert colours["grey"].factory() == "888"
@@ -69,5 +71,5 @@ def test_what_is_wrong_is_one_line(colours: Registry[Colour]) -> None:
         colours.find("red")
         colours.register(Entry(name="red", factory=lambda: "again"))
     lines: list[str] = []
-    assert [entry.name for entry in colours.entries(broken=lines.append)] == ["red", "green", "blue"]
+    assert [entry.name for entry in colours.entries(broken=lines.append)] == ["red", "pink", "green", "blue"]
     assert len(lines) == 1 and "\n" not in lines[0]

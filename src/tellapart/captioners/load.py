@@ -66,7 +66,7 @@ class CaptionerEntry(Entry[Callable[..., Any]]):
 # Modules of this package register a family under the ``model_type`` of its ``config.json``. Installed packages add
 # families or other captioners through an entry point in the group.
 CAPTIONERS: Registry[CaptionerEntry] = Registry(
-    "captioner", CaptionerEntry, group="tellapart.captioners", package="tellapart.captioners"
+    "captioner", CaptionerEntry, group="tellapart.captioners", packages=("tellapart.captioners",)
 )
 
 

@@ -53,7 +53,7 @@ class Reader(Entry[ReadFunction]):
 
 
 READERS: Registry[Reader] = Registry(
-    "kind of data", Reader, group="tellapart.readers", package="tellapart.data.readers"
+    "kind of data", Reader, group="tellapart.readers", packages=("tellapart.data.readers",)
 )
 
 # Keys that every kind accepts, in the order in which they are applied.

@@ -173,7 +173,7 @@ class CaptionSetMetric(Metric):
 
 
 METRICS: Registry[Metric] = Registry(
-    "metric", Metric, group="tellapart.metrics", package="tellapart.evaluation.metrics"
+    "metric", Metric, group="tellapart.metrics", packages=("tellapart.metrics", "tellapart.evaluation.metrics")
 )
 
 

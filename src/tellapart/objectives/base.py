@@ -150,7 +150,7 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
 
 
 OBJECTIVES: Registry[ObjectiveEntry] = Registry(
-    "objective", ObjectiveEntry, group="tellapart.objectives", package="tellapart.objectives"
+    "objective", ObjectiveEntry, group="tellapart.objectives", packages=("tellapart.objectives",)
 )
 
 

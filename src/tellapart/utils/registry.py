@@ -4,7 +4,7 @@ Objectives, rewards, metrics, readers, captioners and scorers each have one `Reg
 registers an `Entry`. The recipe schema, the command line, reports and the tables in the docs read the entries. Parts
 come from three places:
 
-- modules of the registry's ``package``, imported on first use, so no list needs extending;
+- modules of the registry's ``packages``, imported on first use, so no list needs extending;
 - installed packages with an entry point in the registry's ``group``, which loads an `Entry` or its factory;
 - calls of `Registry.register`.
 
@@ -20,7 +20,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -72,14 +72,14 @@ class Registry(Mapping[str, E], Generic[E]):
     entry: the class of the entries. A plug-in whose entry point loads a plain factory becomes
         ``entry(name=…, factory=…, help=first line of its docstring)``.
     group: the group of the entry points.
-    package: a module, or a package whose modules all register their parts.
+    packages: packages whose modules register their parts; all modules are imported on first use.
     """
 
-    def __init__(self, kind: str, entry: type[E], *, group: str = "", package: str = "") -> None:
-        self.kind, self.entry, self.group, self.package = kind, entry, group, package
+    def __init__(self, kind: str, entry: type[E], *, group: str = "", packages: Sequence[str] = ()) -> None:
+        self.kind, self.entry, self.group, self.packages = kind, entry, group, packages
         self._entries: dict[str, E] = {}
         self._plugins: dict[tuple[str, str], E] = {}
-        self._imported = not package
+        self._imported = not packages
 
     def register(self, entry: E) -> E:
         """Adds an entry and returns it. Raises `ValueError` if the name is already registered."""
@@ -138,9 +138,9 @@ class Registry(Mapping[str, E], Generic[E]):
         if self._imported:
             return
         self._imported = True  # set first, because the modules import the registry
-        module = importlib.import_module(self.package)
-        for module_info in pkgutil.iter_modules(getattr(module, "__path__", [])):
-            importlib.import_module(f"{self.package}.{module_info.name}")
+        for package in self.packages:
+            for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+                importlib.import_module(module.name)
 
     def __getitem__(self, name: str) -> E:
         if name not in self:
