@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -16,25 +17,6 @@ from tellapart.cli.entry import whole_app
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tellapart"
 
-# Folders from the bottom to the top: a module imports only from rows above its own, and from its own folder.
-LAYERS = """
-errors
-utils
-types
-language
-metrics models scenes
-data scorers
-captions compat report rewards
-boost captioners features objectives
-bags check inference recipe
-review search
-evaluation integrations
-purposes training
-jobs
-study
-cli
-__main__
-"""
 MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_COMMAND_OPTIONS, MAX_IMPORTS_IN_FUNCTIONS = 700, 80, 25, 120
 ONE_ALGORITHM = {"metrics/meteor_score.py"}  # a matcher that is not readable in parts
 
@@ -45,6 +27,14 @@ def parse(folder: Path) -> dict[str, Tree]:
     """Returns the modules of a folder by their path in it."""
     texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))}
     return {name: (ast.parse(text), text.count("\n")) for name, text in texts.items()}
+
+
+def rows_of_folders() -> dict[str, int]:
+    """Returns each folder's row in the table of docs/design.md: a module imports only from rows above its own."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (\d+) \| (.*) \|$", page.partition("## The folders and their order")[2], re.MULTILINE)
+    rows = {folder: int(row) for row, cell in table for folder in re.findall(r"`(\w+)`", cell)}
+    return rows | {"__main__": len(table) + 1}
 
 
 MODULES = parse(PACKAGE)
@@ -85,7 +75,9 @@ def modules_of(names: set[str]) -> set[str]:
 
 
 def test_imports_point_downwards() -> None:
-    rows = {folder: row for row, line in enumerate(LAYERS.split("\n")) for folder in line.split()}
+    rows = rows_of_folders()
+    folders = {name.partition("/")[0].removesuffix(".py") for name in MODULES} - {"__init__"}
+    assert rows.keys() == folders, "docs/design.md has a row for each folder"
     for name, (tree, _) in MODULES.items():
         folder = name.partition("/")[0].removesuffix(".py")
         if folder != "__init__":

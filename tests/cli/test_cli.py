@@ -33,7 +33,7 @@ from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
 from tellapart.utils.messages import say_once
 
-COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bags", "data", "tables")
+COMMANDS = [name for name, command in get_command(whole_app()).commands.items() if not command.hidden]  # type: ignore[attr-defined]
 DATA = "scenes:plain?n=20&split=test"
 
 

@@ -27,27 +27,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"
+# The order of verbs within their panels; others follow.
 ORDER = (
-    *(
-        "demo",
-        "finetune",
-        "train",
-        "caption",
-        "alt-text",
-        "lora",
-        "captions",
-        "review",
-        "search",
-        "eval",
-        "check",
-        "report",
-        "recipes",
-        "bags",
-        "study",
-        "boost",
-    ),
-    *("data", "tables", "cache", "job"),
-)
+    "demo", "finetune", "train", "caption", "alt-text", "lora", "captions", "review", "search", "eval", "check",
+    "report", "serve", "recipes", "bags", "study", "boost", "data", "tables", "cache", "job",
+)  # fmt: skip
 OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name output files
 
 

@@ -17,7 +17,6 @@ from tellapart.utils.messages import console, for_terminal, json_text, say, stdo
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
 

@@ -64,6 +64,10 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
     for name in (HUMAN, CHANCE):
         if name in systems:
             raise UsageError(f"'{name}' is reserved for a reference system; rename the caption file")
+    for name, captions in systems.items():
+        if not isinstance(captions, Mapping):
+            kind = type(captions).__name__
+            raise UsageError(f"the captions of '{name}' are a {kind}; expected a mapping of ids to captions")
     first = next(iter(systems))
     ids = [item.id for item in items] if items is not None else list(systems[first])
     known = set(ids)

@@ -138,7 +138,9 @@ class RewardEntry(Entry[Callable[..., Reward]]):
         return self.factory(options, parts)
 
 
-REWARDS: Registry[RewardEntry] = Registry("reward", RewardEntry, group="tellapart.rewards", packages=("tellapart.rewards",))
+REWARDS: Registry[RewardEntry] = Registry(
+    "reward", RewardEntry, group="tellapart.rewards", packages=("tellapart.rewards",)
+)
 
 
 def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[type[Options]], type[Options]]:
