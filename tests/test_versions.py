@@ -17,6 +17,7 @@ import torch
 
 from tellapart.bags.sampler import BagSampler, random_bags
 from tellapart.models.decoding import Decoding
+from tellapart.objectives import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, random_crops
@@ -120,6 +121,11 @@ PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
     "loop": (loop, 1, [5.780023, 0.576152, 0.0, 5.851057, 0.670548, 0.001, 5.777861, 0.558318, 0.000904508]),
     "reinforce": (reinforce, 2, [0.0118831, 0.0383877]),
 }
+
+
+def test_every_objective_has_a_number() -> None:
+    """Without one, a run would be reused although its objective changed."""
+    assert OBJECTIVES.builtin().keys() <= VERSIONS.keys()
 
 
 @pytest.mark.long

@@ -36,6 +36,7 @@ class Reader(Entry[ReadFunction]):
     json_layout: whether the content of a ``.json`` file has this kind.
     folder_markers: file names that give a folder this kind.
     folder_suffixes: suffixes that do so if the folder has no picture.
+    published: whether it is the layout of one published data set, which model cards then name.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Reader(Entry[ReadFunction]):
     json_layout: Callable[[Any], bool] | None = None
     folder_markers: tuple[str, ...] = ()
     folder_suffixes: tuple[str, ...] = ()
+    published: bool = False
 
     @property
     def read(self) -> ReadFunction:

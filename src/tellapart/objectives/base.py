@@ -103,12 +103,12 @@ class ObjectiveOptions(Strict):
 
         This is the negative log-likelihood of the references if they are the labels, CIDEr-D if every reward compares
         captions with references, otherwise R@1. SMILE, GEM and sparsemax also learn references but increase their
-        negative log-likelihood; SMILE's paper selects by self-retrieval.
+        negative log-likelihood (``loss_selects=False`` in their entries); SMILE's paper selects by self-retrieval.
         """
         if self.reward_options:
             return "cider" if all("references" in reward.needs() for reward in self.reward_options) else "recall"
         labels = self.trains == "captioner" and self.learns_references
-        return "loss" if labels and self.kind not in ("smile", "gem", "sparsemax") else "recall"
+        return "loss" if labels and OBJECTIVES.find(self.kind).loss_selects else "recall"
 
     def scorer_names(self) -> tuple[str, ...]:
         """Returns the names of scorers that replace the recipe's [scorer]; rewards name their own."""
@@ -133,12 +133,14 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     """Registry entry with ``factory(options, parts) -> Objective``, which takes an `ObjectiveOptions` and a `RunParts`.
 
     If the entry has no ``options``, the call is ``factory(**keys) -> Objective`` with the other keys of the table.
-    ``needs`` contains ``references`` if they are the labels. ``check`` is called with the options before any model is
-    loaded and may raise `UsageError`.
+    ``needs`` contains ``references`` if they are the labels. ``loss_selects`` is False if the objective then increases
+    their negative log-likelihood, so that the checkpoint is selected by recall. ``check`` is called with the options
+    before any model is loaded and may raise `UsageError`.
     """
 
     needs: tuple[str, ...] = ("references",)
     trains: Literal["captioner", "scorer"] = "captioner"
+    loss_selects: bool = True
     check: Callable[[Any], object] | None = None
 
     def build(self, options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:

@@ -110,5 +110,6 @@ OBJECTIVES.register(
         options=Gem.Config,
         label="GEM",
         direction="lower",
+        loss_selects=False,
     )
 )

@@ -347,5 +347,6 @@ OBJECTIVES.register(
         options=Smile.Config,
         label="SMILE",
         direction="lower",
+        loss_selects=False,
     )
 )

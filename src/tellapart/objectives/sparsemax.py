@@ -97,5 +97,6 @@ OBJECTIVES.register(
         options=Sparsemax.Config,
         label="sparsemax",
         direction="lower",
+        loss_selects=False,
     )
 )

@@ -13,6 +13,7 @@ import huggingface_hub.utils
 from transformers.models.auto import configuration_auto
 
 from tellapart import __version__
+from tellapart.data.reader import READERS
 from tellapart.data.specification import parse
 from tellapart.evaluation.stored import read_results
 from tellapart.metrics.results import Candidates
@@ -24,7 +25,6 @@ from tellapart.training.run_folder import Run
 from tellapart.utils.registry import OPTION
 
 CARD = "README.md"
-PUBLISHED_SETS = ("flickr8k", "coco", "conceptual", "nocaps", "concadia", "imagecode", "msrvtt", "tgif", "msvd")
 TEMPLATE = """
 # {title}, fine-tuned to tell pictures apart
 
@@ -165,7 +165,7 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
         kind, path, _ = parse(spec)
         if kind == "hf" and not path.exists():
             yield path.as_posix()
-        elif kind in PUBLISHED_SETS:
+        elif READERS.find(kind).published:
             yield kind
 
 

@@ -118,5 +118,6 @@ READERS.register(
             and isinstance(content.get("images"), list)
             and isinstance(content.get("annotations"), list)
         ),
+        published=True,
     )
 )

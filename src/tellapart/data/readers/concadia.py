@@ -68,5 +68,6 @@ READERS.register(
         help="Concadia: descriptions, captions, or both",
         keys={**IMAGES, "text": "`descriptions` (default), `captions` or `both`"},
         layouts=(("Concadia", "`concadia:wiki_split.json?text=captions&split=test`"),),
+        published=True,
     )
 )

@@ -82,5 +82,6 @@ READERS.register(
                 "`conceptual:Train_GCC-training.tsv?images=training`",
             ),
         ),
+        published=True,
     )
 )

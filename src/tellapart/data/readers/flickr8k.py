@@ -90,5 +90,6 @@ READERS.register(
             ("Flickr30k's token file", "`results_20130124.token?images=flickr30k-images`"),
         ),
         suffixes=(".token",),
+        published=True,
     )
 )

@@ -76,5 +76,6 @@ READERS.register(
         help="ImageCoDe's sets of ten pictures",
         keys={**IMAGES, "only": "`described`: excludes pictures without a description"},
         layouts=(("ImageCoDe", "`imagecode:valid_data.json?images=image-sets`"),),
+        published=True,
     )
 )

@@ -109,5 +109,6 @@ READERS.register(
                 "`msrvtt:MSRVTT?split=test`, `msrvtt:train_val_videodatainfo.json?images=TrainValVideo`",
             ),
         ),
+        published=True,
     )
 )

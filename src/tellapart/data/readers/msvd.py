@@ -122,5 +122,6 @@ READERS.register(
                 "`msvd:MSVD?images=YouTubeClips`",
             ),
         ),
+        published=True,
     )
 )

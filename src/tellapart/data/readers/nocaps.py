@@ -63,5 +63,6 @@ READERS.register(
         help="nocaps, all domains or some",
         keys={**IMAGES, "domain": "`in`, `near`, `out`, or several: `near,out`"},
         layouts=(("nocaps, all domains or some", "`nocaps:nocaps_val_4500_captions.json?domain=near,out`"),),
+        published=True,
     )
 )

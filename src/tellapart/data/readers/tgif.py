@@ -60,5 +60,6 @@ READERS.register(
         help="TGIF's animated GIFs",
         keys=IMAGES,
         layouts=(("TGIF: the TSV and a folder of GIFs", "`tgif:tgif-v1.0.tsv?images=gifs`"),),
+        published=True,
     )
 )
