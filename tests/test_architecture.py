@@ -143,9 +143,15 @@ def test_imports_stand_at_the_top_of_a_module() -> None:
 
 
 def test_every_folder_says_what_it_holds() -> None:
-    assert not [
-        name for name, (tree, _) in MODULES.items() if name.endswith("__init__.py") and not ast.get_docstring(tree)
-    ]
+    """Modules and names in quotes exist: in the folder, as a folder of the package, or as names of the module."""
+    for name, (tree, _) in MODULES.items():
+        if name.endswith("__init__.py"):
+            docstring, folder = ast.get_docstring(tree), (PACKAGE / name).parent
+            assert docstring, name
+            places = {path.stem for path in (*folder.iterdir(), *PACKAGE.iterdir())}
+            names = set(re.findall(r"\w+", " ".join(map(ast.unparse, tree.body[1:]))))
+            unknown = set(re.findall(r"(?<!`)`([a-z_]+)`(?!`)", docstring)) - places - names
+            assert not unknown, f"{name} names {unknown}, which it does not hold"
 
 
 UNPICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -1,1 +1,1 @@
-"""The captions of pictures in files, who wrote them, and their history; `inference`, `jobs` and `cli` import it."""
+"""The captions of pictures in files, who wrote them, and their history."""

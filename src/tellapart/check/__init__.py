@@ -1,1 +1,1 @@
-"""Finds defects in captions and pictures, by rules and by models. `evaluation` and higher layers may import it."""
+"""Finds defects in captions and pictures, by rules and by models."""

@@ -1,1 +1,1 @@
-"""Captions for any number of pictures: `caption` runs the job, `writers` put its lines on disk."""
+"""Captions for any number of pictures: `caption` runs the job, `engine` reads, encodes and captions."""

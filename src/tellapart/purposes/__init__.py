@@ -1,1 +1,1 @@
-"""Turns captions into alt text and into training captions for image generators; `cli` imports it."""
+"""Turns captions into alt text and into training captions for image generators."""

@@ -1,1 +1,1 @@
-"""Local web page for reviewing a folder and its captions; `cli` imports it."""
+"""Local web page for reviewing a folder and its captions."""

@@ -1,1 +1,1 @@
-"""Searches a folder by its captions and its pictures; `cli` imports it."""
+"""Searches a folder by its captions and its pictures."""
