@@ -1,12 +1,13 @@
 """Builds the documentation site into build/site: python tools/docs_site.py [--serve]
 
 Zensical runs no hooks of MkDocs, so this script copies docs/ to build/docs, adds the pages that are made from the code
-(recipes, examples, changelog, API reference), points links to files of the repository at those pages, and runs
-Zensical on the copy. A broken link is an error.
+(recipes, objectives and rewards, examples, changelog, API reference), points links to files of the repository at
+those pages, and runs Zensical on the copy. A broken link is an error.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -14,6 +15,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from pydantic import BaseModel
+
+from tellapart.objectives import OBJECTIVES
+from tellapart.rewards import REWARDS, RewardOptions
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tellapart"
@@ -72,8 +78,9 @@ def reference_pages() -> Iterator[tuple[str, str]]:
 
 
 def repository_pages() -> Iterator[tuple[str, str]]:
-    """Yields recipes, examples, notebooks, and the pages at the top of the repository."""
+    """Yields recipes, objectives and rewards, examples, notebooks, and the pages at the top of the repository."""
     yield "reference/shipped-recipes.md", recipes_page()
+    yield "reference/objectives.md", objectives_page()
     yield "reference/examples.md", examples_page()
     yield "reference/notebooks.md", notebooks_page()
     for name in TOP:
@@ -86,6 +93,29 @@ def recipes_page() -> str:
     files = [*sorted(RECIPES.glob("*.toml")), *sorted(RECIPES.glob("papers/*.toml"))]
     parts = [f"## {file.relative_to(RECIPES).with_suffix('')}\n\n```toml\n{file.read_text()}```\n" for file in files]
     return "# Shipped recipes\n\nTrain one of these with `tellapart train NAME`.\n\n" + "\n".join(parts)
+
+
+def objectives_page() -> str:
+    """Returns every objective and reward with its settings."""
+    parts = ["# Objectives and rewards", "Values of `kind` in a recipe's `[objective]` and its `rewards`."]
+    for title, registry in (("Objectives", OBJECTIVES), ("Rewards", REWARDS)):
+        parts.append(f"## {title}")
+        shared = set(RewardOptions.model_fields) if registry is REWARDS else set()
+        for name, entry in sorted(registry.builtin().items()):
+            parts += [f"### {name}", inspect.getdoc(entry.options) or entry.help, settings_table(entry.options, shared)]
+    parts += ["### Every reward", settings_table(RewardOptions, set())]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def settings_table(options: type[BaseModel] | None, shared: set[str]) -> str:
+    """Returns a table of the options with their defaults, without ``kind`` and ``shared``; empty if none remain."""
+    rows = []
+    for key, field in (options.model_fields if options else {}).items():
+        if key not in {"kind", *shared}:
+            plain = isinstance(field.default, str | bool | int | float)
+            default = "required" if field.is_required() else f"`{json.dumps(field.default)}`" if plain else ""
+            rows.append(f"| `{key}` | {default} | {field.description or ''} |")
+    return "\n".join(["| key | default | |", "|---|---|---|", *rows]) if rows else ""
 
 
 def examples_page() -> str:

@@ -38,7 +38,7 @@ ANEW = "pass --overwrite, or remove that folder, to start over"  # boost, eval a
 class JobRequest:
     """The request for a job.
 
-    work: a key of `tellapart.jobs.works.WORKS`.
+    work: a key of `tellapart.jobs.works.table.WORKS`.
     settings: the work's settings, as plain JSON.
     deciding: the settings that affect the result; the fingerprint covers them and the manifest.
     prompts: prompts of individual pictures, by id; workers read them from `PROMPTS`.
