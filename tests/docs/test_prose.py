@@ -42,17 +42,15 @@ def test_relative_links_lead_to_files(page: Path) -> None:
 def test_the_design_names_what_exists() -> None:
     """Files, folders, functions and attributes, except those of libraries that were not adopted."""
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Libraries tried")[0]
-    code = "\n".join(
-        path.read_text(encoding="utf-8")
-        for folder in ("src", "tests", "tools", "replication", "benchmarks")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    )
-    words = set(re.findall(r"\w+", code))
+    folders = ("src", "tests", "tools", "replication", "benchmarks")
+    modules = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    files = {path.name for path in modules}
+    words = {word for path in modules for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     unknown = set()
     for quoted in re.findall(r"`([^`\n]+)`", text):
         if re.fullmatch(r"[\w/.-]+(/|\.py|\.md|\.txt)", quoted) and "NAME" not in quoted:
             places = (ROOT / quoted, ROOT / "src" / "tellapart" / quoted)
-            unknown |= set() if any(place.exists() for place in places) else {quoted}
+            unknown |= set() if quoted in files or any(place.exists() for place in places) else {quoted}
         elif call := re.match(r"@?[\w.]*\b([A-Za-z_]\w*)(\(|$)", quoted):
             unknown |= {call[1]} - words
     assert not unknown
