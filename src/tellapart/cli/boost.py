@@ -87,7 +87,7 @@ def boost(
     precision: InferencePrecision = "auto",
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Restart the job of --workers, and replace files that were edited since."),
+        typer.Option("--overwrite", help="Start again (with --workers), and replace files that were edited since."),
     ] = False,
     job: JobOptions,
     as_json: Json = False,

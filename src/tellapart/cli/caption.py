@@ -43,7 +43,7 @@ def caption(
     precision: InferencePrecision = "auto",
     job: JobOptions,
 ) -> None:
-    """Caption pictures. Interrupted runs resume when you repeat the command, in the precision they began with."""
+    """Caption pictures. Interrupted runs resume when you repeat the command; their precision stays the same."""
     from tellapart.inference.folder import caption_folder, check_destination, estimate_server
     from tellapart.inference.plan import plan_captions
 

@@ -60,7 +60,7 @@ def finetune(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, with --lora 3e-4.")] = None,
     max_tokens: Annotated[int, typer.Option(min=2, help="Maximum caption length, in tokens.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     settings: Settings = None,
     overwrite: Overwrite = False,
     push_to_hub: Annotated[

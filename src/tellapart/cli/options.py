@@ -60,14 +60,14 @@ class WorkerOptions:
         str | None,
         typer.Option(
             metavar="[ADDRESS][?cpus=4&gpus=0.5]",
-            help="Ray cluster to use, or local; with the CPUs and GPUs of each worker. "
+            help="Address of a Ray cluster, or local; optionally the CPUs and GPUs per worker. "
             "Default with --ray: the cluster that this machine has joined.",
             rich_help_panel=PANEL,
         ),
     ] = None
     shard_items: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of pictures per shard of a list. Default: 1024.", rich_help_panel=PANEL),
+        typer.Option(min=1, help="Pictures per shard of a folder, list or JSON lines. Default: 1024.", rich_help_panel=PANEL),
     ] = None
 
     @property

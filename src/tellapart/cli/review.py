@@ -27,7 +27,8 @@ def review(
         str | None, typer.Option(help="Scorer that finds captions that also fit other pictures: folder or hub name.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Captioner for pictures whose captions also fit others. Requires --scorer.")
+        str | None,
+        typer.Option(help="Captioner for pictures whose captions also fit other pictures. Requires --scorer."),
     ] = None,
     device: Device = "auto",
     port: Annotated[

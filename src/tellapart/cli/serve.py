@@ -40,10 +40,12 @@ def serve(
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
-    """Serve a captioner to OpenAI's clients until Ctrl-C: POST /v1/chat/completions, one picture as a data: URL.
+    """Serve a captioner with an OpenAI-compatible API until Ctrl-C: POST /v1/chat/completions, one picture per request.
 
-    Besides n, temperature and max_tokens, requests accept consensus, best_of, confidence, drop_guesses and beams. With
-    a key in $TELLAPART_SERVE_KEY, every request must send it.
+    Pictures are sent as data: URLs.
+
+    Besides n, temperature and max_tokens, requests accept consensus, best_of, confidence, drop_guesses and beams. If
+    $TELLAPART_SERVE_KEY is set, every request must send this key.
     """
     need_extra("serve", "the endpoint", "starlette", "uvicorn")
     from tellapart.captioners import load_captioner

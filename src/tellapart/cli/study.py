@@ -221,7 +221,7 @@ def export(
 def forget(
     folder: Folder,
     identifier: Annotated[
-        str | None, typer.Option("--id", help="Identifier of a participant; also deletes the participant's answers.")
+        str | None, typer.Option("--id", help="Delete the participant with this identifier, and their answers.")
     ] = None,
     all_ids: Annotated[
         bool,
@@ -517,7 +517,7 @@ def arena(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Rank systems by a judge that compares their captions in pairs, in both orders (Bradley-Terry)."""
+    """Rank systems with a judge that compares pairs of captions in both orders (Bradley-Terry)."""
 
     opened = judge.open()
     if opened is None:

@@ -97,7 +97,7 @@ def tables(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Print a table of a paper with our figures next to the paper's; trains, captions and evaluates what is missing.
+    """Reproduce a table of a paper next to its published figures; trains, captions and evaluates as necessary.
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """

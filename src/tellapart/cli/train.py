@@ -31,7 +31,7 @@ def train(
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="Existing run to reuse for its recipe, even if the recipe has changed. Repeatable.",
+            help="Existing run to reuse, even if its recipe has changed since. Repeatable.",
         ),
     ] = None,
     device: Device = "auto",

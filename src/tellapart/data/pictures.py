@@ -1,4 +1,4 @@
-"""Sources of pixels: image files, clips, bytes in memory, and pictures that lie with others in a larger file.
+"""Sources of pixels: image files, clips, bytes in memory, and pictures inside larger files.
 
 Every picture (rotated by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel) is decoded to
 RGB with eight bits per channel, transparency composited on white, and the first of several frames. Colour profiles

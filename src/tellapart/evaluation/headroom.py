@@ -186,7 +186,7 @@ def measure_headroom(
     on_scenes = all(hasattr(item.truth, "facts") for item in items)
     if not on_scenes and (bare := [item.id for item in items if not item.references]):
         raise UsageError(
-            f"{bare[0]} has no reference; claims are verified by references or by the ground truth of scenes"
+            f"{bare[0]} has no reference; claims are verified against references, or against the ground truth of scenes"
         )
     known: Pool = {}
     of_greedy: Pool = {}

@@ -591,7 +591,9 @@ def _json(path: Path) -> Any:
 def _entries(path: Path, value: Any, kind: type) -> list[Any]:
     found = list(value.values()) if isinstance(value, dict) else list(value)
     if not all(isinstance(entry, kind) for entry in found):
-        raise UsageError(f"{path}: expected an object with one object per entry; set the layout with --layout")
+        raise UsageError(
+            f"{path}: expected a JSON object whose values are objects, one per entry; for another layout, use --layout"
+        )
     return found
 
 

@@ -92,7 +92,7 @@ class EvalSettings:
     words: Annotated[int, "number of most characteristic adjectives and nouns to show for each system"] = 0
     pairs: Annotated[str, "paired tests: first (each system against the first) or all"] = "first"
     correction: Annotated[
-        str, typer.Option(help="Correction of the p-values over all pairs and metrics: none or holm.")
+        str, typer.Option(help="Correction of p-values for multiple comparisons (all pairs and metrics): none or holm.")
     ] = "none"
 
     def __post_init__(self) -> None:

@@ -52,7 +52,9 @@ def without_own_captions(
     kept = {id_: [text for text in texts if plain_words(text) not in own[id_]] for id_, texts in queries.items()}
     left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))
     if left_out and not any(kept.values()):
-        raise UsageError("every query is identical to a caption of --human; use --human first, or pass other queries")
+        raise UsageError(
+            "every query is identical to a human caption that is scored; pass --human first, or other queries"
+        )
     note = f"{left_out:,} queries are removed for every system because they are identical to captions of {HUMAN}"
     return kept, [note] if left_out else []
 

@@ -100,7 +100,7 @@ def caption_pictures(
             scale x cosine(caption, picture) over the picture and its 99 nearest neighbours in the whole data set by the
             scorer's image features.
         resume: continues a file that the same settings began, and skips the pictures that it has.
-        overwrite: begins the file anew, but keeps texts that a person wrote or edited.
+        overwrite: starts the file again, but keeps texts that a person wrote or edited.
         replace_edited: also replaces those, and keeps a backup.
         store: caches the captioner's features, which pays off if the pictures are used again.
         features: files with features by item id, which replace the captioner's encoder (`tellapart.features.views`).
@@ -201,7 +201,7 @@ def nothing_left(
 
     ``captioner`` and ``scorer`` are names, ``precision`` is the precision of the captioner's weights.
 
-    Returns False if the file was begun with other settings, or if the models' files have changed since.
+    Returns False if the file was started with other settings, or if the models' files have changed since.
     """
     request = caption_request(
         dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses, prompts, claims

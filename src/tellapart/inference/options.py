@@ -40,7 +40,7 @@ class CaptionOptions:
     fields: Annotated[
         Path | None,
         typer.Option(
-            help=("Table with the fields of --prompt, by picture id or file name: .jsonl, .csv, …"), dir_okay=False
+            help=("Table with the fields of --prompt for each picture id or file name: .jsonl, .csv, …"), dir_okay=False
         ),
     ] = None
     beams: Annotated[

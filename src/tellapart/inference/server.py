@@ -319,7 +319,7 @@ def _write_answers(
 
 
 def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
-    """Returns a message about what is kept after a failure; ``goes_on``: whether the same command may succeed."""
+    """Returns a message about what was saved before a failure; ``goes_on``: whether repeating the command may help."""
     kept = f"{captions:,} captions and {len(ledger):,} answers were saved"
     return f"{kept}; run the same command again to resume" if goes_on else kept
 

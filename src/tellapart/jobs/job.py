@@ -191,12 +191,12 @@ class Job:
         return [one for one in failures if one["shard"] not in done]
 
     def forget_failed(self) -> None:
-        """Removes the records of shards that were set aside, so that they are tried again."""
+        """Removes the records of failed shards, so that they are tried again."""
         for name in self.folder.names(FAILED):
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Records facts about the loaded models. Raises `UsageError` if the job was begun with other models."""
+        """Records facts about the loaded models. Raises `UsageError` if the job was started with other models."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -213,7 +213,7 @@ def recorded_results(path: str) -> AbstractContextManager[None]:
 
 def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
             overwrite: bool) -> Job:  # fmt: skip
-    """Begins the requested job in the folder ``path``, or resumes it if the same job was begun there.
+    """Starts the requested job in the folder ``path``, or resumes it if the same job was started there.
 
     ``shard_items`` None: as in the job to resume, otherwise `SHARD_ITEMS`.
     Raises `UsageError` if the folder has another job.

@@ -28,7 +28,7 @@ def common_folder(items: Sequence[Item]) -> Path:
 
 
 def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
-    """Raises `UsageError` if the pictures lie in several folders and their common parent was not typed."""
+    """Raises `UsageError` if the pictures are in several folders and the command does not name their common parent."""
     root = common_folder(items).resolve()
     folders = dict.fromkeys(
         item.picture.path.resolve().parent for item in items if isinstance(item.picture, FilePicture)

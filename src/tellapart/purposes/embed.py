@@ -187,7 +187,7 @@ def _shares(
 
 
 def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
-    """Returns whether an alt text from another source occupies the place of ours."""
+    """Returns whether the picture already has another alt text, which must be kept."""
     others = [other for (name, language), other in theirs.items()
               if name == xmp.ALT and _share_language(language, settings.language)]  # fmt: skip
     return not settings.replace_edited and any(other != text for other in others)

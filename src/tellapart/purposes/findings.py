@@ -19,9 +19,9 @@ from tellapart.types import Item
 
 # Text encoders of image generators: name, tokens without start and end, repository of its tokenizer.
 ENCODERS = (("CLIP", 75, "openai/clip-vit-large-patch14"), ("T5", 512, "google/t5-v1_1-xxl"))
-LENGTHS = (10, 30)  # words: up to which a text is short, and up to which it is medium
-FREQUENT, FITS_ALL = 0.2, 0.6  # share of captions that say a word; share of the other pictures that it fits
-PIECE = 9  # letters; a longer word is estimated as several tokens
+LENGTHS = (10, 30)  # maximum number of words of a short and of a medium text
+FREQUENT, FITS_ALL = 0.2, 0.6  # minimum share of captions with a word; minimum share of the other pictures that it fits
+PIECE = 9  # letters per token, to estimate the tokens of a long word
 
 
 def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None) -> Iterator[str]:

@@ -27,7 +27,9 @@ class SourceOptions:
     prompt: Annotated[str | None, typer.Option(help="Prompt for --model; may contain fields, as in caption.")] = None
     fields: Annotated[
         Path | None,
-        typer.Option(help="Table with the fields of --prompt, by picture, such as purpose or link.", dir_okay=False),
+        typer.Option(
+            help="Table with the fields of --prompt for each picture, such as purpose or link.", dir_okay=False
+        ),
     ] = None
     decoding: Annotated[
         list[str] | None,
@@ -68,7 +70,7 @@ class AltTextOptions(SourceOptions):
         str, typer.Option(metavar="CODE", help="Language of the captions, written to XMP as xml:lang: de, pt-BR.")
     ] = ""
     characters: Annotated[int, typer.Option(min=20, help="Maximum length of an alt text, in characters.")] = 125
-    long: Annotated[bool, typer.Option("--long", help="Also keep the whole caption if it says more.")] = False
+    long: Annotated[bool, typer.Option("--long", help="Also keep captions longer than the alt text.")] = False
     doubtful: Annotated[
         bool,
         typer.Option("--doubtful", help="Mark words that --model finds equally likely for other pictures, for review."),
@@ -116,8 +118,8 @@ class LoraOptions(SourceOptions):
     scorer: Annotated[
         str | None, typer.Option(help="Scorer that suggests words for --avoid: those that fit nearly all pictures.")
     ] = None
-    prefix: Annotated[str | None, typer.Option(help="Text before the trigger.")] = None
-    suffix: Annotated[str | None, typer.Option(help="Text after each caption.")] = None
+    prefix: Annotated[str | None, typer.Option(help="Text to add before the trigger.")] = None
+    suffix: Annotated[str | None, typer.Option(help="Text to add after each caption.")] = None
     length_mix: Annotated[
         str | None,
         typer.Option(metavar="SHARES", help="Fractions of short, medium and long captions, e.g. 0.2,0.5,0.3."),

@@ -344,8 +344,8 @@ class Training(Strict):
     schedule_every: int = Field(
         1,
         ge=1,
-        description="number of steps between updates of the learning rate; the steps of one epoch give "
-        "LAVIS' schedule by epoch",
+        description="number of steps between updates of the learning rate; to update it once per epoch, as LAVIS does, "
+        "use the number of steps per epoch",
     )
     warmup: int = Field(0, ge=0, description="number of warm-up steps, in which the learning rate rises from 0")
     optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: decoupled weight decay")

@@ -226,7 +226,7 @@ class Step:
 
     @property
     def done(self) -> bool:
-        """Returns whether the command need not run. ``boost`` always runs, to request what has no good answer yet."""
+        """Returns whether the command can be skipped. ``boost`` always runs, to request the missing answers."""
         return self.words[0] != "boost" and self.out.exists() and (self.read_by is None or self.read_by.exists())
 
     @property

@@ -161,7 +161,7 @@ def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
     """Applies one of `BLIP_OPERATIONS` to a picture at strength 5 of 10.
 
     Shears are by 0.15, shifts by 5 pixels, rotations by 15 degrees, in the direction of ``sign``, over grey. Brightness
-    and sharpness have the factor 1.8 · 0.5 + 0.1 = 1 at this strength, which leaves a picture as it is.
+    and sharpness have the factor 1.8 · 0.5 + 0.1 = 1 at this strength, which does not change a picture.
     """
     if name == "autocontrast":
         return ImageOps.autocontrast(image)

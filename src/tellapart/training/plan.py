@@ -230,14 +230,14 @@ def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
 
 
 def planned(folder: Path | None) -> Training | None:
-    """Returns the training settings of the run in this folder; None if no run has begun."""
+    """Returns the training settings of the run in this folder; None if there is no run."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
     return read_recipe(folder / "recipe.toml").training
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:
-    """Returns the number of micro-batches with which the language model's activations fit into memory.
+    """Returns the number of micro-batches that make the language model's activations fit into memory.
 
     Each token keeps about 34 hidden vectors per layer and three rows of logits (Korthikanti et al. 2022, table 2), at
     four bytes per number. Returns 1 if the model's size cannot be read before it is loaded.

@@ -236,7 +236,7 @@ class Run:
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names a few files in the folder that are not ``ours``, or any if no run has begun; "" if there are none."""
+        """Names a few files in the folder that are not ``ours``, or any if there is no run; "" if there are none."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
         ours = ours if "fingerprint" in self.info else ()

@@ -99,7 +99,7 @@ class Synonymy:
         return kept
 
     def f(self, caption: Sequence[Tuple], references: Sequence[Tuple]) -> float:
-        """Computes F from the shares of the caption's tuples in the references and of theirs in the caption."""
+        """Computes F from precision (caption tuples found in the references) and recall (the reverse)."""
         right = sum(self._in(one, references) for one in caption)
         said = sum(self._in(one, caption) for one in references)
         if not right or not said:
