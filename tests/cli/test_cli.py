@@ -5,6 +5,7 @@ Commands run in this process through `main`, as the installed script calls it.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from command_line import Cli
 from PIL import Image
 from typer.main import get_command
 
+import tellapart
 from tellapart import __version__
 from tellapart.cli.app import refuse_repeats
 from tellapart.cli.entry import whole_app
@@ -115,6 +117,27 @@ def test_no_option_of_any_command_drops_a_value_that_was_typed(name: str, comman
             continue
         with pytest.raises(UsageError, match="was passed 2 times but takes a single value; remove the others"):
             command.parse_args(context, typed)
+
+
+# Options of other programs that texts of the package name: git, tar, pip, ray and accelerate.
+FOREIGN_OPTIONS = {
+    *("--abbrev", "--always", "--cpu", "--dereference", "--dirty", "--exclude", "--force-reinstall"),
+    *("--hard-dereference", "--head", "--multi", "--no-deps"),
+}
+
+
+def test_every_option_that_a_text_names_exists() -> None:
+    """A message must not tell the user to type an option that has been renamed or moved to --set."""
+    options = {
+        option for _, command in all_commands() for p in command.params for option in (*p.opts, *p.secondary_opts)
+    }
+    wrong = []
+    for path in Path(tellapart.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
+            wrong += [f"{path.name}:{node.lineno} {name}" for name in named - options - FOREIGN_OPTIONS - {"--help"}]
+    assert not wrong
 
 
 def test_references_and_metrics_of_several_options_all_count(cli: Cli, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Command(TyperCommand):
             ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """See click."""
+        """Adds a pointer to the kinds of data, and to commands of two words."""
         if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
             self.epilog = "To list the kinds of data, type: tellapart data kinds"
         verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})
@@ -60,7 +60,7 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See click. Raises `UsageError`."""
+        """Parses the arguments and checks inputs and outputs. Raises `UsageError`."""
         args = with_optional_values(args)
         refuse_repeats(self, ctx, args)
         rest = super().parse_args(ctx, args)
@@ -115,12 +115,12 @@ class Command(TyperCommand):
 class VerbGroup(TyperGroup):
     """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`.
 
-    A command may have a name of two words beside one of the first word alone: ``eval headroom`` and ``eval``. It is
-    hidden, and named in the help of the other.
+    A command's name may be two words, of which the first is also a command: ``eval headroom`` and ``eval``. Such a
+    command is hidden, and the help of the other names it.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See click. Raises `UsageError`."""
+        """Parses the group's own options; shows the help if there are no arguments. Raises `UsageError`."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
             ctx.exit()
@@ -128,7 +128,7 @@ class VerbGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See click; also resolves commands of two words."""
+        """Resolves a command of two words before one of a single word."""
         if (command := self.commands.get(name := " ".join(args[:2]))) is not None:
             return name, command, args[2:]
         return super().resolve_command(ctx, args)

@@ -100,8 +100,8 @@ def load_language_model(
     """
     if name == "scenes":
         raise UsageError(
-            "perplexity requires a language model, none of which is included in the package; add "
-            "--language-model gpt2, or a model's folder"
+            "perplexity requires a language model, and the package includes none; add "
+            "--set language_model=gpt2, or a model's folder"
         )
     expected = "a causal language model such as gpt2"
     loaded = _load(transformers.AutoModelForCausalLM, name, "language model", expected, device, precision)
@@ -209,7 +209,7 @@ def load_text_encoder(
     *,
     layer: int | None = None,
     reader: str = "BERTScore",
-    option: str = "--bertscore roberta-large",
+    option: str = "--set bertscore=roberta-large",
 ) -> TextEncoder:
     """Loads a text encoder from a folder or a hub name; safetensors only.
 
@@ -259,7 +259,7 @@ def load_sentence_encoder(name: str, device: str | torch.device = "auto", precis
 
     Raises `TellapartError` if there is no such model, and `UsageError` if its pooling is not supported.
     """
-    option = "--query-encoder minilm-l6"
+    option = "--set query_encoder=minilm-l6"
     base = load_text_encoder(name, device, precision, reader="semantic search", option=option)
     if base.tokenizer.pad_token is None:
         raise UsageError(f"{name}: its tokenizer has no padding token; expected a sentence encoder; add {option}")
