@@ -126,7 +126,7 @@ def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_
     (tmp_path / "c.txt").write_text("a\nb\n")
     with pytest.raises(UsageError, match="'ppl' requires a language model; add --set language_model=gpt2"):
         run_eval(EvalOptions([tmp_path / "c.txt"], metrics=["ppl"]))
-    with pytest.raises(UsageError, match="perplexity requires a language model.*--set language_model=gpt2"):
+    with pytest.raises(UsageError, match=r"perplexity requires a language model.*--set language_model=gpt2"):
         load_language_model("scenes")
     with pytest.raises(TellapartError, match="expected a causal language model such as gpt2"):
         load_language_model(str(tiny_scorer))
