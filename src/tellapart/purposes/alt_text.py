@@ -22,7 +22,7 @@ def _nominative(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class AltText:
-    """Makes one text of at most ``characters`` per picture; ``long`` also keeps the whole caption if it says more.
+    """Makes one text of at most ``characters`` per picture; ``long`` also keeps captions that are longer than it.
 
     ``language``: the code of the captions' language; "" means English without a language tag.
     """

@@ -123,7 +123,7 @@ class CalibrationMetric(Metric):
 
 
 def _by_name() -> None:
-    """Passes; having a check makes a metric opt-in. Without sampled captions this one is not informative."""
+    """Always passes; a metric with a check is opt-in. This one says little unless the captions are samples."""
 
 
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:

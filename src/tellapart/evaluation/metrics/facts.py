@@ -102,7 +102,7 @@ def _extractor(context: EvalContext) -> str:
 
 
 def _nothing_missing() -> None:
-    """Passes; having a check makes a metric opt-in. For metrics that need no tagger."""
+    """Always passes; a metric with a check is opt-in. For metrics that need no tagger."""
 
 
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)

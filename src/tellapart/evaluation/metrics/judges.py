@@ -46,7 +46,7 @@ class JudgeMetric(ContextMetric):
 
 
 def _by_name() -> None:
-    """Passes; having a check makes a metric opt-in. Judges cost money."""
+    """Always passes; a metric with a check is opt-in, because judges cost money."""
 
 
 judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name)
