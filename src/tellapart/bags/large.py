@@ -109,7 +109,7 @@ class LargeSearch:
         return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
     def members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns a group's rows, sorted by cluster and number, their clusters, and whether each is the row's nearest."""
+        """Returns a group's rows, sorted by cluster and row, their clusters, and whether each is the row's nearest."""
         first = group * self.sizes.together
         last = min(first + self.sizes.together, len(self.centre_CD))
         row_F, cluster_F, home_F = [], [], []
