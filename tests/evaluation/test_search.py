@@ -37,7 +37,7 @@ def test_the_captions_of_people_are_no_queries() -> None:
     references = {key: [text, f"{text} outside"] for key, text in CAPTIONS.items()}
     found = evaluate({"one": CAPTIONS}, references=references, queries=references, human="first", metrics=["search"])
     assert any(note.startswith("4 queries are removed for every system") for note in found.notes)
-    with pytest.raises(UsageError, match="every query is identical to a caption of"):
+    with pytest.raises(UsageError, match="every query is identical to a human caption"):
         evaluate({"one": CAPTIONS}, references=references, queries=references, human="mean", metrics=["search"])
 
 
