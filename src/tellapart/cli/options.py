@@ -67,7 +67,9 @@ class WorkerOptions:
     ] = None
     shard_items: Annotated[
         int | None,
-        typer.Option(min=1, help="Pictures per shard of a folder, list or JSON lines. Default: 1024.", rich_help_panel=PANEL),
+        typer.Option(
+            min=1, help="Pictures per shard of a folder, list or JSON lines. Default: 1024.", rich_help_panel=PANEL
+        ),
     ] = None
 
     @property
