@@ -221,7 +221,7 @@ def test_the_command_prints_a_table_and_json(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\tb\n", ": unknown layout; set it with --layout ("),
+        ("a\tb\n", r": unknown layout; set it with --layout \("),
         (f"{BLOND}\t{DOGS}#0\tone\t1\t2\n", ", line 1: one/1/2 are not ratings"),
         (f"{BLOND}\t{DOGS}#0\tnan\t1\t2\n", ", line 1: nan/1/2 are not ratings"),
         ("nobody.jpg\tnobody.jpg#0\t1\t1\t2\n", "have no reference or no text"),

@@ -75,7 +75,7 @@ def test_features_that_match_everything_are_refused(features, side, value):
 
 
 def test_pictures_that_are_all_alike_are_refused(features):
-    with pytest.raises(UsageError, match="all 250 pictures are equal"):
+    with pytest.raises(UsageError, match="the features of all 250 pictures are identical"):
         retrieve(random_pools(250), features[0], np.repeat(features[1][:1], 250, 0))
 
 

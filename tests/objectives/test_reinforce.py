@@ -274,7 +274,7 @@ def test_of_leave_one_out_a_sample_without_others_abstains() -> None:
 
 @pytest.mark.parametrize("value", [torch.zeros(2), torch.zeros(1, 2), torch.tensor([[0.0], [float("inf")]])])
 def test_what_is_no_reward_is_one_line(value: torch.Tensor) -> None:
-    with pytest.raises(TellapartError, match=r"reward 'mine' (returned shape .*expected \(2, 1\)|is infinite)"):
+    with pytest.raises(TellapartError, match=r"reward 'mine' (returned shape .*expected shape \(2, 1\)|is infinite)"):
         two_words(value, terms=[RewardTerm(lambda r, b: value, no_baseline, name="mine")])
 
 

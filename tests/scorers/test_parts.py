@@ -182,7 +182,7 @@ def test_saved_and_loaded_it_is_the_same_scorer(folders: dict[str, str], tmp_pat
     [
         ({"vision": "a"}, "vision and text must be set together; name"),
         ({"vision": "a", "text": "b", "width": 8}, "width applies only to a scorer trained from scratch"),
-        ({"hidden": 8}, "hidden is of a scorer built from existing"),
+        ({"hidden": 8}, "hidden applies only to a scorer built from existing"),
     ],
 )
 def test_keys_without_effect_are_errors(new: dict[str, Any], told: str) -> None:

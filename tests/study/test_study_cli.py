@@ -182,7 +182,7 @@ def test_from_pictures_to_the_table(
     small = ["--candidates", 4, "--controls", 2, "--max-cosine", 1]
     create = ["study", "create", "pick", "photos", "--scorer", tiny_scorer, *captions, *small, "-o", "s"]
     done = cli(*create)
-    assert done.status == 0 and "write title, consent.researcher" in done.out, done.err
+    assert done.status == 0 and "and fill in title, consent.researcher" in done.out, done.err
     assert "already contains a study" in cli(*create).line
     refused = cli("study", "serve", "s", "--port", "0").line
     assert "title, consent.researcher, consent.institution, consent.contact" in refused and "--preview" in refused

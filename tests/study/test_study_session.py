@@ -353,7 +353,7 @@ def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
         begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
         for key in ("", "k3y", "k3y-of_the-linK", "k3y-of_the-link\ud800"):
             status, told = web.ask("/api/begin", {**begin, "key": key})
-            assert status == 400 and b"lacks the study's key" in told
+            assert status == 400 and b"the study's key is missing from the link" in told
         assert not store.participants()
         state = web.json("/api/begin", {**begin, "key": "k3y-of_the-link"})
         assert state["phase"] == "practice"
@@ -363,7 +363,9 @@ def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
         other = Web(url, ParticipantLog())
         for path, body in (("begin", {**begin, "identifier": ""}), ("decline", {})):
             status, told = other.ask(f"/api/{path}", body)
-            assert status == 400 and b"lacks the study's key" in told, "nor does anybody without an identifier"
+            assert status == 400 and b"the study's key is missing from the link" in told, (
+                "nor does anybody without an identifier"
+            )
         assert len(store.participants()) == 1 and not store.refusals()
         whole = {**begin, "identifier": "", "key": "k3y-of_the-link"}
         assert other.json("/api/begin", whole)["phase"] == "practice"

@@ -152,7 +152,7 @@ def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
     assert plan(name, ["scenes:plain?n=60&split=train&limit=20"], epochs=1, batch_size=10).training.steps == 2
     with pytest.raises(UsageError, match="remove one of them"):
         plan(name, [WORLD], epochs=2, steps=5)
-    with pytest.raises(UsageError, match=r"--batch-size 49: of 60 pictures 48 are left"):
+    with pytest.raises(UsageError, match=r"--batch-size 49 exceeds the number of training pictures: 48 of 60 remain"):
         plan(name, [WORLD], batch_size=49)
     with pytest.raises(UsageError, match=r"unknown key 'training.batch_siz'; did you mean 'batch_size'"):
         plan(name, [WORLD], settings=["training.batch_siz=4"])

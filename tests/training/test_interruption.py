@@ -108,7 +108,7 @@ def test_a_stopped_rank_is_named_and_ranks_without_a_launcher_save_and_end(
     assert len(ranks) == 2
     (second,) = (rank for rank in ranks if rank.environ()["RANK"] == "1")
     second.suspend()
-    until(lambda: b"has not answered" in (tmp_path / "printed").read_bytes(), 30)
+    until(lambda: b"has not responded" in (tmp_path / "printed").read_bytes(), 30)
     printed = (tmp_path / "printed").read_text()
     assert f"rank 1 of 2 (process {second.pid} on " in printed and f"kill -CONT {second.pid}" in printed
     second.resume()

@@ -133,7 +133,7 @@ def test_what_a_kill_left_of_checkpoints_goes(
 @pytest.mark.parametrize("damage", ["{", "[1, 2]", '"run"', "3", "null"])
 def test_a_damaged_stamp_is_one_line(damage: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(damage)
-    with pytest.raises(UsageError, match=r"run.json cannot be read"):
+    with pytest.raises(UsageError, match=r"cannot read .*run\.json \("):
         _ = Run(tmp_path, check_recipe(tiny_recipe, "test")).info
 
 

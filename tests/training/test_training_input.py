@@ -77,7 +77,7 @@ def test_what_is_cut_is_counted_and_said(
     with pytest.raises(UsageError, match=r"training.max_reference_tokens is 64, but .* supports at most 63"):
         setup_of(mle(tiny_recipe, data, max_reference_tokens=64)).training_set()
     train(check_recipe(mle(tiny_recipe, data, max_reference_tokens=12), "test"), tmp_path / "run", evaluate=False)
-    assert "of validation references exceed 12 tokens and are" in capsys.readouterr().err
+    assert "4 validation references exceed 12 tokens and are truncated" in capsys.readouterr().err
 
 
 def test_blip_learns_sixty_words_behind_its_prompt_from_its_own_pixels(

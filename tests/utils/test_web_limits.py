@@ -71,7 +71,7 @@ def test_a_server_that_is_stopped_answers_503_and_says_one_line() -> None:
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         answer = client.getresponse()
-        assert answer.status == 503 and answer.getheader("Retry-After") and b"is stopping" in answer.read()
+        assert answer.status == 503 and answer.getheader("Retry-After") and b"is shutting down" in answer.read()
         assert process.stderr is not None and len(process.stderr.read().splitlines()) <= 1
         assert process.wait(10) != 0
 

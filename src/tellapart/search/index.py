@@ -40,7 +40,7 @@ class Hit:
     def reasons(self) -> str:
         """Describes the ranks in a few words."""
         by_caption = f"caption {self.by_caption}" if self.by_caption is not None else "not found by its caption"
-        return by_caption if self.by_picture is None else f"{by_caption}, by its picture {self.by_picture}"
+        return by_caption if self.by_picture is None else f"{by_caption}, picture {self.by_picture}"
 
 
 @dataclass(frozen=True)
