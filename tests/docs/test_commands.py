@@ -118,8 +118,8 @@ NOT_RUN = {
     "tellapart tables": "trains for minutes; tests/replication does it on little data",
     "tellapart eval --captions before.jsonl --captions after.jsonl --references references.jsonl --data photos/ "
     "--llm-judge": "needs a server; tests/evaluation has one",
-    "tellapart caption 'openai:MODEL?batch=1'": "needs a batch endpoint; tests/inference/test_batch_endpoints.py has one",
-    "tellapart caption 'anthropic:MODEL?batch=1'": "needs a batch endpoint; tests/inference/test_batch_endpoints.py has one",
+    "tellapart caption 'openai:MODEL?batch=1'": "needs a batch endpoint; tests/inference has one",
+    "tellapart caption 'anthropic:MODEL?batch=1'": "needs a batch endpoint; tests/inference has one",
     "tellapart study arena": "needs a server; tests/evaluation has one",
 }
 

@@ -257,7 +257,9 @@ def test_truematch_as_distributed(tiny_scorer: Path, tmp_path: Path) -> None:
     assert results.systems["chance"]["recall@1.bag4"].value == 25
     first = results.extra["sets"]["bag3"]["predictions"][0]
     assert first["ids"] == [f"COCO_val2014_{number:012d}.jpg" for number in numbers[:3]]
-    assert any("12 of 12 matched with the data by the number in the file name" in note for note in results.notes)
+    assert any(
+        "matched 12 of 12 captions with the data by the number in the file name" in note for note in results.notes
+    )
 
 
 def test_a_list_of_ids_is_a_hard_pool(tiny_scorer: Path, tmp_path: Path) -> None:

@@ -363,9 +363,7 @@ def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
         other = Web(url, ParticipantLog())
         for path, body in (("begin", {**begin, "identifier": ""}), ("decline", {})):
             status, told = other.ask(f"/api/{path}", body)
-            assert status == 400 and b"the study's key is missing from the link" in told, (
-                "nor does anybody without an identifier"
-            )
+            assert status == 400 and b"key is missing from the link" in told, "nor does anybody without an identifier"
         assert len(store.participants()) == 1 and not store.refusals()
         whole = {**begin, "identifier": "", "key": "k3y-of_the-link"}
         assert other.json("/api/begin", whole)["phase"] == "practice"
