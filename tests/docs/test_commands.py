@@ -71,7 +71,6 @@ SCHEMA_ANSWER = '{"caption": "A dog.", "objects": ["dog"], "people": 0}'
 
 # What cannot run here, with the reason: the beginning of a command.
 NOT_RUN = {
-    "for seed in 60 61 62 63 64": "the seeds of a verdict, run once",
     "pip install": "changes the environment of the tests",
     "hf upload": "uploads to the hub; tests/training/test_hub.py does it against a local server",
     "make": "what it runs are tests and checks of their own",
