@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_said() -> None:
     scorer = CiderD(REFERENCES)
     with pytest.raises(UsageError, match="the same number of captions for each of 4 pictures, got 5 captions"):
         scorer(["a"] * 5)
-    with pytest.raises(UsageError, match="found 0, 4"):
+    with pytest.raises(UsageError, match="Picture numbers must be between 0 and 3; got 0 to 4"):
         scorer(["a", "b"], [0, 4])
     with pytest.raises(UsageError, match="2 captions and 1 picture numbers"):
         scorer(["a", "b"], [0])

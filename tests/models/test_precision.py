@@ -48,7 +48,7 @@ def test_names_lead_to_devices(two_gpus: None, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UsageError, match="unknown device 'gpu'; expected auto, cpu, cuda, cuda:1 or mps"):
         resolve_device("gpu")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="device 'cuda': torch finds cpu alone"):
+    with pytest.raises(UsageError, match="device 'cuda' is not available: torch finds cpu alone"):
         resolve_device("cuda")
 
 
