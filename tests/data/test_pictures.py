@@ -126,7 +126,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     assert reason(tmp_path / "empty.jpg") == "empty file"
     assert reason(tmp_path / "none.jpg") == "no such file"
     (tmp_path / "folder.jpg").mkdir()
-    assert reason(tmp_path / "folder.jpg") == "a folder, not a picture"
+    assert reason(tmp_path / "folder.jpg") == "is a folder, not a picture"
     os.mkfifo(tmp_path / "pipe.jpg")
     assert reason(tmp_path / "pipe.jpg") == "not a regular file"
     (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
