@@ -85,7 +85,7 @@ def test_weights_that_are_cut(copy: Path) -> None:
 
 def test_a_hub_name_while_offline() -> None:
     line = told("somebody/llava-of-mine?prompt=hello")
-    assert "HF_HUB_OFFLINE is set" in line and "somebody/llava-of-mine" in line
+    assert "not in the hub's cache, and HF_HUB_OFFLINE disables downloads" in line and "somebody/llava-of-mine" in line
 
 
 def test_no_processor(copy: Path) -> None:

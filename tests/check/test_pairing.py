@@ -114,5 +114,5 @@ def test_a_metric_without_references_names_what_the_data_left_out(
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
     (tmp_path / "c.json").write_text('{"a": "a dog"}')
     done = cli("eval", "--captions", tmp_path / "c.json", "--data", tmp_path / "t.jsonl", "--metrics", "cider")
-    assert done.status == 2 and "metric 'cider' needs references" in done.err
+    assert done.status == 2 and "metric 'cider' requires references" in done.err
     assert "1 of 2 could not be opened and were skipped: " in done.err and "gone.png (no such file)" in done.err
