@@ -14,9 +14,7 @@ import pytest
 from command_line import Cli, Done
 from real_data import DATA
 
-from tellapart.models.packages import PARTS
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's client is imported, which `tellapart` does
 # Ray's workers give way to every other process (niceness 15); beside other tests theirs would wait for minutes.
 os.environ.setdefault("RAY_worker_niceness", "0")
 # oneDNN of torch 2.13 writes beyond its memory in the backward pass of convolutions of four channels on some AMD CPUs,
@@ -32,6 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("data"):  # a folder of that name is a keyword, too
                 item.add_marker(skip)
+    from tellapart.models.packages import PARTS
+
     if missing := [name for name in PARTS if find_spec(PARTS[name].module) is None]:
         why = f"no pretrained {', '.join(missing)}; type: make pretrained"
         for item in items:
