@@ -15,7 +15,7 @@ SIZES = {"train": 48, "dev": 8, "test": 100}
 def five_references(colour: str, place: str) -> list[str]:
     return [
         f"A dog with a {colour} collar runs through the {place} .",
-        "ball is already in the split '",
+        f"A {colour} ball is in the {place} .",
         f"Two people in {colour} jackets are standing in the {place} , a dog behind them .",
         f"a dog with a {colour} collar runs through the {place}",  # the first once more
         f"The brown dog is running after a {colour} ball .",
