@@ -408,7 +408,7 @@ def api_key(variable: str | None, name: str, default: str = KEY_VARIABLE) -> str
         )
     if not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
         raise UsageError(
-            f"{name}: {variable or default} does not contain a valid key (blanks or unprintable characters)"
+            f"{name}: {variable or default} does not contain a valid key (spaces or unprintable characters)"
         )
     return key
 

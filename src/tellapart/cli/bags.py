@@ -322,7 +322,7 @@ def card(
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write the card of a file of bags, as Markdown and HTML."""
+    """Write a card that describes a file of bags, as Markdown and HTML."""
     from tellapart.features import store as feature_store
     from tellapart.scorers import load_scorer
 

@@ -49,7 +49,7 @@ def check(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Find damaged captions and pictures: truncated, shared or templated captions, wrong pairs, unreadable pictures.
+    """Find damaged captions and pictures: truncated, shared or templated captions, mismatched pairs, unreadable files.
 
     Requires no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
     """

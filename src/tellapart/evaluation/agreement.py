@@ -38,7 +38,7 @@ def scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError:
-        raise MissingExtra("study", "the rank correlation of metrics with people") from None
+        raise MissingExtra("study", "the rank correlation with human judgements") from None
     return stats
 
 

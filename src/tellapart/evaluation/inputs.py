@@ -41,7 +41,7 @@ def check_options(options: EvalOptions) -> None:
     """Raises `UsageError` for options that require another, missing option."""
     scorer, metrics = options.scorer, options.metrics
     if options.eval_scorers and scorer is None:
-        raise UsageError("--eval-scorer adds a second scorer; add --scorer MODEL, too")
+        raise UsageError("--eval-scorer adds a second scorer; also pass --scorer MODEL")
     named_only = (
         ("synonyms", options.synonyms, "chair_i,chair_s"),
         ("--llm-judge", options.llm_judge, "clair"),

@@ -526,7 +526,7 @@ def _scored_captions(path: Path) -> list[RatedCaption]:
         caption = next((record[name] for name in ("mt", "cand") if record.get(name) is not None), None)
         score = next((record[name] for name in SCORES if record.get(name) is not None), None)
         if caption is None or record.get("refs") is None:
-            raise UsageError(f"{path}, row {number} lacks mt or cand, or refs; expected a caption and references")
+            raise UsageError(f"{path}, row {number} has no caption (mt or cand) or no references (refs); expected both")
         given = ast.literal_eval(record["refs"]) if isinstance(record["refs"], str) else record["refs"]
         refs = tuple(" ".join(str(text).split()) for text in given)
         names = (record.get(name) for name in ("imgid", "file_name", "image_path", "image", "path"))

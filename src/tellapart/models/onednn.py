@@ -104,19 +104,19 @@ def product_function() -> Any:
 
         @staticmethod
         @torch.autograd.function.once_differentiable
-        def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
             x, weight_NK = ctx.saved_tensors
             wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-            x_MK, slope_MN = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
+            x_MK, grad_MN = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
             to_weight_NK = None
             if wants_weight and weight_NK.is_contiguous():  # same layout as the weights, as optimizers expect
-                to_weight_NK = multiply(slope_MN.T, x_MK.T)
+                to_weight_NK = multiply(grad_MN.T, x_MK.T)
             elif wants_weight:
-                to_weight_NK = multiply(x_MK.T, slope_MN.T).T
+                to_weight_NK = multiply(x_MK.T, grad_MN.T).T
             return (
-                multiply(slope, weight_NK.T) if wants_x else None,
+                multiply(grad, weight_NK.T) if wants_x else None,
                 to_weight_NK,
-                slope_MN.sum(0) if wants_bias else None,
+                grad_MN.sum(0) if wants_bias else None,
             )
 
     return Product

@@ -65,13 +65,13 @@ class HeadLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         layer, ctx.layer = ctx.layer, None
         if layer is None:
             hidden_BTH, weight_VH, bias_V = ctx.saved_tensors
             again = Layer(hidden_BTH, weight_VH, bias_V, ctx.needs_input_grad[:3], ctx.autocast)
             _, layer = accumulate_terms(again, ctx.terms)
-        return *layer.gradients(slope), None, None, None
+        return *layer.gradients(grad), None, None, None
 
 
 def accumulate_terms(layer: Layer, terms: Sequence[LossTerm]) -> tuple[torch.Tensor, Layer]:
@@ -103,23 +103,23 @@ class Layer:
         """Returns the precision in which ``tokens`` tokens are multiplied with the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
-    def add_to_weight(self, slope_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
-        """Adds slopeᵀ·hidden to the weights' gradient, without a second matrix of its size if precision allows."""
+    def add_to_weight(self, grad_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
+        """Adds gradᵀ·hidden to the weights' gradient, without a second matrix of its size if precision allows."""
         if self.to_weight_VH is None:
-            self.to_weight_VH = torch.mm(slope_NV.T, hidden_NH).to(self.wide)
-        elif slope_NV.dtype == self.wide:
-            self.to_weight_VH.addmm_(slope_NV.T, hidden_NH)
+            self.to_weight_VH = torch.mm(grad_NV.T, hidden_NH).to(self.wide)
+        elif grad_NV.dtype == self.wide:
+            self.to_weight_VH.addmm_(grad_NV.T, hidden_NH)
         else:
-            self.to_weight_VH += torch.mm(slope_NV.T, hidden_NH)
+            self.to_weight_VH += torch.mm(grad_NV.T, hidden_NH)
 
-    def add_to_rows(self, ids_N: torch.Tensor, slope_NH: torch.Tensor) -> None:
+    def add_to_rows(self, ids_N: torch.Tensor, grad_NH: torch.Tensor) -> None:
         """Adds to rows of the weights' gradient; rows may repeat."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
-        self.to_weight_VH.index_add_(0, ids_N, slope_NH)
+        self.to_weight_VH.index_add_(0, ids_N, grad_NH)
 
-    def gradients(self, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Returns the required gradients of hidden states, weights and bias, times ``slope``."""
+    def gradients(self, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Returns the required gradients of hidden states, weights and bias, times ``grad``."""
         if self.wants_weight and self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         pairs = (
@@ -127,9 +127,9 @@ class Layer:
             (self.to_weight_VH, self.weight_VH),
             (self.to_bias_V, self.bias_V),
         )
-        unscaled = slope.device.type == "cpu" and float(slope) == 1  # on other devices, reading it would synchronize
+        unscaled = grad.device.type == "cpu" and float(grad) == 1  # on other devices, reading it would synchronize
         return tuple(
-            None if sum_ is None else (sum_ if unscaled else sum_.mul_(slope)).to(like.dtype)  # type: ignore[union-attr]
+            None if sum_ is None else (sum_ if unscaled else sum_.mul_(grad)).to(like.dtype)  # type: ignore[union-attr]
             for sum_, like in pairs
         )
 
@@ -159,10 +159,10 @@ class VocabularyTerm:
             scores_nV = linear(hidden_NH[n], weight_VH).to(layer.wide)
             if layer.bias_V is not None:
                 scores_nV += layer.bias_V
-            loss, slope_nV = self.cross_entropy(scores_nV, n, layer.learns)
+            loss, grad_nV = self.cross_entropy(scores_nV, n, layer.learns)
             value += loss
             if layer.learns:
-                self.push_back(layer, slope_nV, hidden_NH[n], weight_VH, n)
+                self.push_back(layer, grad_nV, hidden_NH[n], weight_VH, n)
         return value
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -183,17 +183,17 @@ class VocabularyTerm:
         return loss, scores_nV
 
     def push_back(
-        self, layer: Layer, slope_nV: torch.Tensor, hidden_nH: torch.Tensor, weight_VH: torch.Tensor, n: slice
+        self, layer: Layer, grad_nV: torch.Tensor, hidden_nH: torch.Tensor, weight_VH: torch.Tensor, n: slice
     ) -> None:
         """Backpropagates the gradient of these scores into the layer's gradients."""
         if layer.to_bias_V is not None:
-            layer.to_bias_V += slope_nV.sum(0)
-        slope_nV = slope_nV.to(hidden_nH.dtype)
+            layer.to_bias_V += grad_nV.sum(0)
+        grad_nV = grad_nV.to(hidden_nH.dtype)
         if layer.to_hidden_BTH is not None:
-            back_nH = linear(slope_nV, weight_VH.T).to(layer.wide)
+            back_nH = linear(grad_nV, weight_VH.T).to(layer.wide)
             layer.to_hidden_BTH.flatten(0, 1).index_add_(0, self.place_N[n], back_nH)
         if layer.wants_weight:
-            layer.add_to_weight(slope_nV, hidden_nH)
+            layer.add_to_weight(grad_nV, hidden_nH)
 
 
 @dataclass(frozen=True)
@@ -223,18 +223,16 @@ class SubsetTerm:
         loss = -self.share * right_BT1[self.counted_BT].sum()  # eq. 3 of paper 1
         if layer.learns:
             share_BT1 = self.share * self.counted_BT[..., None].to(layer.wide)
-            slope_BTK = log_p_BTK.exp_().mul_(share_BT1).scatter_add_(2, self.slot_BT[..., None], -share_BT1)
-            self.push_back(layer, slope_BTK, hidden_BTH, rows_BKH)
+            grad_BTK = log_p_BTK.exp_().mul_(share_BT1).scatter_add_(2, self.slot_BT[..., None], -share_BT1)
+            self.push_back(layer, grad_BTK, hidden_BTH, rows_BKH)
         return loss
 
-    def push_back(
-        self, layer: Layer, slope_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor
-    ) -> None:
+    def push_back(self, layer: Layer, grad_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor) -> None:
         """Backpropagates the gradient of these scores into the layer's gradients."""
         ids_N = self.ids_BK.flatten()
         if layer.to_bias_V is not None:
-            layer.to_bias_V.index_add_(0, ids_N, slope_BTK.sum(1).flatten())
+            layer.to_bias_V.index_add_(0, ids_N, grad_BTK.sum(1).flatten())
         if layer.to_hidden_BTH is not None:
-            layer.to_hidden_BTH.baddbmm_(slope_BTK, rows_BKH)
+            layer.to_hidden_BTH.baddbmm_(grad_BTK, rows_BKH)
         if layer.wants_weight:
-            layer.add_to_rows(ids_N, torch.bmm(slope_BTK.transpose(1, 2), hidden_BTH).flatten(0, 1))
+            layer.add_to_rows(ids_N, torch.bmm(grad_BTK.transpose(1, 2), hidden_BTH).flatten(0, 1))

@@ -39,9 +39,9 @@ def contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[st
     prompts = [level.prompt for level in detail]
     if detail and prompts.count("") != 1:
         yield (
-            f"detail has {prompts.count('')} levels without a prompt; expected exactly one, which "
-            'captions without ?detail= use and validation measures; add {prompt = ""} at the '
-            "position of the objective's own speaker weight"
+            f"detail has {prompts.count('')} levels without a prompt; expected exactly one, the default for "
+            'captions without ?detail= and for validation; add {prompt = ""}, which uses the objective\'s speaker '
+            "weight, in descending order of the weights"
         )
     for prompt in dict.fromkeys(prompts):
         if prompts.count(prompt) > 1:

@@ -62,9 +62,9 @@ class SparsemaxTerm(head.VocabularyTerm):
         """Computes the loss of a chunk of tokens and its gradient with respect to the scores."""
         label_n1 = self.label_N[n, None]
         loss = self.share * token_losses(scores_nV, label_n1).sum()
-        slope_nV = sparsemax(scores_nV)
-        one_n1 = torch.ones_like(slope_nV[:, :1])
-        return loss, slope_nV.scatter_add_(1, label_n1, -one_n1).mul_(self.share)
+        grad_nV = sparsemax(scores_nV)
+        one_n1 = torch.ones_like(grad_nV[:, :1])
+        return loss, grad_nV.scatter_add_(1, label_n1, -one_n1).mul_(self.share)
 
 
 class Sparsemax(Stateless[CaptionerLike]):

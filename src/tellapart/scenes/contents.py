@@ -229,7 +229,7 @@ def _shift(values: list[int], together: list[int], residue: int) -> int:
         step = centre + jitter - values[0]
         if (sum(values) + step * len(together)) % 7 == residue:
             return step
-    raise AssertionError("one or two objects reach every residue of 7")
+    raise AssertionError("moving one or two objects can reach every residue of 7")
 
 
 def base(rng: RandomStream, split: str, domain: str, moving: bool) -> Content:

@@ -38,7 +38,7 @@ class StartLimit:
         if not address:
             if self._proxied:
                 say(
-                    "starts_per_address has no effect, because the web server in front sends no "
+                    "starts_per_address has no effect, because the reverse proxy sends no "
                     "X-Forwarded-For header; configure it to send the client's address"
                 )
             self._proxied = False  # said once

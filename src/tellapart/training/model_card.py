@@ -30,12 +30,12 @@ TEMPLATE = """
 
 {about}
 
-Made by tellapart {version}; the whole recipe is `recipe.toml` in the run's folder. Licence: that of the base model and
-of the pictures, which this card does not know.
+Made by tellapart {version}; the whole recipe is `recipe.toml` in the run's folder. Licence: see the licences of the
+base model and of the pictures.
 
 ## Evaluation
 
-On pictures held out from training, with 95 % bootstrap intervals; the recalls are by {scorer}.
+On pictures held out from training, with 95 % bootstrap intervals. Recall is measured with {scorer}.
 
 | metric | before | after | n | candidates | chance |
 |---|---|---|---|---|---|
