@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +15,15 @@ from rich.text import Text
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+import tellapart
 from tellapart.cli.app import VerbGroup
-from tellapart.cli.entry import whole_app
+from tellapart.cli.entry import GLOBAL_FLAGS, whole_app
+
+# Options of other programs that messages tell people to type: tar, ray, pip, accelerate, git.
+FOREIGN = {
+    *("--dereference", "--hard-dereference", "--head", "--no-deps", "--force-reinstall", "--multi", "--cpu"),
+    *("--always", "--dirty", "--abbrev", "--exclude"),
+}
 
 VERB = '''
 from typing import Annotated
@@ -69,3 +78,23 @@ def test_the_help_drops_no_text_in_brackets() -> None:
     assert [text for text in texts if text and Text.from_markup(text).plain != text] == []
     output = CliRunner().invoke(whole_app(), ["finetune", "--help"]).output
     assert "Default: 300." in " ".join(output.replace("│", "").split())
+
+
+def options_of(command: Any) -> Iterator[str]:
+    """All options of a command and of its subcommands."""
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from options_of(inner)
+
+
+def test_texts_of_the_package_name_only_options_that_exist() -> None:
+    """An error that says "add --bertscore M" sends people to an option that became a key of --set."""
+    known = {*options_of(typer.main.get_command(whole_app())), *GLOBAL_FLAGS, "--allow-code", "--help", *FOREIGN}
+    unknown = []
+    for path in sorted(Path(tellapart.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", node.value)
+                unknown += [f"{path.name}, line {node.lineno}: {name}" for name in named if name not in known]
+    assert not unknown
