@@ -31,8 +31,8 @@ class Comparison:
     """Fills a `Results`: `add` adds the measurements of a metric, `finish` computes intervals and differences.
 
     slots: each system's captions.
-    inputs: number of resamples and seed; ``pairs``: "first" compares each system with the first one, "all" every two
-    systems; ``correction``: "holm" corrects p over all pairs and metrics.
+    inputs: number of resamples and seed; ``pairs``: "first" compares each system with the first one, "all" every pair
+    of systems; ``correction``: "holm" corrects p over all pairs and metrics.
     """
 
     def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:

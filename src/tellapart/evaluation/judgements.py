@@ -71,7 +71,7 @@ class Judgements:
         return sum(len(caption.ratings) for caption in self.captions)
 
     def with_pairs_of_ratings(self) -> Judgements:
-        """Adds pairs if there are only ratings: every two captions of a picture with different mean ratings."""
+        """Adds pairs if there are only ratings: each pair of captions of a picture with different mean ratings."""
         if self.pairs:
             return self
         of_picture: dict[str, list[int]] = {}

@@ -189,7 +189,7 @@ def metric_of_key(base: str) -> Metric | None:
     return METRICS.get(base)
 
 
-HEADS = ("metric", "also", "label", "what it says", "better", "needs")
+HEADS = ("metric", "also", "label", "meaning", "better", "needs")
 
 
 @dataclass(frozen=True)

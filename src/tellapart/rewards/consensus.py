@@ -38,7 +38,7 @@ class Consensus:
     class Config(RewardOptions):
         """Fraction of the start model's own samples that contain a content word, averaged over the caption's words.
 
-        In [0, 1]. ``decoding``: how these samples are drawn, anew for each picture at every step. ``words``: selects
+        In [0, 1]. ``decoding``: how these samples are drawn, for each picture and step. ``words``: selects
         content words with a closed list of English function words or with the ``tagger`` HanTa (extra ``words``).
         """
 

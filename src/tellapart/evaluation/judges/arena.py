@@ -83,7 +83,7 @@ def arena(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ArenaResult:
-    """Compares the captions of every two systems for every picture. Equal captions are a tie without a question."""
+    """Compares each pair of systems on every picture. Equal captions are a tie; the judge is not asked."""
     if len(systems) < 2:
         raise UsageError("an arena compares at least two systems; add a second --captions FILE")
     prompt = read_prompt("arena", judge.prompts)
