@@ -8,8 +8,10 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from local_server import LocalServer
 
 OPENAI_KEY, ANTHROPIC_KEY = "sk-test-1234567890", "sk-ant-test-1234567890"
 Says = Callable[
@@ -17,7 +19,7 @@ Says = Callable[
 ]  # by the id and the body of a request: a text, a status with an error, or None
 
 
-class BatchServer(ThreadingHTTPServer):
+class BatchServer(LocalServer):
     """Answers a batch after ``polls`` requests for its state.
 
     says: the answer to one request: texts (one per choice), a pair of status and message, or None: it expires.
@@ -35,21 +37,6 @@ class BatchServer(ThreadingHTTPServer):
         self.batches: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
         self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-    def __enter__(self) -> BatchServer:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are gone are part of the test."""
 
     @property
     def asked(self) -> list[dict[str, Any]]:

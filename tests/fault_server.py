@@ -11,14 +11,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from local_server import LocalServer
 
 KINDS = ("drop", "429", "500", "503", "half", "schema", "no json", "slow start")
 WRONG = ({}, {"choices": []}, {"choices": [{"message": {"content": 7}}]}, {"error": "overloaded"}, [1], None)
 
 
-class FaultServer(ThreadingHTTPServer):
+class FaultServer(LocalServer):
     """``rate`` of the requests fail; of these ``hang`` by saying nothing for ``hang_seconds``.
 
     ``epoch`` is set by the test; ``asked`` and ``delivered`` map the hash of a request to the epochs in which it came
@@ -45,21 +47,6 @@ class FaultServer(ThreadingHTTPServer):
         self.finish: str | None = "stop"  # why every answer ends
         self.status = 200  # not 200: every request is refused with it
         self.errors: Callable[[bytes], tuple[int, Any] | None] = lambda body: None  # status and body of one request
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-    def __enter__(self) -> FaultServer:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are gone are part of the test."""
 
     def settle(self) -> None:
         """Wait until nothing is being answered any more."""

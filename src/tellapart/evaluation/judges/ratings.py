@@ -27,9 +27,7 @@ def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references:
         Question(id_, {"candidate": f"- {caption}", "references": _bullets(texts)})
         for id_, caption, texts in zip(ids, captions, references, strict=True)
     ]
-    read = partial(number_in, low=0, high=100)
-    answers = judge.ask(read_prompt("clair", judge.prompts), questions, lambda text: read(text) is not None)
-    return np.array([np.nan if text is None else (read(text) or 0.0) / 100 for text in answers])
+    return _numbers(judge, "clair", questions, low=0, high=100) / 100
 
 
 def rating(
@@ -44,8 +42,13 @@ def rating(
 
     requests: the instruction that each caption answers, N; by default a request to describe the picture."""
     questions = _pairs(ids, captions, references, requests)
-    read = partial(number_in, low=1, high=10)
-    answers = judge.ask(read_prompt("rating", judge.prompts), questions, lambda text: read(text) is not None)
+    return _numbers(judge, "rating", questions, low=1, high=10)
+
+
+def _numbers(judge: Judge, prompt: str, questions: Sequence[Question], *, low: float, high: float) -> np.ndarray:
+    """Returns the number in each answer, N; NaN for questions without a usable answer."""
+    read = partial(number_in, low=low, high=high)
+    answers = judge.ask(read_prompt(prompt, judge.prompts), questions, lambda text: read(text) is not None)
     return np.array([np.nan if text is None else read(text) for text in answers], dtype=float)
 
 
