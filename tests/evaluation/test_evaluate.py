@@ -541,7 +541,7 @@ def test_what_does_not_match_is_an_error_or_a_note(files):
     ("settings", "says"),
     [
         ({"scorer": "scenes"}, "add --data SPEC"),
-        ({"eval_scorers": ["scenes"]}, "add --scorer MODEL"),
+        ({"eval_scorers": ["scenes"]}, "also pass --scorer MODEL"),
         ({"metrics": ["recall@1.lookalike"]}, "add --data SPEC"),
         ({"metrics": ["recal@1.lookalike"]}, "did you mean 'recall@1.lookalike'?"),
         ({"resamples": 0}, "expected at least 1"),
