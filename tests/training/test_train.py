@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from command_line import Cli
+from forked import finish, fork, type_command
 from safetensors.torch import load_file
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
@@ -495,9 +493,8 @@ def test_trackers_write_into_the_run_and_missing_ones_are_named(
     assert events and b"reward" in events[0].read_bytes()
 
 
-def run_command(recipe: Path, out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tellapart", "train", str(recipe), "--out", str(out), "--resume"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ})
+def start(recipe: Path, out: Path) -> ForkServerProcess:
+    return fork(type_command, "train", recipe, "--out", out, "--resume", printed=out.with_suffix(".printed"))
 
 
 @pytest.mark.parametrize(
@@ -509,28 +506,26 @@ def test_kill_9_at_random_moments(tiny_recipe: dict[str, Any], tmp_path: Path, k
     recipe = recipe_of(tiny_recipe)
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(recipe))
-    whole = run_command(path, tmp_path / "whole")
-    assert whole.wait() == 0, whole.stderr and whole.stderr.read().decode()
+    finish([start(path, tmp_path / "whole")], tmp_path / "whole.printed")
     rng = random.Random(0)
     steps_at_kill = []
     for _ in range(kills):
         before = (tmp_path / "killed" / "log.jsonl").stat().st_size if steps_at_kill else 0
-        process = run_command(path, tmp_path / "killed")
+        process = start(path, tmp_path / "killed")
         until_log_grows(process, tmp_path / "killed" / "log.jsonl", before)
         time.sleep(rng.uniform(0, 0.4))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         steps_at_kill.append(Run(tmp_path / "killed", recipe).last())
     assert not Run(tmp_path / "killed", recipe).finished, f"the run was over before it was killed {kills} times"
-    last = run_command(path, tmp_path / "killed")
-    assert last.wait() == 0, last.stderr and last.stderr.read().decode()
+    finish([start(path, tmp_path / "killed")], tmp_path / "killed.printed")
     assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
 
 
-def until_log_grows(process: subprocess.Popen[bytes], log: Path, size: int) -> None:
+def until_log_grows(process: ForkServerProcess, log: Path, size: int) -> None:
     for _ in range(3000):
-        if process.poll() is not None or (log.is_file() and log.stat().st_size != size):
+        if process.exitcode is not None or (log.is_file() and log.stat().st_size != size):
             return
         time.sleep(0.02)
 
