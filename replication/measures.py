@@ -158,7 +158,7 @@ def clipscore(captions: ArmCaptions) -> Statistic:
 @measure("listener", "exact listener's accuracy", "higher")
 def listener(captions: ArmCaptions) -> Statistic:
     """Percent of pictures that the exact listener, which knows the truth and no scorer, picks in their family."""
-    from tellapart.scenes.truth import listener_accuracy
+    from tellapart.scenes.listener import listener_accuracy
 
     families: dict[str, list[Scene]] = {}
     for item in captions.items:

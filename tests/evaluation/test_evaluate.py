@@ -32,7 +32,7 @@ from tellapart.evaluation.test_sets import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.scenes import truth
+from tellapart.scenes import listener, scene_graph, truth
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 COLOURS = ("red", "green", "blue", "white", "black", "brown", "grey", "pink", "gold", "violet", "orange", "cyan")
@@ -401,7 +401,7 @@ def test_truth_metrics_are_those_of_the_truth_itself():
                 np.testing.assert_allclose(results.values[name][metric], each[metric])
     assert results.systems["true"]["attribute_recall"].value == 100
     assert results.systems["true"]["scene_graph_f"].value == 100
-    graph_N = [100 * truth.scene_graph_f(item.references[0], item.truth).f for item in items]
+    graph_N = [100 * scene_graph.scene_graph_f(item.references[0], item.truth).f for item in items]
     assert results.values["said"]["scene_graph_f"] == pytest.approx(graph_N) and 5 < np.mean(graph_N) < 95
     assert results.systems["false"]["hallucination_rate"].low > 0
     pair = next(pair for pair in results.pairs if (pair.b, pair.metric) == ("said", "attribute_recall"))
@@ -472,7 +472,7 @@ def test_the_listener_hears_the_truth_among_lookalikes():
         chance=True, lookalike=4, eval_scorers={"second": (ColourScorer(), image_ND)},
     )  # fmt: skip
     sets = lookalike_sets(image_ND, 4)
-    expected = truth.listener_accuracy(
+    expected = listener.listener_accuracy(
         list(systems["true"].values()), [[items[m].truth for m in members] for members in sets.sets]
     )
     found = results.systems

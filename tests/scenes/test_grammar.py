@@ -93,7 +93,7 @@ def test_references_are_short_and_varied() -> None:
 
 
 def test_most_references_do_not_tell_look_alikes_apart() -> None:
-    from tellapart.scenes.truth import listener_probabilities
+    from tellapart.scenes.listener import listener_probabilities
 
     scenes = Scenes(500)
     picked = [

@@ -1,9 +1,8 @@
-"""Compares captions with the ground truth of a scene: claims, repetitions, the exact listener, scene-graph F.
+"""Counts the true and false claims of a caption, by the ground truth of its scene.
 
 A caption claims the shape of every object that it names, every attribute bound to an object, every relation, the
 ground, the number in "three things", and attributes bound to no object. A mention refers to the object for which most
-of its claims are true (`align`). The exact listener knows the ground truth of every scene. It is independent of all
-scorers, so it shows whether a gain in retrieval is real or reward hacking.
+of its claims are true (`align`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from tellapart.scenes.contents import INVERSE, Object, between, holds
+from tellapart.scenes.contents import Object, between, holds
 from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
@@ -21,7 +18,7 @@ from tellapart.scenes.world import Scene
 CLAIM = 64
 """Score of a true claim (a false one scores minus this); a true shape scores one point more, to break ties."""
 _EXACT = 6
-_PLACE = {slot: place for place, slot in enumerate(FIELDS)}
+PLACE = {slot: place for place, slot in enumerate(FIELDS)}  # of a slot in the facts of an object
 KINDS = (*FIELDS, "relation", "ground", "number")
 """Kinds of claims. A number ("three things") is no fact of its own."""
 
@@ -35,7 +32,7 @@ def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
     if mention.shape:
         score = CLAIM + 1 if thing is not None and thing[0] == mention.shape else -CLAIM
     for slot, values in mention.values.items():
-        true = thing is not None and len(values) == 1 and thing[_PLACE[slot]] == values[0]
+        true = thing is not None and len(values) == 1 and thing[PLACE[slot]] == values[0]
         score += CLAIM if true else -CLAIM * len(values)
     return score
 
@@ -210,7 +207,7 @@ class _ClaimCounter:
         if mention.shape:
             self.value(0, (mention.shape,), thing, mention, excess=thing is None)
         for slot, values in mention.values.items():
-            self.value(_PLACE[slot], values, thing, mention)
+            self.value(PLACE[slot], values, thing, mention)
 
     def value(
         self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, mention: Mention, excess: bool = False
@@ -254,7 +251,7 @@ class _ClaimCounter:
         loose = set(parsed.loose)
         for slot, value in loose:
             self.tally(slot, claims=1)
-            if any(f[_PLACE[slot]] == value for f in self.facts):
+            if any(f[PLACE[slot]] == value for f in self.facts):
                 self.tally(slot, correct=1)
             else:
                 self.invented += 1
@@ -398,7 +395,7 @@ def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
 
 def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
     return (not mention.shape or mention.shape == facts[0]) and all(
-        values == (facts[_PLACE[slot]],) for slot, values in mention.values.items()
+        values == (facts[PLACE[slot]],) for slot, values in mention.values.items()
     )
 
 
@@ -411,124 +408,3 @@ def _repeated_runs(words: tuple[str, ...]) -> int:
         total += bool(again)
         at += again or 1
     return total
-
-
-def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
-    """Returns true minus false claims, in units of 1/64 claim.
-
-    Claims bound to an object, relations, the ground and the number count 1; an attribute bound to no object counts ½.
-    Contradictory values are all false.
-    """
-    parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    # The points that break ties between assignments do not count.
-    score = align(parsed, scene)[0] // CLAIM * CLAIM
-    grounds = set(parsed.grounds)
-    if len(grounds) == 1:
-        score += CLAIM if scene.ground in grounds else -CLAIM
-    else:
-        score -= CLAIM * len(grounds)
-    if parsed.number is not None:
-        score += CLAIM if parsed.number == len(scene.objects) else -CLAIM
-    for slot, value in set(parsed.loose):
-        there = any(f[_PLACE[slot]] == value for f in scene.facts)
-        score += CLAIM // 2 if there else -CLAIM // 2
-    return score
-
-
-def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Scene]) -> np.ndarray:
-    """Returns the exact listener's probability_K of each candidate, uniform over those with the highest agreement.
-
-    For a caption without claims, it is uniform over all. Raises ValueError without candidates.
-    """
-    if not candidates:
-        raise ValueError("a listener needs at least one candidate")
-    parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    if parsed.empty:
-        return np.full(len(candidates), 1 / len(candidates))
-    score_K = np.array([agreement(parsed, scene) for scene in candidates])
-    best_K = score_K == score_K.max()
-    probability_K: np.ndarray = best_K / best_K.sum()
-    return probability_K
-
-
-def listener_accuracy(
-    captions: Sequence[str], candidates: Sequence[Sequence[Scene]], targets: Sequence[int] | None = None
-) -> tuple[float, np.ndarray]:
-    """Returns the exact listener's accuracy in percent, and the target's probability_N for each caption.
-
-    ``candidates[n]`` is the set of caption n; ``targets[n]`` is the index of its picture there (None: 0).
-    """
-    places = targets if targets is not None else [0] * len(captions)
-    rows = zip(captions, candidates, places, strict=True)
-    picked_N = np.array(
-        [listener_probabilities(caption, scenes)[place] for caption, scenes, place in rows], dtype=float
-    )
-    return (100 * float(picked_N.mean()) if len(picked_N) else float("nan")), picked_N
-
-
-@dataclass(frozen=True, slots=True)
-class GraphScore:
-    """Precision, recall and F of scene-graph tuples, 0..1."""
-
-    precision: float
-    recall: float
-    f: float
-
-
-def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
-    """Counts the caption's tuples, how many of them are true, the scene's tuples, and how many the caption has."""
-    parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
-    for mention in parsed.mentions:
-        name = mention.shape or "thing"
-        caption_tuples.add((name,))
-        for slot, values in mention.values.items():
-            # Contradictory values match nothing.
-            mark = () if len(values) == 1 else ("contradicted",)
-            caption_tuples |= {(name, slot, value, *mark) for value in values}
-    for kind, *who in parsed.relations:
-        names = [parsed.mentions[int(m)].shape or "thing" for m in who]
-        caption_tuples.add(_relation_tuple(str(kind), names))
-    caption_tuples.discard(("thing",))
-    facts = scene.facts
-    scene_tuples: set[tuple[str, ...]] = {("ground", scene.ground)}
-    for thing in facts:
-        scene_tuples.add((thing[0],))
-        scene_tuples |= {(thing[0], slot, value) for slot, value in zip(FIELDS[1:], thing[1:], strict=True) if value}
-    scene_tuples |= {_relation_tuple(kind, [facts[i][0], facts[j][0]]) for kind, i, j in scene.chain}
-    true = scene_tuples | scene.true_relation_tuples
-    return len(caption_tuples), len(caption_tuples & true), len(scene_tuples), len(caption_tuples & scene_tuples)
-
-
-def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the same canonical tuple for "a left of b" and "b right of a"."""
-    if kind == "between":
-        return (kind, names[0], *sorted(names[1:]))
-    if kind in ("right of", "below", "behind"):
-        return (INVERSE[kind], names[1], names[0])
-    return (kind, *(sorted(names) if kind == "near" else names))
-
-
-def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
-    """Computes F over scene-graph tuples as in SPICE, with an exact parser.
-
-    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (ground). Objects are identified by shape, as
-    in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full description.
-    All are 0 for a caption without claims.
-    """
-    return _score(_graph_counts(caption, scene))
-
-
-def corpus_scene_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
-    """Computes `scene_graph_f` of a corpus, from tuple counts summed over captions."""
-    counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
-    stated, true, expected, recalled = (sum(c[k] for c in counts) for k in range(4))
-    return _score((stated, true, expected, recalled))
-
-
-def _score(counts: tuple[int, int, int, int]) -> GraphScore:
-    stated, true, expected, recalled = counts
-    precision = true / stated if stated else 0.0
-    recall = recalled / expected if expected else 0.0
-    both = precision + recall
-    return GraphScore(precision, recall, 2 * precision * recall / both if both else 0.0)

@@ -23,7 +23,7 @@ from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement, Sums
-from tellapart.scenes import truth
+from tellapart.scenes import scene_graph
 from tellapart.scenes.truth import ClaimCounts, KindCounts
 from tellapart.utils.messages import track
 from tellapart.utils.registry import Direction
@@ -356,4 +356,4 @@ def scene_graph_f(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes SPICE-like F of scene-graph tuples × 100, with the scene's ground truth as reference."""
     assert context.items is not None
     pairs = zip(slot.captions, context.items, strict=True)
-    return Measurement(np.array([100 * truth.scene_graph_f(caption, item.truth).f for caption, item in pairs]))
+    return Measurement(np.array([100 * scene_graph.scene_graph_f(caption, item.truth).f for caption, item in pairs]))

@@ -1,0 +1,79 @@
+"""Scene-graph F of a caption against the ground truth of its scene, as in SPICE, with an exact parser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tellapart.scenes.contents import INVERSE
+from tellapart.scenes.parser import ParsedCaption, parse_caption
+from tellapart.scenes.vocabulary import FIELDS
+from tellapart.scenes.world import Scene
+
+
+@dataclass(frozen=True, slots=True)
+class GraphScore:
+    """Precision, recall and F of scene-graph tuples, 0..1."""
+
+    precision: float
+    recall: float
+    f: float
+
+
+def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
+    """Counts the caption's tuples, how many of them are true, the scene's tuples, and how many the caption has."""
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
+    for mention in parsed.mentions:
+        name = mention.shape or "thing"
+        caption_tuples.add((name,))
+        for slot, values in mention.values.items():
+            # Contradictory values match nothing.
+            mark = () if len(values) == 1 else ("contradicted",)
+            caption_tuples |= {(name, slot, value, *mark) for value in values}
+    for kind, *who in parsed.relations:
+        names = [parsed.mentions[int(m)].shape or "thing" for m in who]
+        caption_tuples.add(_relation_tuple(str(kind), names))
+    caption_tuples.discard(("thing",))
+    facts = scene.facts
+    scene_tuples: set[tuple[str, ...]] = {("ground", scene.ground)}
+    for thing in facts:
+        scene_tuples.add((thing[0],))
+        scene_tuples |= {(thing[0], slot, value) for slot, value in zip(FIELDS[1:], thing[1:], strict=True) if value}
+    scene_tuples |= {_relation_tuple(kind, [facts[i][0], facts[j][0]]) for kind, i, j in scene.chain}
+    true = scene_tuples | scene.true_relation_tuples
+    return len(caption_tuples), len(caption_tuples & true), len(scene_tuples), len(caption_tuples & scene_tuples)
+
+
+def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the same canonical tuple for "a left of b" and "b right of a"."""
+    if kind == "between":
+        return (kind, names[0], *sorted(names[1:]))
+    if kind in ("right of", "below", "behind"):
+        return (INVERSE[kind], names[1], names[0])
+    return (kind, *(sorted(names) if kind == "near" else names))
+
+
+def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
+    """Computes F over scene-graph tuples as in SPICE, with an exact parser.
+
+    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (ground). Objects are identified by shape, as
+    in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full description.
+    All are 0 for a caption without claims.
+    """
+    return _score(_graph_counts(caption, scene))
+
+
+def corpus_scene_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
+    """Computes `scene_graph_f` of a corpus, from tuple counts summed over captions."""
+    counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
+    stated, true, expected, recalled = (sum(c[k] for c in counts) for k in range(4))
+    return _score((stated, true, expected, recalled))
+
+
+def _score(counts: tuple[int, int, int, int]) -> GraphScore:
+    stated, true, expected, recalled = counts
+    precision = true / stated if stated else 0.0
+    recall = recalled / expected if expected else 0.0
+    both = precision + recall
+    return GraphScore(precision, recall, 2 * precision * recall / both if both else 0.0)
