@@ -177,7 +177,8 @@ class Lab:
     def boosted_file(self, stage: str, pictures: str) -> Path:
         """Returns the file of training pictures with boosted captions; its name identifies its content."""
         from tellapart.boost.scripted import Scripted
-        from tellapart.boost.stages import NAMES, read_prompt
+        from tellapart.boost.stage_prompts import read_prompt
+        from tellapart.boost.stages import NAMES
 
         if stage == JOINED:
             sources = [Identities(memo=self._identities).data(pictures)]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tellapart.boost import statistics as counted
-from tellapart.boost.stages import BUILTIN
+from tellapart.boost.stage_prompts import BUILTIN
 from tellapart.cli.entry import whole_app
 from tellapart.data import open_data
 from tellapart.errors import UsageError

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_stage_prompts import copied
 
-from tellapart.boost.stages import AGAIN_TEMPERATURE, BUILTIN, NAMES, read_prompt, stages
+from tellapart.boost.stage_prompts import BUILTIN
+from tellapart.boost.stages import AGAIN_TEMPERATURE, NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item
 
 ITEM = Scenes(1)[0].item()
-PAPER = Path(__file__).parents[3] / "shared" / "papers" / "2_no_detail_left_behind.txt"
 
 
 class Silent:
@@ -77,22 +78,6 @@ def test_holistic_puts_people_first() -> None:
     assert request.messages[-1].text == asked and request.picture is None
 
 
-@pytest.mark.skipif(not PAPER.is_file(), reason=f"no paper at {PAPER}")
-def test_prompts_are_the_papers() -> None:
-    def plain(text: str) -> str:
-        for old, new in (("“", '"'), ("”", '"'), ("{count}", "5")):
-            text = text.replace(old, new)
-        return " ".join(text.split())
-
-    paper = plain(PAPER.read_text(encoding="utf-8"))
-    for name in NAMES:
-        prompt = read_prompt(name)
-        fixed = prompt.turns if name == "describe" else prompt.examples
-        for turn in fixed:
-            for line in turn.text.splitlines():
-                assert plain(line) in paper, (name, line)
-
-
 def test_an_item_without_what_the_stage_reads_is_a_backend_error() -> None:
     made = stages(NAMES, LLM, MLLM)
     with pytest.raises(BackendError, match="no reference to blend"):
@@ -110,13 +95,6 @@ def test_the_second_question_differs_and_says_why() -> None:
     assert second.temperature == AGAIN_TEMPERATURE and second.seed is not None
 
 
-def copied(folder: Path, name: str, old: str, new: str) -> Path:
-    text = (BUILTIN / f"{name}.txt").read_text()
-    assert old in text
-    (folder / f"{name}.txt").write_text(text.replace(old, new))
-    return folder
-
-
 def test_a_file_of_ones_own_changes_its_stage_and_no_other(tmp_path: Path) -> None:
     own = stages(NAMES, LLM, MLLM, copied(tmp_path, "describe", "Briefly describe", "Describe at length"))
     usual = stages(NAMES, LLM, MLLM)
@@ -128,28 +106,6 @@ def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
     folder = copied(tmp_path, "blend", "Reference caption {number}: {reference}", '{"text": "{reference}"} {}')
     request = stages(["blend"], LLM, None, folder)[0].build_request(Item("x", ITEM.picture, ("a {blend} star",)), {})
     assert request.messages[-1].text == '{"text": "a {blend} star"} {}'
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "line"),
-    [
-        ("blend", "{reference}", "{refrence}", "unknown placeholder {refrence}; did you mean 'reference'"),
-        ("holistic", "New noisy caption: {describe}", "Go on", "lacks {describe}"),
-        ("blend", "temperature = 0", "temprature = 0", "unknown setting 'temprature'; did you mean 'temperature'"),
-        ("blend", "max_words = 60", "max_words = many", "got 'max_words = many'"),
-        ("blend", "max_words = 60", "", "lacks max_words"),
-        ("blend", "[system]", "[sytem]", "unknown section [sytem]; did you mean 'system'"),
-        ("blend", "[assistant]\nA bathroom", "[user]\nA bathroom", "first, then alternating"),
-        ("describe", "[again]", "[user]", "first, then alternating"),
-    ],
-)
-def test_a_mistake_in_a_file_is_one_line_that_names_it(
-    tmp_path: Path, name: str, old: str, new: str, line: str
-) -> None:
-    with pytest.raises(UsageError) as error:
-        read_prompt(name, copied(tmp_path, name, old, new))
-    assert line in str(error.value) and str(tmp_path / f"{name}.txt") in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_folder_without_prompts_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from functools import cache
 
 from PIL import Image
 
+from tellapart.boost.answer_checks import unusable
 from tellapart.boost.load import Load
-from tellapart.boost.stages import unusable
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
 from tellapart.captioners.consensus import consensus
 from tellapart.captions.lines import Written

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.boost.stages import unusable
+from tellapart.boost.answer_checks import unusable
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.answers import refusal, without_fence
 from tellapart.utils.messages import parse_json

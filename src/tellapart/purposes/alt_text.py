@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tellapart.boost.stages import unusable
+from tellapart.boost.answer_checks import unusable
 from tellapart.purposes.texts import Edited, shortened, without_openings
 
 CHARACTERS = 125  # length of an alt text that screen readers read without a pause, by common advice

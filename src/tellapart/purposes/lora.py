@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from tellapart.boost.stages import unusable
+from tellapart.boost.answer_checks import unusable
 from tellapart.language.english import FUNCTION_WORDS, singular
 from tellapart.language.phrases import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
 from tellapart.language.words import sentences

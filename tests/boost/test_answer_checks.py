@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.boost.stages import foreign, length, read_prompt, trouble
+from tellapart.boost.answer_checks import foreign, length, trouble
+from tellapart.boost.stage_prompts import read_prompt
 from tellapart.scenes import Scenes
 
 BLEND, DESCRIBE, HOLISTIC = map(read_prompt, ("blend", "describe", "holistic"))

@@ -1,0 +1,136 @@
+"""Detects bad answers of a stage by a few explainable rules, without a model.
+
+An answer is bad if it is broken text, is empty, repeats the API key, is a refusal, is too long for a caption, has more
+than one paragraph, talks about itself, repeats the prompt, or is in another language than the references.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tellapart.boost.stage_prompts import StagePrompt
+from tellapart.boost.types import REDACTED
+from tellapart.language.answers import refusal
+from tellapart.utils.messages import broken
+
+RUN = 8  # consecutive words that a caption shares with a prompt only by copying
+SCRIPT_SHARE = 0.3  # share of letters; quoted names and signs have fewer
+WORDS_FOR_A_LANGUAGE = 3
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_PREAMBLE = re.compile(
+    r"""^\W*(?:(?:sure|certainly|of\s+course|absolutely|okay|ok)\s*[,!.:]
+      |here(?:'s|\s+is|\s+are)\s+(?:the|an?|your|my)\s+(?:[\w-]+\s+){0,3}(?:captions?|descriptions?)\b[^.]*:
+      |(?:assistant|user|system|caption|description|answer|output|response)\s*:)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Words so frequent that a sentence of ten words has some, but rare in other languages.
+_FREQUENT = {
+    "English": "the of and with is are in on to that an at by his her their has from which there",
+    "German": "der die das und mit ist sind auf einem einer einen ein eine dem den im am zwei von steht vor",
+    "French": "le la les des et avec est sont dans sur une un du au qui deux devant assis pour il",
+    "Spanish": "el los las del y con es está están en una un sobre que dos junto por su al para",
+    "Italian": "il lo gli della del e con è sono nel sulla una un di che due accanto per su al",
+    "Portuguese": "o os as do da e com é está estão em uma um no na sobre que dois ao para",
+    "Dutch": "de het een en met is zijn op van aan twee voor die naast staat zit in dat naar bij",
+}
+_LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUENT.items()}
+
+
+def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: Sequence[str] = ()) -> str | None:
+    """Returns why the answer is bad, as words that follow "the answer was"; None if it can be used.
+
+    sources: the captions quoted in the question; words shared with them are not an echo, and the answer may be as long
+        as all of them together.
+    references: define the expected language; without references the prompt does.
+    """
+    if (why := unusable(text)) is not None:
+        return why
+    if sum(bool(line.strip()) for line in text.strip().splitlines()) > 1:
+        return "more than one paragraph"
+    if _PREAMBLE.search(text.replace("’", "'")):
+        return "talk about the answer"
+    if echoes(text, sources, prompt):
+        return "an echo of the prompt"
+    longest = max(prompt.max_words, sum(len(source.split()) for source in sources))
+    if length(text) > longest:
+        return f"longer than {longest} words"
+    expected = [*references] or [turn.text for turn in prompt.turns]
+    return "in another language" if foreign(text, " ".join(expected)) else None
+
+
+def unusable(text: str) -> str | None:
+    """Returns why the answer is unusable for any question; None if it may be usable."""
+    if (why := broken(text)) is not None:
+        return why
+    if REDACTED in text:
+        return "an echo of the API key"
+    if not _WORD.search(text):
+        return "empty"
+    return "a refusal" if refusal(text) else None
+
+
+def length(text: str) -> int:
+    """Counts words; in scripts without spaces every two letters count as one word."""
+    unspaced = sum(_script(letter) in ("CJK", "HIRAGANA", "KATAKANA", "THAI") for letter in text)
+    return max(len(text.split()), unspaced // 2)
+
+
+def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
+    """Returns whether the answer repeats a label ("Reference caption 2:") or eight consecutive words of the prompt."""
+    if any(re.search(rf"{re.escape(label)}(?: \d+)?:", text, re.IGNORECASE) for label in _labels(prompt)):
+        return True
+    own = _runs(text)
+    return bool((own & _prompt_runs(prompt)) - {run for source in sources for run in _runs(source)})
+
+
+def foreign(text: str, expected: str) -> bool:
+    """Returns whether the text has another script than ``expected``, or clearly another language of the same script."""
+    ours, theirs = _scripts(text), _scripts(expected)
+    if not theirs:
+        return False
+    if sum(count for script, count in ours.items() if script not in theirs) > SCRIPT_SHARE * ours.total():
+        return True
+    own, home = _evidence(text), _evidence(expected)
+    native = max(home, key=lambda language: home[language])
+    other = max(own, key=lambda language: own[language])
+    if home[native] < WORDS_FOR_A_LANGUAGE or other == native:
+        return False
+    return own[other] >= WORDS_FOR_A_LANGUAGE and own[other] > 2 * own[native]
+
+
+def _scripts(text: str) -> Counter[str]:
+    """Counts letters by script."""
+    return Counter(script for letter in text if (script := _script(letter)))
+
+
+@lru_cache(maxsize=8192)
+def _script(letter: str) -> str:
+    """Returns the script of a letter, e.g. LATIN, CYRILLIC or CJK; empty for other characters."""
+    return unicodedata.name(letter, "").split(" ")[0].split("-")[0] if letter.isalpha() else ""
+
+
+def _evidence(text: str) -> dict[str, int]:
+    """Counts the text's words that are frequent in each language."""
+    words = [word.lower() for word in _WORD.findall(text)]
+    return {language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()}
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = [word.lower() for word in _WORD.findall(text)]
+    return {tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}
+
+
+@lru_cache(maxsize=16)
+def _prompt_runs(prompt: StagePrompt) -> frozenset[tuple[str, ...]]:
+    return frozenset(run for turn in (*prompt.turns,) for run in _runs(turn.text)) | _runs(prompt.again)
+
+
+@lru_cache(maxsize=16)
+def _labels(prompt: StagePrompt) -> frozenset[str]:
+    """Returns the labels before a colon at the start of the prompt's lines."""
+    found = (re.findall(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:", turn.text) for turn in prompt.turns)
+    return frozenset(label for labels in found for label in labels)
