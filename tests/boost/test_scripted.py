@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import pytest
 from scene_rates import corpus_rates
 
-from tellapart.boost.scripted import SceneFacts, Scripted, add, blend, facts_of, say
+from tellapart.boost.scene_facts import facts_of, say
+from tellapart.boost.scripted import Scripted, add, blend
 from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
@@ -24,27 +24,6 @@ def boosted(scene: Scene, backend: Scripted) -> dict[str, str]:
         answers[stage.name] = backend.complete(stage.build_request(scene.item(), answers)).text
         assert stage.check(scene.item(), answers, answers[stage.name]) is None
     return answers
-
-
-def values(facts: SceneFacts) -> list[Mapping[str, str]]:
-    return sorted(({slot: word[0] for slot, word in t.items()} for t in facts.things), key=lambda t: sorted(t.items()))
-
-
-@pytest.mark.parametrize("frames", [1, 8])
-def test_what_is_said_again_reads_as_the_same_facts(frames: int) -> None:
-    for scene in Scenes(150, seed=4, frames=frames):
-        for text in (scene.description, *scene.references):
-            facts = facts_of(text)
-            again = facts_of(say(facts))
-            named = [thing for thing in values(facts) if thing]
-            assert [thing for thing in values(again) if thing] == named, (text, say(facts))
-            assert again.ground == facts.ground
-            assert len(again.things) == max(len(facts.things), facts.number) or not facts.things
-
-
-def test_a_full_description_said_again_is_as_true_and_as_full() -> None:
-    judged = [count_claims(say(facts_of(scene.description)), scene) for scene in SCENES]
-    assert corpus_rates(judged)["attribute_precision"] == corpus_rates(judged)["attribute_recall"] == 100
 
 
 def test_words_stay_those_that_were_used() -> None:
