@@ -19,7 +19,7 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.text_models import TextEncoder, load_text_encoder
 from tellapart.metrics import bertscore
-from tellapart.metrics.embedding import TokenFeatures
+from tellapart.metrics.bert_score import TokenFeatures
 
 CAPTIONS = ["a red circle", "a dog on the grass", "two blue squares left of a star", "snow"]
 REFERENCES = [["the red circle", "a circle"], ["a dog runs"], ["two squares", "a blue star"], ["a big snow field"]]

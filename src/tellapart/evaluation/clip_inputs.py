@@ -13,7 +13,7 @@ from PIL import Image
 from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation import test_sets
 from tellapart.evaluation.scorer_texts import ScorerTexts
-from tellapart.metrics.embedding import EMScore, emscore, emscore_f_rows, token_idf
+from tellapart.metrics.em_score import EMScore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.types import Item, Picture
 

@@ -21,7 +21,7 @@ from tellapart.evaluation.options import EvalSettings
 from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.evaluation.test_sets import CandidateSets, Retrieval
 from tellapart.language.claims import Synonyms
-from tellapart.metrics.embedding import BERTScore, bertscore
+from tellapart.metrics.bert_score import BERTScore, bertscore
 from tellapart.metrics.perplexity import token_losses
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import truth

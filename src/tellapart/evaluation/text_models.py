@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from tellapart.errors import UsageError
-from tellapart.metrics.embedding import TokenFeatures
+from tellapart.metrics.bert_score import TokenFeatures
 from tellapart.models.devices import dtype_of, exact_precision, resolve_device
 from tellapart.models.names import model_folder
 from tellapart.models.saved import checked_model_folder, loading_errors, weights_fingerprint

@@ -13,8 +13,8 @@ import numpy as np
 from tellapart.evaluation.clip_inputs import frames_seen
 from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.evaluation.test_sets import chance, over_questions
-from tellapart.metrics import embedding
-from tellapart.metrics.embedding import CLIPSCORE_PREFIX
+from tellapart.metrics import clip_score
+from tellapart.metrics.clip_score import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE, LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
@@ -80,7 +80,7 @@ _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes CLIPScore ×100 (`tellapart.metrics.clipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
-    return Measurement(said(slot) * 100 * embedding.clipscore(text_ND, context.images)[1])
+    return Measurement(said(slot) * 100 * clip_score.clipscore(text_ND, context.images)[1])
 
 
 @context_metric(
@@ -97,7 +97,7 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes RefCLIPScore ×100 (`tellapart.metrics.refclipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
     references = context.reference_features(slot, CLIPSCORE_PREFIX)
-    return Measurement(said(slot) * 100 * embedding.refclipscore(text_ND, context.images, references)[1])
+    return Measurement(said(slot) * 100 * clip_score.refclipscore(text_ND, context.images, references)[1])
 
 
 @context_metric(
@@ -111,7 +111,7 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
 )
 def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes 100 · cosine (`tellapart.metrics.clipsc`)."""
-    return Measurement(said(slot) * embedding.clipsc(context.text_features(slot), context.images)[1])
+    return Measurement(said(slot) * clip_score.clipsc(context.text_features(slot), context.images)[1])
 
 
 @context_metric(

@@ -1,0 +1,69 @@
+"""BERTScore (Zhang et al. 2020): tokens of a caption and of a reference, each matched with its nearest in the other.
+
+`bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_models` loads one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tellapart.metrics.ptb import check
+
+References = Sequence[Sequence[str]]
+
+
+class TokenFeatures(NamedTuple):
+    """Unit features of a text's tokens, including special ones, and the weight of each token (0 for special ones)."""
+
+    feature_TD: np.ndarray
+    weight_T: np.ndarray
+
+
+class TokenEncoder(Protocol):
+    """A text encoder that returns a feature for each token."""
+
+    def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]: ...
+
+
+class BERTScore(NamedTuple):
+    """Precision, recall and F1, each as ``(corpus, per_caption_N)``; the corpus score is the mean."""
+
+    precision: tuple[float, np.ndarray]
+    recall: tuple[float, np.ndarray]
+    f: tuple[float, np.ndarray]
+
+
+def bertscore(captions: Sequence[str], references: References, *, model: TokenEncoder) -> BERTScore:
+    """Computes BERTScore without idf weights and rescaling, −1 to 1 (mostly 0 to 1).
+
+    Each of the three numbers takes its own maximum over the references, as in the package bert-score. A text without
+    words scores 0. Raises `UsageError` if a caption has no list of references.
+    """
+    check(captions, references)
+    texts = list(dict.fromkeys([*captions, *(text for reference_texts in references for text in reference_texts)]))
+    known = dict(zip(texts, model.token_features(texts), strict=True))
+    rows = [
+        np.max([_of_pair(known[caption], known[text]) for text in reference_texts], axis=0)
+        for caption, reference_texts in zip(captions, references, strict=True)
+    ]
+    value_N3 = np.array(rows, dtype=float).reshape(-1, 3)
+    return BERTScore(*((_mean(value_N), value_N) for value_N in value_N3.T))
+
+
+def _of_pair(caption: TokenFeatures, reference: TokenFeatures) -> tuple[float, float, float]:
+    """Computes precision, recall and F1 (Zhang et al. 2020, section 3)."""
+    if not caption.weight_T.sum() or not reference.weight_T.sum():
+        return 0.0, 0.0, 0.0
+    cosine_TR = caption.feature_TD @ reference.feature_TD.T
+    precision = float(caption.weight_T @ cosine_TR.max(1) / caption.weight_T.sum())
+    recall = float(reference.weight_T @ cosine_TR.max(0) / reference.weight_T.sum())
+    both = precision + recall
+    return precision, recall, 2 * precision * recall / both if both else 0.0
+
+
+def _mean(value_N: np.ndarray) -> float:
+    return float(value_N.mean()) if len(value_N) else math.nan

@@ -1,0 +1,104 @@
+"""EMScore (Shi et al. 2022): how well a caption matches the frames of a clip, as a whole and word by word.
+
+A pure function of arrays with unit rows. `tellapart.evaluation.clip_inputs` provides the features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tellapart.metrics.clip_score import with_mean
+
+
+class EMScore(NamedTuple):
+    """Precision, recall and F, each as ``(corpus, per_caption_N)``."""
+
+    precision: tuple[float, np.ndarray]
+    recall: tuple[float, np.ndarray]
+    f: tuple[float, np.ndarray]
+
+
+def emscore(
+    text_ND: np.ndarray,
+    token_TD: Sequence[np.ndarray],
+    frame_FD: Sequence[np.ndarray],
+    weight_T: Sequence[np.ndarray] | None = None,
+) -> EMScore:
+    """Computes EMScore(X, V) of clips (Shi et al. 2022), the mean of a coarse and a fine matching, −1 to 1.
+
+    The coarse match is the cosine of the caption's feature with the mean frame feature. In the fine match, precision
+    matches each token with its nearest frame, weighted by ``weight_T`` (idf; None: uniform), recall matches each frame
+    with its nearest token, and F is their harmonic mean. Tokens are the encoder's, including start and end. NaN if all
+    weights are 0; F is also NaN if precision and recall cancel out.
+    """
+    rows = []
+    for number, (text_D, words_TD, seen_FD) in enumerate(zip(text_ND, token_TD, frame_FD, strict=True)):
+        mean_D = seen_FD.mean(0)
+        coarse = float(text_D @ mean_D / max(float(np.linalg.norm(mean_D)), 1e-12))
+        cosine_TF = words_TD @ seen_FD.T
+        worth_T = np.ones(len(words_TD)) if weight_T is None else np.asarray(weight_T[number], dtype=float)
+        precision = float(worth_T @ cosine_TF.max(1) / worth_T.sum()) if worth_T.sum() > 0 else math.nan
+        recall = float(cosine_TF.max(0).mean())
+        both = precision + recall
+        fine = (precision, recall, 2 * precision * recall / both if both else math.nan)
+        rows.append([(value + coarse) / 2 for value in fine])
+    value_N3 = np.array(rows, dtype=float).reshape(-1, 3)
+    return EMScore(*(with_mean(value_N3[:, column]) for column in range(3)))
+
+
+def emscore_f_rows(
+    text_ND: np.ndarray,
+    token_TD: Sequence[np.ndarray],
+    frame_FD: Sequence[np.ndarray],
+    weight_T: Sequence[np.ndarray] | None = None,
+) -> Iterator[np.ndarray]:
+    """Yields EMScore's F of each of N captions with all M clips, a row of M values, by which paper 1 ranks clips.
+
+    The other arguments are those of `emscore`.
+    """
+    mean_MD = np.stack([seen_FD.mean(0) for seen_FD in frame_FD])
+    mean_MD = mean_MD / np.maximum(np.linalg.norm(mean_MD, axis=1, keepdims=True), 1e-12)
+    all_FD, size_M = np.concatenate(list(frame_FD)), np.array([len(seen_FD) for seen_FD in frame_FD])
+    start_M = np.cumsum(size_M) - size_M
+    for number, (text_D, words_TD) in enumerate(zip(text_ND, token_TD, strict=True)):
+        cosine_TF = words_TD @ all_FD.T
+        worth_T = np.ones(len(words_TD)) if weight_T is None else np.asarray(weight_T[number], dtype=float)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            precision_M = worth_T @ np.maximum.reduceat(cosine_TF, start_M, axis=1) / worth_T.sum()
+            recall_M = np.add.reduceat(cosine_TF.max(0), start_M) / size_M
+            fine_M = 2 * precision_M * recall_M / (precision_M + recall_M)
+        yield (fine_M + mean_MD @ text_D) / 2
+
+
+def token_idf(
+    documents: Sequence[Sequence[int]], end: int, *, padding: int | None = 0, window: int = 77
+) -> Mapping[int, float]:
+    """Computes token weights for `emscore`: log((M + 1) / (df + 1)) over M texts as token ids.
+
+    An unseen token weighs log(M + 1). The end token, which is in every text and represents the whole caption, gets the
+    mean weight of all seen tokens. As in EMScore's code, texts are padded to ``window`` with the token ``padding``
+    (0 in CLIP's tokenizer, which is also its "!"), and padding counts as a seen token: it enters the mean, and "!"
+    weighs next to nothing. ``padding=None`` leaves it out.
+    """
+    seen = Counter(token for row in documents for token in set(row))
+    padded = sum(len(row) < window and padding not in row for row in documents)
+    if padding is not None and padded:
+        seen[padding] += padded
+    found = {token: math.log((len(documents) + 1) / (count + 1)) for token, count in seen.items()}
+    if found:
+        found[end] = sum(found.values()) / len(found)
+    return _Idf(found, math.log(len(documents) + 1))
+
+
+class _Idf(dict[int, float]):
+    def __init__(self, found: Mapping[int, float], unseen: float) -> None:
+        super().__init__(found)
+        self.unseen = unseen
+
+    def __missing__(self, token: int) -> float:
+        return self.unseen
