@@ -18,9 +18,10 @@ from PIL import Image
 from sample_study import edit_settings, make_material, make_study, number_tokens
 
 from tellapart.errors import UsageError
-from tellapart.study.analysis import analyse, export
+from tellapart.study.analysis import analyse
 from tellapart.study.create import PRACTICE_ITEMS
 from tellapart.study.design import CONTROL, ITEM, open_study
+from tellapart.study.export import export
 from tellapart.study.report import charts, headline, page, to_json
 from tellapart.study.session import StudySession
 from tellapart.study.simulate import RANDOM, rehearse

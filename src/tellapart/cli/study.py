@@ -26,8 +26,8 @@ from tellapart.evaluation.agreement import agreement_with_people
 from tellapart.evaluation.judges.arena import run_arena
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.study.analysis import analyse
-from tellapart.study.analysis import export as write
 from tellapart.study.design import CONTROL, ITEM, ITEMS, KINDS, check_pictures, open_study
+from tellapart.study.export import export as write
 from tellapart.study.plan import Assumptions, cheapest
 from tellapart.study.plan import plan as simulate_plans
 from tellapart.study.report import tables, to_json, write_report

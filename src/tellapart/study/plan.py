@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import UsageError
-from tellapart.study.analysis import Ratings, difference, means, resampled_means
 from tellapart.study.design import KINDS
+from tellapart.study.intervals import Ratings, difference, means, resampled_means
 from tellapart.utils.messages import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
