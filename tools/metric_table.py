@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart.evaluation.selection import list_metrics, metric_markdown
+from tellapart.evaluation.metric_list import list_metrics, metric_markdown
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
 START, END = "<!-- metrics -->\n", "<!-- end -->"

@@ -28,7 +28,7 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.test_sets import lookalike_sets, retrieve
+from tellapart.evaluation.retrieval import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CaptionSlot
@@ -753,7 +753,7 @@ def test_published_captions_give_the_figures_of_the_papers():
     ["div1", "div2", "mbleu", "clipsc", "refclipscore", "emscore_p", "emscore_r", "emscore_f", "ppl", "ppl_corpus"],
 )
 def test_the_report_explains_the_metric(key):
-    from tellapart.evaluation.selection import describe
+    from tellapart.evaluation.result_keys import describe
 
     assert key in METRICS and "unknown metric" not in describe(key).help
 

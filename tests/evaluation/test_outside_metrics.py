@@ -12,7 +12,8 @@ from command_line import Cli
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.selection import describe, list_metrics, metric_markdown
+from tellapart.evaluation.metric_list import list_metrics, metric_markdown
+from tellapart.evaluation.result_keys import describe
 from tellapart.utils import registry
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.test_sets import (
+from tellapart.evaluation.retrieval import (
     CandidateSets,
     chance,
     lookalike_sets,

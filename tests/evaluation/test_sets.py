@@ -16,7 +16,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.file_sets import FileSets, read_sets
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.test_sets import CandidateSets, per_set, retrieve, whole_sets
+from tellapart.evaluation.retrieval import CandidateSets, per_set, retrieve, whole_sets
 
 BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
 HEADER = Header("some/clip", "0123456789abcdef", "folder:x", (2, 3), 8, {"copies": 1}, "", "query", None, None, "1")
@@ -329,7 +329,7 @@ def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:
 
 @pytest.mark.data
 def test_the_real_files() -> None:
-    from tellapart.evaluation.test_sets import chance
+    from tellapart.evaluation.retrieval import chance
 
     data = Path(os.environ.get("TELLAPART_DATA", "../shared/data"))
     (imagecode,) = read_sets(data / "annotations" / "imagecode_valid.json")

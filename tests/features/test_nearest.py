@@ -7,7 +7,7 @@ import pytest
 
 from tellapart.bags.mine import nearest_to_targets
 from tellapart.errors import UsageError
-from tellapart.evaluation.test_sets import lookalike_sets
+from tellapart.evaluation.retrieval import lookalike_sets
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among, nearest_neighbours
 
 

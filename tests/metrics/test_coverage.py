@@ -14,7 +14,7 @@ import pytest
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.verdict import rate_statistic
 from tellapart.evaluation.metrics.facts import percentage
-from tellapart.evaluation.test_sets import lookalike_sets, random_pools, retrieve, whole_sets
+from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import (

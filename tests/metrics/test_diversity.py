@@ -14,7 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.selection import describe
+from tellapart.evaluation.result_keys import describe
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
 from tellapart.metrics.diversity import COUNTS, mbleu_of, mbleu_stats
 from tellapart.metrics.statistics import Sums

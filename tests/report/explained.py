@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from tellapart import report
-from tellapart.evaluation.selection import describe
+from tellapart.evaluation.result_keys import describe
 from tellapart.metrics.results import MetricInfo, Results
 from tellapart.report import folder, shown
 

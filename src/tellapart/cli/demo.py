@@ -21,7 +21,7 @@ from rich import box
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
-from tellapart.evaluation.selection import describe
+from tellapart.evaluation.result_keys import describe
 from tellapart.report.folder import read_run
 from tellapart.report.verdict import compare
 from tellapart.utils.messages import console, say

@@ -16,8 +16,9 @@ from tellapart.errors import UsageError
 from tellapart.evaluation import formats
 from tellapart.evaluation.eval_page import write_eval_page
 from tellapart.evaluation.inputs import run_eval
+from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
-from tellapart.evaluation.selection import list_metrics, main_metrics, metric_table
+from tellapart.evaluation.result_keys import main_metrics
 from tellapart.metrics.results import WORDS
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors, typed_command

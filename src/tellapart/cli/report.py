@@ -23,7 +23,7 @@ from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_fal
 from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.matching import match_files, read_references
 from tellapart.evaluation.prepare import lists_of, references_of
-from tellapart.evaluation.selection import describe
+from tellapart.evaluation.result_keys import describe
 from tellapart.report import build_report
 from tellapart.report.token_losses import draw_token_losses
 from tellapart.utils.files import check_output, write_output

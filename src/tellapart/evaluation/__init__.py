@@ -1,6 +1,6 @@
 """Evaluation: computes metrics of captions with intervals, paired differences and signatures.
 
-`evaluate` runs one evaluation: `chosen_metrics` selects its metrics, `context` holds their inputs, and `comparison`
-compares systems. `metrics` has the metrics that need more than texts, `test_sets` ranks pictures by their captions,
-`facts` verifies what captions claim, and `judges` queries models behind a server.
+`evaluate` runs one evaluation. Its inputs and their cached results are in `context`; the metrics that need more than
+texts are in `metrics`. `retrieval` ranks pictures by their captions, `comparison` compares systems, `facts` verifies
+what captions claim, and `judges` asks models behind a server.
 """

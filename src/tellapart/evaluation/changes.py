@@ -16,7 +16,7 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.evaluation.facts.by_references import facts_of
 from tellapart.evaluation.gallery import Kind
-from tellapart.evaluation.test_sets import random_pools, retrieve
+from tellapart.evaluation.retrieval import random_pools, retrieve
 from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes.truth import mark_caption

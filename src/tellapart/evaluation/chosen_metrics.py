@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
-from tellapart.evaluation.selection import with_choices
+from tellapart.evaluation.selected_caption import with_choices
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
@@ -35,7 +35,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
 
     Without names, selects all available metrics except those that need a tagger, tables, Java or a judge. ``["all"]``
     includes these, and a note lists the metrics left out with their requirements. Other names are metric names and
-    aliases (`tellapart.evaluation.selection`) and dotted paths of functions. Raises `UsageError` for an unknown name
+    aliases (`tellapart.metrics.registry`) and dotted paths of functions. Raises `UsageError` for an unknown name
     (with the nearest name) and for a metric with unmet requirements (with the option to add).
     """
     if names is not None and [name.lower() for name in names] == [ALL]:

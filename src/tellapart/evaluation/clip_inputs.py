@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from tellapart.data.pictures import is_clip, sample_frames
-from tellapart.evaluation import test_sets
+from tellapart.evaluation import retrieval
 from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.metrics.em_score import EMScore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.slots import CaptionSlot
@@ -64,7 +64,7 @@ class ClipInputs:
         def ranks() -> np.ndarray:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
             return np.array(
-                [np.nan if np.isnan(row_M[own]) else (row_M > row_M[own] + test_sets.TIE).sum() for own, row_M in rows],
+                [np.nan if np.isnan(row_M[own]) else (row_M > row_M[own] + retrieval.TIE).sum() for own, row_M in rows],
                 dtype=float,
             )
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tellapart.data.pictures import is_clip
-from tellapart.evaluation import test_sets
+from tellapart.evaluation import retrieval
 from tellapart.evaluation.clip_inputs import ClipInputs, frames_seen
 from tellapart.evaluation.file_sets import FileSets
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
+from tellapart.evaluation.retrieval import CandidateSets, Retrieval
 from tellapart.evaluation.scorer_texts import ScorerTexts
-from tellapart.evaluation.test_sets import CandidateSets, Retrieval
 from tellapart.language.claims import Synonyms
 from tellapart.metrics.bert_score import BERTScore, bertscore
 from tellapart.metrics.perplexity import token_losses
@@ -180,13 +180,13 @@ class EvalContext:
         if pools in self.file_sets:
             return self.file_sets[pools]
         if pools == ALL_CLIPS:
-            return test_sets.whole_sets([range(len(self.ids))], ALL_CLIPS)
+            return retrieval.whole_sets([range(len(self.ids))], ALL_CLIPS)
         if pools != "lookalike":
-            return test_sets.random_pools(
+            return retrieval.random_pools(
                 len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.inputs.seed
             )
         # Equal content has equal features, so no keys are needed.
-        return test_sets.lookalike_sets(self.images, self.inputs.lookalike)
+        return retrieval.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Returns the L2-normalised features of a slot's captions, N×D."""
@@ -238,7 +238,7 @@ class EvalContext:
 
         def make() -> Retrieval:
             image_ND = self.candidate_ND if pools in self.file_sets else self.images
-            found = test_sets.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(len(self.ids))
+            found = retrieval.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(len(self.ids))
             mute = [row for row, text in enumerate(slot.captions) if not text.strip()]
             return found.missed(mute) if mute else found
 

@@ -18,7 +18,7 @@ from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.notes import notes_on_cider, notes_on_cut_texts, notes_on_pairing, notes_on_queries
 from tellapart.evaluation.prepare import make_context
-from tellapart.evaluation.test_sets import per_set
+from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.results import WORDS, Results
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists

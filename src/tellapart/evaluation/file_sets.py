@@ -7,7 +7,7 @@
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
 | ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten per set; those with a text are targets |
 
-`tellapart.evaluation.test_sets` ranks them, and metrics are named after them, as in ``recall@1.bag3``.
+`tellapart.evaluation.retrieval` ranks them, and metrics are named after them, as in ``recall@1.bag3``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
-from tellapart.evaluation.test_sets import CandidateSets
+from tellapart.evaluation.retrieval import CandidateSets
 from tellapart.utils.messages import parse_json
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tellapart.data.pictures import preview_image
 from tellapart.errors import PictureError
-from tellapart.evaluation.test_sets import Retrieval
+from tellapart.evaluation.retrieval import Retrieval
 from tellapart.metrics.results import Results
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene

@@ -12,7 +12,7 @@ from tellapart.data.caption_matching import preview_ids, with_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext, EvalInputs, names_in
 from tellapart.evaluation.notes import plain_words
-from tellapart.evaluation.test_sets import check_features
+from tellapart.evaluation.retrieval import check_features
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot, caption_lists, human_slots, system_slots
 from tellapart.types import Item
 

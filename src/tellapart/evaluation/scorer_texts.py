@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation import test_sets
+from tellapart.evaluation import retrieval
 from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ScorerTexts:
         if new:
             pieces = [[prefix + piece for piece in parts] for parts in self.pieces(new, prefix)]
             feature_UD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
-            test_sets.check_features(feature_UD, "texts")
+            retrieval.check_features(feature_UD, "texts")
             if len(feature_UD) > len(pieces):
                 start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
                 size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)

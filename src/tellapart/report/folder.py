@@ -129,7 +129,7 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     """Reads the run folder ``path``. Raises `UsageError` that names what is missing if it is not a run folder.
 
     ``describe``: describes validation's keys, and metrics that the results do not describe; usually
-    `evaluation.selection.describe`, which uses the registry.
+    `evaluation.result_keys.describe`, which uses the registry.
     """
     info = _read_info(path)
     run = RunFolder(path, info, TrainingLog())

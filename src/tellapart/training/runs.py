@@ -20,7 +20,7 @@ from tellapart.evaluation.context import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery, save_pictures
 from tellapart.evaluation.matching import match_files, read_references
-from tellapart.evaluation.selection import describe
+from tellapart.evaluation.result_keys import describe
 from tellapart.evaluation.side_files import read_bag_sets, read_inputs
 from tellapart.evaluation.text_models import load_language_model
 from tellapart.evaluation.word_values import add_word_values

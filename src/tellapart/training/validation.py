@@ -14,7 +14,7 @@ import torch
 from tellapart.captioners import generate_captions
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
-from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks

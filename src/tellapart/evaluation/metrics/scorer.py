@@ -1,4 +1,4 @@
-"""Metrics of retrieval by caption: recall, mean rank, clip recall by EMScore, and the exact listener."""
+"""Metrics by a scorer: similarity of caption and picture or clip, and retrieval of the picture by its caption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tellapart.evaluation.clip_inputs import frames_seen
 from tellapart.evaluation.context import ALL_CLIPS, EvalContext
-from tellapart.evaluation.test_sets import chance, over_questions
+from tellapart.evaluation.retrieval import chance, over_questions
 from tellapart.metrics import clip_score
 from tellapart.metrics.clip_score import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric

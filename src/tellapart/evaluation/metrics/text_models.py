@@ -1,4 +1,4 @@
-"""BERTScore against the references (Zhang et al. 2020), ×100."""
+"""Metrics by text models: perplexity under a language model, and BERTScore against the references."""
 
 from __future__ import annotations
 

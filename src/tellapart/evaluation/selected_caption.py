@@ -1,0 +1,118 @@
+"""Metrics of one caption selected from several of a picture: the best by the metric, or the scorer's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.registry import CaptionSetMetric, Metric
+from tellapart.metrics.results import BEST, ORACLE
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import Measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenCaption(Metric):
+    """A metric of one selected caption per picture: ``choose(context, slots) -> Measurement``."""
+
+    choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement]
+
+    def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
+        """Measures a system. Returns None if it has only one caption per picture."""
+        return self.choose(context, slots) if len(slots) > 1 else None
+
+
+def with_choices(metric: Metric) -> list[ChosenCaption]:
+    """Returns ``METRIC.oracle`` and ``METRIC.best`` for a single-caption metric, else nothing."""
+    return [] if isinstance(metric, CaptionSetMetric) else [oracle(metric), best(metric)]
+
+
+def oracle(metric: Metric) -> ChosenCaption:
+    """Returns the metric of each picture's best caption by the metric itself, the upper bound of any selection.
+
+    It averages the best captions' scores over pictures, even if the metric's corpus score is not a mean.
+    """
+
+    def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
+        measured = [metric.of_slot(context, slot) for slot in slots]
+        values = [one.value_N for one in measured if one.value_N is not None]
+        if not values:
+            raise UsageError(f"{metric.name} does not score single captions, so it cannot select the best caption")
+        extreme = np.fmin if (metric.direction or metric.oracle) == "lower" else np.fmax
+        return Measurement(extreme.reduce(values), weight_N=measured[0].weight_N)
+
+    return _chosen(
+        metric,
+        ORACLE,
+        choose,
+        signature=lambda context: f"best-of-captions,mean-of-pictures|{metric.variant(context)}",
+        label=f"{metric.title}, best caption",
+        help=f"{metric.help}; for the best of each picture's captions according to this metric",
+        needs=(*metric.needs, "several"),
+    )
+
+
+def best(metric: Metric) -> ChosenCaption:
+    """Returns the metric of the caption that the scorer prefers for the picture: best-of-n reranking.
+
+    A further scorer (``eval_scorers``) measures the captions that the first scorer prefers.
+    """
+
+    def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
+        return metric.of_slot(context, preferred(context, slots))
+
+    return _chosen(
+        metric,
+        BEST,
+        choose,
+        signature=lambda context: f"best-by:{(context.primary or context).scorer_name()}|{metric.variant(context)}",
+        label=f"{metric.title}, the scorer’s choice",
+        help=f"{metric.help}; for the caption of each picture that the scorer prefers",
+        needs=tuple(dict.fromkeys((*metric.needs, "pictures", "scorer", "several"))),
+    )
+
+
+def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
+    """Selects each picture's caption with the highest cosine by the first scorer, the earlier one in case of ties."""
+    first = context.primary or context
+
+    def choose() -> CaptionSlot:
+        score_SN = np.stack([np.einsum("nd,nd->n", first.text_features(slot), first.images) for slot in slots])
+        choice = [slots[slot] for slot in score_SN.argmax(0)]
+        captions = [slot.captions[row] for row, slot in enumerate(choice)]
+        references = [slot.references[row] for row, slot in enumerate(choice) if slot.references is not None]
+        return CaptionSlot(captions, references if len(references) == len(captions) else None)
+
+    return first.once(("preferred", *map(id, slots)), choose)
+
+
+def _chosen(
+    metric: Metric,
+    suffix: str,
+    choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement],
+    *,
+    signature: Callable[[EvalContext], str],
+    label: str,
+    help: str,
+    needs: tuple[str, ...],
+) -> ChosenCaption:
+    return ChosenCaption(
+        name=metric.name + suffix,
+        factory=metric.factory,
+        choose=choose,
+        signature=signature,
+        label=label,
+        help=help,
+        needs=needs,
+        direction=metric.direction,
+        digits=metric.digits,
+        group=metric.group,
+        check=metric.check,
+        bounds=metric.bounds,
+        short=metric.short,
+        pools=metric.pools,
+    )
