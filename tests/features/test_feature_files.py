@@ -18,7 +18,7 @@ from tellapart.captioners import load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.features.views import FeatureFiles
+from tellapart.features.feature_files import FeatureFiles
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe

@@ -1,14 +1,14 @@
 """Picture features: encodes each picture once and keeps the rows on disk.
 
 `store` is the entry point and encodes missing rows. `rows` stores rows on disk; `encoded` transfers them to another
-machine. `views` provides a captioner's input: stored features, feature files written by other programs, or rows that
-are recomputed each time. `nearest` searches nearest neighbours.
+machine. `feature_files` reads features that other programs wrote. `views` provides a captioner's input: stored
+features, features from files, or rows that are recomputed each time. `nearest` searches nearest neighbours.
 """
 
 from __future__ import annotations
 
+from tellapart.features.feature_files import FeatureFiles
 from tellapart.features.filling import encoder_rows
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import FeatureFiles
 
 __all__ = ["FeatureFiles", "FeatureStore", "encoder_rows"]

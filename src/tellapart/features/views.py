@@ -1,219 +1,25 @@
 """Views: provide a captioner's input, i.e. features of its encoder (cached or not), features from files, or prompts.
 
 Training, captioning and the final evaluation share this interface.
-
-`FeatureFiles` reads features that another program wrote, by item id, from a folder with one file per picture or from
-one HDF5 file. Files are ``ID.npz`` (bottom-up attention: the array is named ``x``, ``feat`` or ``features``, or is the
-only one) or ``ID.npy``. HDF5 files, ``.h5`` or ``.hdf5`` (extra ``regions``), contain a data set ``ID``,
-``ID_features`` or ``ID/features`` per picture. An array has shape D, or P×D for P regions; the number of regions may
-vary. Ids are looked up unchanged first, then without a suffix such as ``.jpg``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
 from tellapart.data import Skipped
-from tellapart.errors import MissingExtra, UsageError
+from tellapart.errors import UsageError
+from tellapart.features.feature_files import FeatureFiles
 from tellapart.features.filling import RowMaker, encoder_rows
 from tellapart.features.store import FeatureStore
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
     from tellapart.captioners.captioner import Captioner
-
-
-ARRAY_NAMES = ("x", "feat", "features")  # common names of region features
-HDF5 = (".h5", ".hdf5", ".hdf")
-FOLDER = "clip-features"
-FROM_PICKLE = (  # ClipCap's format: "clip_embedding" has the rows, and each caption's "clip_embedding" is a row index
-    """python -c 'import numpy, pickle, sys; d = pickle.load(open(sys.argv[1], "rb")); """
-    """[numpy.save(sys.argv[2] + "/" + str(c["image_id"]), d["clip_embedding"][c["clip_embedding"]].float().numpy()) """
-    """for c in d["captions"]]'"""
-)
-
-
-class NumpyFolder:
-    """A folder of NumPy arrays by name, with one file per picture."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def has(self, name: str) -> bool:
-        return self._file(name) is not None
-
-    def read(self, name: str) -> np.ndarray:
-        file = self._file(name)
-        assert file is not None
-        try:
-            loaded = np.load(file)  # never unpickles: object arrays raise an error
-            return loaded if isinstance(loaded, np.ndarray) else self._chosen(file, loaded)
-        except UsageError:
-            raise
-        except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
-            raise UsageError(f"cannot read {file} as a numpy file: {' '.join(str(error).split())[:120]}") from None
-
-    def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
-        """Selects the features among the arrays of an archive."""
-        with arrays:
-            named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
-            if len(named) != 1:
-                raise UsageError(
-                    f"{file} contains {', '.join(arrays.files) or 'nothing'}; expected features under one of "
-                    f"{', '.join(ARRAY_NAMES)}"
-                )
-            return np.asarray(arrays[named[0]])
-
-    def _file(self, name: str) -> Path | None:
-        files = (self.path / f"{name}{suffix}" for suffix in (".npz", ".npy"))
-        return next((file for file in files if file.is_file()), None)
-
-
-class Hdf5File:
-    """One HDF5 file for all pictures, which stays open."""
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
-
-    @classmethod
-    def open(cls, path: Path) -> Hdf5File:
-        """Opens a file. Raises `UsageError` if it is not HDF5."""
-        try:
-            import h5py
-        except ImportError:
-            raise MissingExtra("regions", f"reading {path}") from None
-        try:
-            return cls(h5py.File(path, "r"))
-        except OSError as error:
-            raise UsageError(f"{path} is not an HDF5 file ({str(error).splitlines()[0][:120]})") from None
-
-    def has(self, name: str) -> bool:
-        return self._place(name) is not None
-
-    def read(self, name: str) -> np.ndarray:
-        return np.asarray(self.file[self._place(name)][()])
-
-    def _place(self, name: str) -> str | None:
-        for place in (name, f"{name}_features", f"{name}/features"):
-            if hasattr(self.file.get(place), "shape"):  # a data set, not a group
-                return place
-        return None
-
-
-class FeatureFiles:
-    """The features in a folder or an HDF5 file; create it with `open`."""
-
-    def __init__(self, path: Path, source: NumpyFolder | Hdf5File, equal: bool = False) -> None:
-        self.path, self.source, self._equal = path, source, equal
-        self._first: tuple[str, tuple[int, ...]] | None = None  # name and shape of the first array read
-
-    @classmethod
-    def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
-        """Opens the features at a path. Raises `UsageError` if there are none.
-
-        ``equal``: raises an error for pictures whose number of regions differs from the first one read.
-        """
-        place = Path(path).expanduser()
-        if not place.exists():
-            raise UsageError(f"features {path} do not exist; expected a folder of .npz or .npy files, or an .h5 file")
-        if place.suffix.lower() in (".pkl", ".pickle"):  # written by ClipCap's code
-            raise UsageError(
-                f"{path} is a pickle, which can execute code when loaded, so it is not supported; if you trust "
-                f"it, run: mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then NAME?features={FOLDER}"
-            )
-        if place.is_file() and place.suffix not in HDF5:
-            raise UsageError(
-                f"{path}: expected a folder of .npz or .npy files, or one file with the suffix .h5 or .hdf5"
-            )
-        return cls(place, NumpyFolder(place) if place.is_dir() else Hdf5File.open(place), equal)
-
-    def name_of(self, item: Item) -> str | None:
-        """Returns the name of an item's features (its id, the id without suffix, or the bare file name), or None."""
-        path = Path(item.id)
-        names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
-        return next((name for name in names if self.source.has(name)), None)
-
-    def names_of(self, items: Sequence[Item]) -> list[str | None]:
-        """Returns the names of all items' features. Raises `UsageError` if two pictures share the same features."""
-        names = [self.name_of(item) for item in items]
-        owner: dict[str, str] = {}
-        for item, name in zip(items, names, strict=True):
-            if name is not None and owner.setdefault(name, item.id) != item.id:
-                raise UsageError(
-                    f"{self.path}: {owner[name]} and {item.id} would share the features '{name}'; store features "
-                    "under the items' ids, including folders"
-                )
-        return names
-
-    def width(self, items: Iterable[Item]) -> int:
-        """Returns D of the first item that has features. Raises `UsageError` if no item has any."""
-        for item in items:
-            if (name := self.name_of(item)) is not None:
-                return int(self.read(name).shape[-1])
-        raise UsageError(f"{self.path} contains features of none of the pictures; expected them under the item's id")
-
-    def read(self, name: str, width: int | None = None) -> np.ndarray:
-        """Reads float32 features, D or P×D. Raises `UsageError` for other shapes or widths and non-finite values."""
-        array = np.asarray(self.source.read(name))
-        if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
-            raise UsageError(f"{self.path}: {name} is {array.dtype} {array.shape}; expected numbers, D or regions × D")
-        if width is not None and array.shape[-1] != width:
-            raise UsageError(
-                f"{self.path}: {name} has {array.shape[-1]} numbers per region, but the captioner expects {width}"
-            )
-        if not np.isfinite(array).all():
-            raise UsageError(f"{self.path}: {name} contains NaN or infinity; expected finite numbers")
-        first, shape = self._first = self._first or (name, array.shape)
-        if self._equal and array.shape != shape:
-            raise UsageError(
-                f"{self.path}: {first} has shape {shape} but {name} has {array.shape}, and this captioner "
-                "requires the same number of regions for every picture; use equal shapes, or a captioner of kind "
-                "'recurrent'"
-            )
-        return array.astype(np.float32, copy=False)
-
-    def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """Returns the features of items, read on access. Raises `UsageError` naming an item without features."""
-        names = self.names_of(items)
-        if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
-            raise UsageError(
-                f"{self.path} has no features for {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; "
-                "expected them under the item's id, with or without its suffix"
-            )
-        rows = FeatureRows(self, [name for name in names if name is not None], width)
-        rows[:1]  # fail now for a wrong width, not in the middle of training
-        return rows
-
-
-class FeatureRows:
-    """Array-like access to rows of `FeatureFiles` by a slice or an index array.
-
-    A block is float32 N×D, or N×P×D with regions, zero-padded to the maximum number of regions in the block.
-    """
-
-    dtype = np.dtype(np.float32)
-
-    def __init__(self, files: FeatureFiles, names: Sequence[str], width: int | None) -> None:
-        self.files, self.names, self.width = files, names, width
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
-        chosen = range(len(self))[places] if isinstance(places, slice) else places
-        rows = [self.files.read(self.names[place], self.width) for place in chosen]
-        if all(row.ndim == 1 for row in rows):
-            return np.stack(rows) if rows else np.zeros((0, self.width or 0), np.float32)
-        grids = [np.atleast_2d(row) for row in rows]
-        block = np.zeros((len(grids), max(len(grid) for grid in grids), grids[0].shape[1]), np.float32)
-        for n, grid in enumerate(grids):
-            block[n, : len(grid)] = grid
-        return block
 
 
 class View(Protocol):

@@ -103,7 +103,7 @@ def caption_pictures(
         overwrite: starts the file again, but keeps texts that a person wrote or edited.
         replace_edited: also replaces those, and keeps a backup.
         store: caches the captioner's features, which pays off if the pictures are used again.
-        features: files with features by item id, which replace the captioner's encoder (`tellapart.features.views`).
+        features: files with features by item id, which replace the captioner's encoder (`features.feature_files`).
         drop_guesses: removes or generalises words that are no likelier for the picture than for others (`Beliefs`).
         prompts: one prompt per picture; None: made from the captioner's own prompt if that has fields.
         claims: adds the confidence of each claim, from the samples (`inference.claims.claim_confidences`).

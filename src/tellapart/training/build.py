@@ -28,18 +28,10 @@ from tellapart.data import open_many
 from tellapart.data.dataset import Changed, Dataset
 from tellapart.data.references import blip_clean, blip_cleaned
 from tellapart.errors import UsageError
+from tellapart.features.feature_files import FeatureFiles
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import (
-    OFF,
-    EncodedView,
-    FeatureFiles,
-    FeatureFileView,
-    StreamedRows,
-    View,
-    decodable,
-    make_view,
-)
+from tellapart.features.views import OFF, EncodedView, FeatureFileView, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
 from tellapart.models.devices import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
