@@ -1,7 +1,7 @@
 """The arms of paper 2 (No Detail Left Behind), from boosted captions on, and the miniatures of its tables.
 
-The tables are those of `tellapart.recipe.tables` whose columns and rows all stand for something on `scenes`. The arms
-are the recipes ``recipes/ndlb_*.toml``. Those that claims train, too, are shared with them.
+The tables are those of `tellapart.recipe.paper_tables` whose columns and rows all stand for something on `scenes`. The
+arms are the recipes ``recipes/ndlb_*.toml``. Those that claims train, too, are shared with them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from replication.arms import (
     reward,
 )
 from replication.claim import Arm
-from tellapart.recipe.tables import Paper, read_paper
-from tellapart.recipe.tables import PaperTable as Definition
+from tellapart.recipe.paper_tables import Paper, read_paper
+from tellapart.recipe.paper_tables import PaperTable as Definition
 
 ALL_PARTS = lora("vision", "language_model")
 PARTS = {"sr_l": lora("language_model"), "sr_v": lora("vision"), "sr_lv": ALL_PARTS}

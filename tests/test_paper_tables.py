@@ -19,8 +19,9 @@ sys.path.append(str(Path(__file__).parent / "evaluation"))
 from judge_server import JudgeServer
 
 from tellapart.cli import tables as module
+from tellapart.recipe.paper_tables import find_tables, read_paper
 from tellapart.recipe.schema import TestSet
-from tellapart.recipe.tables import Given, Step, find_tables, make_plan, read_paper
+from tellapart.recipe.table_plan import Given, Step, make_plan
 from tellapart.study.store import STORE
 from tellapart.utils.options import fill_in
 

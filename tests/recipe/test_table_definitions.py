@@ -12,7 +12,9 @@ from command_line import Cli
 
 from tellapart.cli.entry import whole_app
 from tellapart.errors import UsageError
-from tellapart.recipe.tables import PAPERS, Given, PaperTable, estimates, find_tables, make_plan, read_paper, recipe_of
+from tellapart.recipe.paper_tables import PAPERS, PaperTable, find_tables, read_paper
+from tellapart.recipe.table_costs import estimates
+from tellapart.recipe.table_plan import Given, make_plan, recipe_of
 
 PAPER_TEXTS = Path(__file__).parents[3] / "shared" / "papers"
 TABLES = [pytest.param(paper, table, id=f"{paper.number}:{table.id}") for paper, table in find_tables([])]

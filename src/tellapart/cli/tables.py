@@ -27,7 +27,8 @@ from tellapart.utils.options import fill_in
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
-    from tellapart.recipe.tables import Figure, Given, Plan, Step, StepEstimate
+    from tellapart.recipe.table_costs import StepEstimate
+    from tellapart.recipe.table_plan import Figure, Given, Plan, Step
 
     Costs = Sequence[tuple[Step, StepEstimate | None]]  # as `estimates` yields them
 
@@ -70,7 +71,7 @@ class TableOptions:
 
     def given(self, precision: str) -> Given:
         """Returns the user's captions and captioners by system. Raises `UsageError` for missing files."""
-        from tellapart.recipe.tables import Given, absent_metrics
+        from tellapart.recipe.table_plan import Given, absent_metrics
 
         return Given(
             files={system: existing(path) for system, path in pairs_of("--captions", self.captions)},
@@ -101,9 +102,9 @@ def tables(
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
-    from tellapart.recipe.tables import estimates, find_tables, machine_speed, make_plan
+    from tellapart.recipe import paper_tables, table_costs, table_plan
 
-    chosen = find_tables(names or [])
+    chosen = paper_tables.find_tables(names or [])
     if options.world == "scenes":
         refuse_data_options(options)
         ids = [(paper.number, table.id) for paper, table in chosen]
@@ -113,14 +114,15 @@ def tables(
         raise UsageError("--seeds requires --world scenes; to set the seed of a recipe, use --set seed=1")
     given = options.given(precision)
     only = [name.strip() for name in (options.rows or "").split(",") if name.strip()]
-    plans = [make_plan(paper, table, options.out, only, given) for paper, table in chosen]
+    plans = [table_plan.make_plan(paper, table, options.out, only, given) for paper, table in chosen]
     known = {system for plan in plans for system in plan.paper.systems}
     for system in (*given.files, *given.captioners):
         if system not in known:
             raise UsageError(f"--captions, --captioner: no row uses the system '{system}'{nearest(system, known)}")
     if options.dry_run:
         last = typed_command().replace(" --dry-run", "") + "  # prints the results of these commands"
-        speed, costs = machine_speed(), [list(estimates(plan)) for plan in plans]
+        speed = table_costs.machine_speed()
+        costs = [list(table_costs.estimates(plan)) for plan in plans]
         texts = (*(dry_text(plan, cost, speed) for plan, cost in zip(plans, costs, strict=True)), last)
         values = [dry_json(plan, cost) for plan, cost in zip(plans, costs, strict=True)]
         show({"tables": values}, lambda: "\n\n".join(texts), as_json)

@@ -69,7 +69,7 @@ def descriptions() -> Iterator[tuple[str, str]]:
 
 @cache
 def read_tables(paper: int) -> dict[str, Any]:
-    """Reads the definitions of a paper's tables (`recipe.tables`) as a plain dict."""
+    """Reads the definitions of a paper's tables (`recipe.paper_tables`) as a plain dict."""
     return tomllib.loads((SHIPPED / "tables" / f"paper{paper}.toml").read_text(encoding="utf-8"))
 
 

@@ -1,8 +1,7 @@
-"""The papers' tables: their systems, test sets and metrics, and the figures that the papers print.
+"""Plans the commands that measure a table of a paper, and reads their results.
 
-There is one TOML file per paper in ``shipped/tables``. `Plan.commands` turns a table into ``train``, ``caption`` and
-``eval`` commands, which ``tellapart tables`` prints or runs; `Plan.figures` reads their results. The definitions also
-name the experimental conditions and measures that correspond to a system and a column on `scenes`.
+`Plan.commands` turns a table into ``train``, ``caption`` and ``eval`` commands, which ``tellapart tables`` prints or
+runs; `Plan.figures` reads their results.
 """
 
 from __future__ import annotations
@@ -12,202 +11,22 @@ import json
 import math
 import re
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-from pydantic import Field, ValidationError, model_validator
+from typing import Any
 
 from tellapart.data.reader import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
-from tellapart.recipe.reading import PAPERS, explain, find_recipe, read_recipe, read_tables
-from tellapart.recipe.schema import Recipe, TestSet
-from tellapart.utils.options import Strict, fill_in
+from tellapart.recipe.paper_tables import SOURCES, Column, Paper, PaperTable, Row, System, read_paper
+from tellapart.recipe.reading import PAPERS, find_recipe, read_recipe
+from tellapart.recipe.schema import Recipe
+from tellapart.utils.options import fill_in
 from tellapart.utils.registry import is_dotted
 
 CLIP = "openai/clip-vit-base-patch32"
-
-
-SOURCES = ("metric", "words", "setting", "log", "study", "command")
-
-
-class Column(Strict):
-    """A column of a table; its cells usually show a metric on a test set.
-
-    metric: a metric of ``eval``.
-    words: shows each system's most distinctive words instead of a figure: "adjective" or "noun".
-    setting: a key of the row's recipe, or several joined by ``*`` for their product.
-    log: name of a value that training logged at each validation. study: a figure of the table's study with people.
-    command: words of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}`` stand
-        for the row's captioner, the test set and the options.
-    file: name of the command's output file. scenes: the measure that corresponds to the column on `scenes`.
-    note: why a column without any of these cannot be measured here.
-    """
-
-    name: str
-    test: str = ""
-    metric: str = ""
-    words: Literal["", "adjective", "noun"] = ""
-    setting: str = ""
-    log: str = ""
-    study: str = ""
-    command: tuple[str, ...] = ()
-    file: str = ""
-    scenes: str = ""
-    note: str = ""
-
-    @property
-    def evaluated(self) -> bool:
-        """Returns whether ``eval`` measures the column."""
-        return bool(self.metric or self.words)
-
-    @property
-    def source(self) -> str:
-        """Returns the name of the field that defines the cells; "" if there is none."""
-        return next((name for name in SOURCES if getattr(self, name)), "")
-
-
-class Row(Strict):
-    """A row: labels, the system, and what the paper prints (a figure, words, or "" for nothing).
-
-    instead: test sets that replace a column's for this row, e.g. with other references.
-    """
-
-    labels: tuple[str, ...]
-    system: str
-    paper: tuple[float | str, ...]
-    instead: dict[str, str] = Field(default_factory=dict)
-
-
-class System(Strict):
-    """The source of a row's captions: exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
-
-    recipe, set: a recipe to train, and its settings as in ``--set``.
-    start: the system whose model the training starts from.
-    until: the system whose run sets the goal of the training (``validation.until``).
-    run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
-    model: a captioner's name. human: uses references as captions, as ``--human`` of ``eval``.
-    file: a captioner or captions that the user provides; the text says which.
-    caption: words of ``caption``. parameters, tokens: model size, tokens per picture and caption, for estimates.
-    scenes, stage: the condition for the system on `scenes`, and the stage whose boosted captions are its references.
-    """
-
-    recipe: str = ""
-    set: tuple[str, ...] = ()
-    start: str = ""
-    until: str = ""
-    run: str = ""
-    model: str = ""
-    human: Literal["", "first", "random", "mean"] = ""
-    file: str = ""
-    caption: tuple[str, ...] = ()
-    parameters: float = 0.0
-    tokens: int = 0
-    scenes: str = ""
-    stage: str = ""
-
-    @model_validator(mode="after")
-    def is_one_thing(self) -> System:
-        if sum(map(bool, (self.recipe, self.run, self.model, self.human, self.file))) != 1:
-            raise ValueError("a system needs exactly one of recipe, run, model, human and file")
-        return self
-
-
-class PaperTable(Strict):
-    """A printed table or figure.
-
-    id: "5", "F3" for a figure, or "S1" for a sweep described in the text.
-    study: words of ``study create``, for columns that people answer.
-    note: differences from the paper's table.
-    """
-
-    id: str
-    title: str
-    labels: tuple[str, ...]
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    study: tuple[str, ...] = ()
-    note: str = ""
-
-    @model_validator(mode="after")
-    def is_rectangular(self) -> PaperTable:
-        for row in self.rows:
-            if (len(row.labels), len(row.paper)) != (len(self.labels), len(self.columns)):
-                raise ValueError(f"table {self.id}, row {row.labels}: expected a label and a figure for each column")
-        return self
-
-
-class Paper(Strict):
-    """All tables of a paper with the systems and test sets that they share."""
-
-    number: int
-    title: str
-    systems: dict[str, System]
-    tests: dict[str, TestSet]
-    tables: tuple[PaperTable, ...]
-
-    @model_validator(mode="after")
-    def names_are_known(self) -> Paper:
-        for table in self.tables:
-            for row in table.rows:
-                if row.system not in self.systems:
-                    raise ValueError(f"table {table.id}: unknown system '{row.system}'")
-            columns = [column.test for column in table.columns if column.test]
-            for test in (*columns, *(test for row in table.rows for test in row.instead.values())):
-                if test not in self.tests:
-                    raise ValueError(f"table {table.id}: unknown test set '{test}'")
-        for name, system in self.systems.items():
-            for other in filter(None, (system.start, system.until, system.run)):
-                if ":" not in other and other not in self.systems:
-                    raise ValueError(f"system {name}: unknown system '{other}'")
-        return self
-
-
-@cache
-def read_paper(number: int) -> Paper:
-    """Reads the tables of paper 1, 2, 3 or 4."""
-    try:
-        return Paper.model_validate(read_tables(number))
-    except ValidationError as error:
-        raise UsageError(f"tables/paper{number}.toml: {explain(error, Paper)}") from None
-
-
-def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
-    """Returns the tables that ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4) name, in order; all without names.
-
-    Raises `UsageError` for a malformed name, an unknown paper or an unknown table.
-    """
-    tables: dict[tuple[int, str], tuple[Paper, PaperTable]] = {}
-    for name in names or list(map(str, PAPERS)):
-        number, colon, ids = name.partition(":")
-        if number not in map(str, PAPERS) or (colon and not ids):
-            raise UsageError(f"'{name}' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or 4:")
-        paper = read_paper(int(number))
-        known = {table.id: table for table in paper.tables}
-        for id in _expand(ids, name) if colon else known:
-            if id not in known:
-                raise UsageError(f"paper {number} has no table '{id}'{nearest(id, known)}; known: {', '.join(known)}")
-            tables[paper.number, id] = (paper, known[id])
-    return list(tables.values())
-
-
-def _expand(ids: str, name: str) -> Iterator[str]:
-    """Yields "1", "2", "5" for "1-2,5"."""
-    for part in ids.upper().split(","):
-        first, dash, last = part.partition("-")
-        letter = first[:1] if first[:1] in ("F", "S") else ""
-        start, stop = first.removeprefix(letter), (last or first).removeprefix(letter)
-        if not (start.isdecimal() and stop.isdecimal()) or (dash and int(stop) < int(start)):
-            raise UsageError(
-                f"'{name}': cannot parse '{part}'; expected a number, F and a number, or a range such as 1-5"
-            )
-        yield from (f"{letter}{number}" for number in range(int(start), int(stop) + 1))
 
 
 @dataclass(frozen=True)
@@ -630,68 +449,7 @@ def product_of(recipe: Recipe, keys: str) -> float:
     return math.prod(float(attrgetter(key)(recipe)) for key in keys.split("*"))
 
 
-@dataclass(frozen=True)
-class StepEstimate:
-    """The order of magnitude of a command's cost: floating-point operations, and minimum bytes of memory and disk."""
-
-    flops: float
-    memory: float
-    disk: float
-
-    def to_json(self) -> dict[str, float]:
-        return {"flops": self.flops, "memory_bytes": self.memory, "disk_bytes": self.disk}
-
-    def text(self, speed: float) -> str:
-        """Returns "3.2 h, 3.6 GB of memory, 5.4 GB of disk" on a machine of ``speed`` operations per second."""
-        hours = self.flops / speed / 3600
-        time = f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:,.0f} min"
-        return f"{time}, {self.memory / 1e9:.1f} GB of memory, {self.disk / 1e9:.1f} GB of disk"
-
-
-TEST_PICTURES = 5000  # per test set; estimates do not open the data, which may be missing
-
-
-def estimates(plan: Plan) -> Iterator[tuple[Step, StepEstimate | None]]:
-    """Yields every command of a plan with its estimate; None for ``eval`` and for models of unknown size."""
-    for step in plan.commands():
-        yield step, _estimate(step)
-
-
-def _estimate(step: Step) -> StepEstimate | None:
-    """Estimates a ``train`` or ``caption`` command from the model's size.
-
-    Training takes 6 operations per parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW keeps
-    weights, gradients and two moments at four bytes each. A checkpoint has weights and moments; a run has two.
-    """
-    system = step.system
-    if system is None or not system.parameters or step.words[0] not in ("train", "caption"):
-        return None
-    if step.words[0] == "caption":
-        return StepEstimate(
-            2 * system.parameters * system.tokens * TEST_PICTURES, 4 * system.parameters, 200.0 * TEST_PICTURES
-        )
-    recipe = recipe_of(step)
-    decoding = getattr(recipe.objective, "decoding", None)
-    per_picture = max(recipe.training.captions_per_picture, decoding.samples if decoding else 1)
-    captions = recipe.training.steps * recipe.training.batch_size * per_picture
-    flops = (8 if decoding else 6) * system.parameters * system.tokens * captions
-    return StepEstimate(flops, 16 * system.parameters, 2 * 12 * system.parameters)
-
-
 def recipe_of(step: Step) -> Recipe:
     """Reads the recipe of a ``train`` command with its settings."""
     settings = [word for before, word in zip(step.words, step.words[1:], strict=False) if before == "--set"]
     return read_recipe(find_recipe(step.words[1]), settings)
-
-
-@cache
-def machine_speed() -> float:
-    """Measures the FLOP/s of float32 matrix products on this machine's GPU, or on its CPU if there is none."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    size, best = 4096 if device == "cuda" else 1024, float("inf")
-    a = torch.rand(size, size, device=device)
-    for _ in range(4):
-        started = time.perf_counter()
-        float((a @ a)[0, 0])
-        best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
