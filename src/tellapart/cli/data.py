@@ -19,7 +19,7 @@ from tellapart.data.reader import kinds_of_data
 from tellapart.errors import UsageError, nearest
 from tellapart.evaluation.facts import check_tagger
 from tellapart.jobs.job import SUFFIX, recorded_results
-from tellapart.language.claims import simplify_all
+from tellapart.language.simplify import simplify_all
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
 

@@ -14,7 +14,7 @@ from tellapart.cli.entry import whole_app
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_references
 from tellapart.errors import UsageError
-from tellapart.language.claims import simplify, simplify_all
+from tellapart.language.simplify import simplify, simplify_all
 
 pytest.importorskip("HanTa")
 
