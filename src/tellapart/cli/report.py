@@ -133,7 +133,7 @@ def tokens(
     device: Device = "auto",
 ) -> None:
     """Draw the loss of each token of a caption under MLE and SMILE (paper 1, figure 5)."""
-    from tellapart.evaluation.word_values import losses_of
+    from tellapart.evaluation.token_losses import losses_of
 
     check_output(out, ".svg")
     items = {item.id: item for item in open_data(data)}

@@ -1,4 +1,4 @@
-"""Computes worth and belief of each content word in a gallery's captions, and the loss of each token of a caption."""
+"""Computes how much each content word of a gallery's captions is worth, and how far it is believed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.captioners import Captioner, load_captioner
-from tellapart.features.store import FeatureStore
-from tellapart.features.views import make_view
+from tellapart.captioners import Captioner
 from tellapart.language.words import Word
-from tellapart.objectives.smile import subset_mask
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Item, Rollout, Rows, in_mode
+from tellapart.types import Batch, Rollout, Rows, in_mode
 
 
 def add_word_values(
@@ -58,35 +55,6 @@ def add_word_values(
                 [word.start, word.end, round(float(judged.near_RW[r, w]), 3), round(float(judged.gate_RW[r, w]), 3)]
                 for w, word in _written(judged, r)
             ]
-
-
-def losses_of(model: str, item: Item, text: str, device: str = "auto") -> list[tuple[str, float, float, str, float]]:
-    """Loads a captioner by name and computes `token_losses` of a caption of a picture."""
-    captioner = load_captioner(model, device)
-    view = make_view(captioner, FeatureStore(), progress=False)
-    return token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
-
-
-def token_losses(captioner: Captioner, visual: torch.Tensor, text: str) -> list[tuple[str, float, float, str, float]]:
-    """Computes the loss in nats of each token of a caption, under MLE and under SMILE (paper 1, figure 5).
-
-    visual: features of the picture. Returns the token, the loss over the vocabulary, the loss over the caption's own
-    tokens, and the captioner's most likely token with its probability. The first token's SMILE loss is the MLE loss, as
-    in first-token MLE.
-    """
-    labels_1T, valid_1T = (x.to(captioner.device) for x in captioner.pad(captioner.tokenize([text])))
-    with torch.no_grad(), in_mode(captioner.model, training=False):
-        logits_1TV = captioner.logits(captioner.inputs(visual), labels_1T, valid_1T).float()
-    keep_1TV = subset_mask(labels_1T, valid_1T, logits_1TV.shape[-1], "own", None).expand_as(logits_1TV).clone()
-    keep_1TV[:, 0] = True
-    log_p_TV = logits_1TV.log_softmax(-1)[0]
-    own_TV = logits_1TV.masked_fill(~keep_1TV, -torch.inf).log_softmax(-1)[0]
-    label_T1 = labels_1T[0, :, None]
-    mle_T, smile_T = (-each_TV.gather(1, label_T1)[:, 0] for each_TV in (log_p_TV, own_TV))
-    best_T = log_p_TV.max(-1)
-    words = [captioner.tokenizer.decode([id_]).strip() or "·" for id_ in labels_1T[0].tolist()]
-    likeliest = [captioner.tokenizer.decode([id_]).strip() or "·" for id_ in best_T.indices.tolist()]
-    return list(zip(words, mle_T.tolist(), smile_T.tolist(), likeliest, best_T.values.exp().tolist(), strict=True))
 
 
 def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch) -> JudgedWords:
