@@ -19,7 +19,7 @@ from tellapart.captioners import captioner as captioner_module
 from tellapart.captioners import load_captioner, teacher_forcing
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captioners.parts import enable_gradient_checkpointing
+from tellapart.captioners.modify import enable_gradient_checkpointing
 from tellapart.captioners.recurrent import Recurrent
 from tellapart.captioners.teacher_forcing import length_groups
 from tellapart.captioners.transformers import Hf

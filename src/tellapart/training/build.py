@@ -16,13 +16,8 @@ from PIL import Image
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.lora import add_lora
-from tellapart.captioners.parts import (
-    add_words,
-    enable_gradient_checkpointing,
-    load_language_model,
-    load_vision,
-    set_dropout,
-)
+from tellapart.captioners.modify import add_words, enable_gradient_checkpointing, set_dropout
+from tellapart.captioners.parts import load_language_model, load_vision
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
 from tellapart.data.dataset import Changed, Dataset

@@ -1,0 +1,86 @@
+"""Modifies captioners in place: adds new words, dropout and gradient checkpointing; LoRA is in `lora`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.errors import UsageError
+from tellapart.models.tokens import with_new_words
+
+
+def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
+    """Adds the words of ``texts`` that occur at least ``min_count`` times to the captioner, in place; returns how many.
+
+    New words are initialized with the embedding of the unknown word, to which they were mapped before. Raises
+    `UsageError` if the tokenizer or the language model cannot grow.
+    """
+    before = len(captioner.tokenizer)
+    try:
+        tokenizer = with_new_words(captioner.tokenizer, texts, min_count)
+    except UsageError as error:
+        raise UsageError(f"captioner.new_words: {captioner.name}: {error}") from None
+    language_model: Any = captioner.parts()["language_model"]
+    config = captioner.model.config
+    if hasattr(language_model, "resize_token_embeddings"):
+        language_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        tables = [language_model.get_input_embeddings(), language_model.get_output_embeddings()]
+        config.text_config.vocab_size = len(tokenizer)
+    else:
+        tables = [resized(language_model.embed, len(tokenizer)), resized(language_model.head, len(tokenizer))]
+        language_model.embed, language_model.head = tables
+        config.vocab_size = len(tokenizer)
+    unknown = tokenizer.unk_token_id
+    with torch.no_grad():
+        for table in tables:
+            for rows in table.parameters():
+                rows[before:] = rows[unknown]
+    captioner.tokenizer = tokenizer
+    return len(tokenizer) - before
+
+
+def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
+    """Returns an embedding or output layer with more rows, keeping the old ones."""
+    new: nn.Embedding | nn.Linear
+    if isinstance(table, nn.Embedding):
+        new = nn.Embedding(size, table.embedding_dim)
+    else:
+        new = nn.Linear(table.in_features, size)
+    new.to(table.weight.device)
+    with torch.no_grad():
+        for rows, old in zip(new.parameters(), table.parameters(), strict=True):
+            rows[: len(old)] = old
+    return new
+
+
+def set_dropout(captioner: Captioner, rate: float) -> None:
+    """Sets the rate of every dropout layer of the language model. The saved configuration does not change.
+
+    Raises `UsageError` if the language model has no dropout layer.
+    """
+    modules = captioner.parts()["language_model"].modules()
+    layers = [module for module in modules if isinstance(module, torch.nn.Dropout)]
+    if not layers:
+        raise UsageError(f"the language model of {captioner.name} has no dropout layers; remove captioner.dropout")
+    for layer in layers:
+        layer.p = rate
+
+
+def enable_gradient_checkpointing(captioner: Captioner) -> None:
+    """Enables gradient checkpointing: the language model stores only the states between blocks and recomputes the rest.
+
+    Raises `UsageError` if the language model does not support it.
+    """
+    language_model: Any = captioner.parts()["language_model"]
+    if not getattr(language_model, "supports_gradient_checkpointing", False):
+        raise UsageError(
+            f"training.gradient_checkpointing is not supported by the language model of {captioner.name} "
+            f"({type(language_model).__name__}); remove it, or set training.gradient_accumulation_steps"
+        )
+    # Renamed in transformers 5; the old name is removed in 6.
+    enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
