@@ -19,15 +19,15 @@ import torch
 import transformers
 from PIL import Image
 
-from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.decoding import decode_rows
-from tellapart.captioners.lora import (
+from tellapart.captioners.adapters import (
     ADAPTER,
     adapter_settings,
     base_of_adapter,
     merge_adapter,
     tokenizer_of_adapter,
 )
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.decoding import decode_rows
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import Precision, dtype_of, resolve_device, resolve_precision, set_precision

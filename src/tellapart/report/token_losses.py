@@ -11,7 +11,7 @@ from tellapart.report.curves import nice_ticks, value_text
 def draw_token_losses(title: str, losses: Sequence[tuple[str, float, float, str, float]]) -> str:
     """Draws an SVG of the loss of each token under MLE and SMILE, side by side, with the likeliest token below it.
 
-    losses: the result of `tellapart.evaluation.word_values.token_losses`.
+    losses: the result of `tellapart.evaluation.token_losses.token_losses`.
     """
     step, height, left, top = 74, 180, 44, 44
     highest = max([1e-9, *(max(mle, smile) for _, mle, smile, _, _ in losses)])

@@ -1,0 +1,133 @@
+"""Loads adapters saved by PEFT: their settings, their base, and the merged weights."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors import safe_open
+from transformers import AutoTokenizer
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.saved import loading_errors
+from tellapart.utils.messages import parse_json
+
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def adapter_settings(folder: Path) -> dict[str, Any]:
+    """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` if it is invalid."""
+    settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
+    if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
+        raise TellapartError(f"{folder / ADAPTER} is not an adapter configuration as saved by PEFT")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise TellapartError(f"{folder} does not contain {ADAPTER_WEIGHTS}; expected an adapter saved by PEFT or TRL")
+    if settings.get("megatron_config"):
+        raise TellapartError(f"{folder / ADAPTER} uses Megatron layers, which are not supported")
+    return settings
+
+
+def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -> str:
+    """Returns the adapter's base captioner: ``named`` if given, otherwise the one in its configuration."""
+    base = named or settings.get("base_model_name_or_path")
+    if not base:
+        raise UsageError(f"{folder} is an adapter that does not name its base model; use '{folder}?base_model=NAME'")
+    if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
+        raise UsageError(f"{folder} is an adapter of {base}, which is itself an adapter; expected a complete captioner")
+    return str(base)
+
+
+def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
+    """Merges a PEFT adapter into ``model`` in place. Raises `TellapartError` if they do not fit together."""
+
+    wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
+    with loading_errors(str(folder), "an adapter whose weights fit its base"):
+        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+            given = set(file.keys())
+            check_vocabulary(model, folder, {key: file.get_slice(key).get_shape() for key in given})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")  # raised as an error below
+            adapted: Any = PeftModel.from_pretrained(model, str(folder))
+        expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        stray = given - expected - set(adapted.state_dict())
+        for what, keys in (("lacks", expected - given), ("also has", stray)):
+            if keys:
+                kind = type(model).__name__
+                raise TellapartError(
+                    f"{folder} {what} {len(keys)} weights of an adapter of this {kind} ({min(keys)}, …)"
+                )
+        if not hasattr(adapted.base_model, "merge_and_unload"):
+            raise TellapartError(f"{folder}: a {adapted.peft_config['default'].peft_type} adapter cannot be merged")
+        adapted.merge_and_unload()
+    for parameter, wants in zip(model.parameters(), wants_gradient, strict=True):
+        parameter.requires_grad_(wants)
+
+
+def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
+    """Returns the adapter's tokenizer if it has tokens that its base lacks, otherwise the base's ``own``.
+
+    Adds embedding rows for these tokens to the base ``model``. Raises `TellapartError` if the tokenizer is not the
+    base's with extra tokens at the end, or if the adapter did not save the embeddings of the extra tokens.
+    """
+    if not (folder / "tokenizer_config.json").is_file():
+        return own
+    with loading_errors(str(folder), "the tokenizer of its base, with the tokens that were added"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    before, after = own.get_vocab(), tokenizer.get_vocab()
+    if before == after:
+        return own
+    if moved := sorted(token for token, id_ in before.items() if after.get(token) != id_):
+        raise TellapartError(
+            f"{folder} has a different tokenizer than its base: {len(moved):,} tokens of the base are missing or "
+            f"have another id, such as {moved[0]!r}; expected the base's tokens, followed by new ones"
+        )
+    tables = embedding_layers(model)
+    rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1
+    if needed > rows:
+        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+            saved = {
+                end: file.get_slice(key).get_shape()[0]
+                for key in file.keys()  # noqa: SIM118 (no mapping)
+                for end in tables
+                if re.search(rf"\.{re.escape(end)}\.(base_layer\.)?weight$", key)
+            }
+        lacking = [end for end in tables if saved.get(end, 0) < needed]
+        if lacking and not (len(lacking) < len(tables) and model.config.tie_word_embeddings):
+            added = sorted(after.keys() - before.keys())
+            raise TellapartError(
+                f"{folder} has a tokenizer with {needed:,} tokens, but its base has only {rows:,} word embeddings; the "
+                f"adapter saved none of the {len(added):,} added tokens ({', '.join(added[:3])}, …) in "
+                f"{' and '.join(lacking)}; save it again with model.save_pretrained(FOLDER, save_embedding_layers=True)"
+            )
+        model.resize_token_embeddings(max(saved.values()), mean_resizing=False)
+    return tokenizer
+
+
+def embedding_layers(model: Any) -> dict[str, Any]:
+    """Returns the layers with one row per token, keyed by the last part of their names."""
+    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
+    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
+    return {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
+
+
+def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raises `TellapartError` if the adapter was trained with more tokens than its base has.
+
+    ``shapes``: the shapes of the adapter's tensors by name.
+    """
+    for end, layer in embedding_layers(model).items():
+        tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
+        named = [(name, shape) for name, shape in shapes.items() if tables.search(name)]
+        counts = {shape[1 if name.endswith("lora_embedding_A") else 0] for name, shape in named}
+        tokens, have = max(counts, default=0), layer.weight.shape[0]
+        if counts and tokens != have:
+            raise TellapartError(
+                f"{folder} has {tokens:,} word embeddings, but its base has {have:,}: tokens were added before "
+                f"training, but {folder} does not contain their tokenizer; save it there with "
+                f"tokenizer.save_pretrained('{folder}')"
+            )
