@@ -15,7 +15,7 @@ from test_samples import visual_of
 from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.consensus import confident_texts
+from tellapart.captioners.doubtful_nouns import confident_texts
 from tellapart.captioners.generate import generate_captions, without_gaps
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, words_of_tokens

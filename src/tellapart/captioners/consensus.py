@@ -1,4 +1,4 @@
-"""MBR decoding, and removal of nouns that the captioner is not confident about; both run after generation.
+"""MBR decoding: selects the sample that agrees most with all samples.
 
 A captioner repeats what it knows about a picture in most of its samples and each error in few. The likeliest caption,
 which beam search looks for, divides that probability among all phrasings (Kumar and Byrne 2004; Eikema and Aziz 2020).
@@ -6,20 +6,14 @@ which beam search looks for, divides that probability among all phrasings (Kumar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
-from tellapart.language.phrases import soften, without_repeats
-from tellapart.language.words import content_words, sentences, words_of_tokens
+from tellapart.language.words import sentences
 from tellapart.metrics.cider import Grams, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.consensus import word_shares
-from tellapart.rewards.speaker import Speaker, word_log_probs
-from tellapart.types import Rollout
 
 
 def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
@@ -77,22 +71,3 @@ def _similarity(texts: Sequence[str]) -> np.ndarray:
         similarity_UU += unit_UG @ unit_UG.T
     similarity_UU *= length_penalty(grams.length_M[:, None] - grams.length_M)
     return similarity_UU
-
-
-def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:
-    """Removes nouns with a probability below ``least``, and repeated phrases, from the texts.
-
-    A word's probability is that of its tokens under the captioner that wrote them, given the picture and the preceding
-    text. A sentence needs its nouns, so a noun's probability measures how likely it is to be correct. Adjectives are
-    optional: their probability also reflects how often they are mentioned and does not measure truth (docs/research).
-    visual: the captioned input, B rows. Needs one extra pass over the captions and none over the pictures.
-    """
-    found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
-    log_p_RT = Speaker(captioner).score(visual, rollout).cpu()
-    log_p_RW = word_log_probs(log_p_RT[None], word_RT, max(1, *map(len, found)))[0]
-    unlikely_RW = (log_p_RW < math.log(least)).tolist()
-    doubted = [
-        [word.kind == "head" and unlikely for word, unlikely in zip(words, row[: len(words)], strict=True)]
-        for words, row in zip(found, unlikely_RW, strict=True)
-    ]
-    return [without_repeats(soften(text, row)) for text, row in zip(rollout.texts, doubted, strict=True)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tellapart.captioners.consensus import confident_texts, consensus
+from tellapart.captioners.consensus import consensus
+from tellapart.captioners.doubtful_nouns import confident_texts
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rows, in_mode
 from tellapart.utils.rng import ItemSeeds
