@@ -10,7 +10,7 @@ import numpy as np
 from command_line import Cli
 from PIL import Image
 
-from tellapart.bags.mine import nearest_to_targets
+from tellapart.bags.hard_pool import nearest_to_targets
 from tellapart.data import open_data
 from tellapart.evaluation.side_files import read_inputs
 

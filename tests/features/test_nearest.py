@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tellapart.bags.mine import nearest_to_targets
+from tellapart.bags.hard_pool import nearest_to_targets
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import lookalike_sets
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among, nearest_neighbours

@@ -1,16 +1,10 @@
-"""Mines bags of look-alikes (paper 2, algorithms 1 and 2), training bags (appendix B), and hard pools (paper 1, 3.1).
-
-A hard pool has pictures outside a test set that look like the test pictures. Paper 1 evaluates on CapEnrich's pool (Yao
-et al. 2022), which is of this kind; paper 1 does not give its number of neighbours per test picture.
-"""
+"""Mines bags of look-alikes (paper 2, algorithms 1 and 2), and bags for training (appendix B)."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,21 +14,16 @@ from tellapart.bags.file import Bag, BagsFile, Header, check_sizes
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
-from tellapart.data.new_pictures import beside
 from tellapart.errors import UsageError
 from tellapart.features.nearest import (
     BLOCK,
-    COPY,
     DIGITS,
-    Exclusions,
     Neighbours,
     Vectors,
-    nearest_among,
     nearest_neighbours,
 )
 from tellapart.features.store import FeatureStore
 from tellapart.models.names import warn_outside_scenes
-from tellapart.models.protocols import FrozenScorer
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 
@@ -259,68 +248,6 @@ def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_
         if not places or cosine_KK[place, places].max() <= max_cosine + 1e-6:
             places.append(place)
     return [row, *nearest_K[places].tolist()] if len(places) == size - 1 else None
-
-
-COSINE_DIGITS = 6  # digits of cosines in the file
-
-
-@dataclass(frozen=True)
-class HardPool:
-    """The pictures of a pool in the order of the data, each with its most similar target and their cosine."""
-
-    items: list[Item]
-    targets: list[str]
-    cosines: list[float]
-    asked: int  # number of readable targets
-
-    def lines(self) -> str:
-        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises for pictures in archives."""
-        lines = []
-        for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
-            path = getattr(item.picture, "path", None)
-            if not isinstance(path, Path):
-                raise UsageError(
-                    f"{item.id} is not a separate file, so a list cannot refer to it; unpack the pictures first"
-                )
-            row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, COSINE_DIGITS)}
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        return "".join(lines)
-
-
-def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ascending rows of ``others`` among the ``nearest`` of any target by cosine, and their targets' rows.
-
-    Ignores copies of a target (cosine above 0.9999). Ties: see `tellapart.features.nearest`. A row near several targets
-    belongs to the nearest target, and to the first of equally near ones.
-    """
-    near = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
-    target_M, place_M = np.nonzero(near.rows_NK >= 0)
-    row_M, cosine_M = near.rows_NK[target_M, place_M], near.cosine_NK[target_M, place_M]
-    order_M = np.lexsort((target_M, -cosine_M, row_M))
-    rows, first = np.unique(row_M[order_M], return_index=True)
-    return rows, target_M[order_M][first]
-
-
-def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
-    """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
-
-    Leaves out targets in ``others``, whatever their ids, and unreadable pictures, which the data sets list. Raises
-    `UsageError` if no picture is left.
-    """
-    store = FeatureStore()
-    asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
-    pool = store.readable(beside(others, targets), scorer.encoder, skipped=others.unreadable)
-    if not asked or not pool:
-        which = targets.spec if not asked else others.spec
-        raise UsageError(
-            f"{which}: no pictures remain for the pool; expected pictures other than those of the test set"
-        )
-    features_ND, features_MD = (np.asarray(store.features(items, scorer.encoder)) for items in (asked, pool))
-    rows, near = nearest_to_targets(features_ND, features_MD, nearest)
-    cosines = np.einsum("nd,nd->n", features_MD[rows], features_ND[near])
-    return HardPool(
-        [pool[row] for row in rows], [asked[row].id for row in near], [float(x) for x in cosines], len(asked)
-    )
 
 
 @dataclass(frozen=True)

@@ -289,12 +289,12 @@ def pool(
     as_json: Json = False,
 ) -> None:
     """Build a pool of hard distractors: pictures that look like the test pictures, for eval --distractors."""
-    from tellapart.bags import mine as mining
+    from tellapart.bags.hard_pool import hard_pool
     from tellapart.scorers import load_scorer
 
     check_output(out)
     targets, others = open_many(data), open_many(among)
-    found = mining.hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
+    found = hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
     write_output(out, found.lines())
     for line in (*targets.report(), *others.report()):
         say(line)
