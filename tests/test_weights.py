@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.captioners import load_captioner
+from tellapart.captioners import generate_captions, load_captioner
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
-from tellapart.training.runs import generate_captions, train, upstream
+from tellapart.training.runs import train, upstream
 from tellapart.types import Item
 
 RECIPES = Path(__file__).parent.parent / "recipes"

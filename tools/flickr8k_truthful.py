@@ -23,8 +23,9 @@ from tellapart.metrics.results import Results
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.scorers import load_scorer
 from tellapart.training.build import TrainingSetup, open_specs
+from tellapart.training.final_evaluation import captioner_systems
 from tellapart.training.run_folder import Run
-from tellapart.training.runs import captioner_systems, train, upstream
+from tellapart.training.runs import train, upstream
 
 START, PLAIN, TRUTHFUL = "start", "self-retrieval", "truthful"
 ALIKE = {START: "start, consensus", PLAIN: "self-retrieval, consensus"}  # decoded as the truthful arm is

@@ -278,7 +278,9 @@ def test_a_damaged_byte_in_the_log_and_damaged_results_are_one_line(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("killed_in", ["tellapart.training.runs.write_gallery", "tellapart.training.runs.build_report"])
+@pytest.mark.parametrize(
+    "killed_in", ["tellapart.training.final_evaluation.write_gallery", "tellapart.training.runs.build_report"]
+)
 def test_a_run_killed_before_its_page_was_there_gets_it(
     killed_in: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
