@@ -24,7 +24,8 @@ from tellapart.inference.doubts import Beliefs
 from tellapart.inference.serve import Asked, Service
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.inference.server_captions import grey_picture, word_log_probs
-from tellapart.language.words import content_words, spelled_spans, token_bytes
+from tellapart.language.token_spans import spelled_spans, token_bytes
+from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tellapart.language.words import (
-    NO_WORD,
-    content_words,
-    neutral,
-    tagged_words,
-    token_spans,
-    without,
-    words_of_tokens,
-)
+from tellapart.language.token_spans import NO_WORD, token_spans, words_of_tokens
+from tellapart.language.words import content_words, neutral, tagged_words, without
 from tellapart.models.tokens import word_tokenizer
 from tellapart.types import Rollout
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tellapart.boost.redaction import redact
 from tellapart.boost.types import Answer, BackendError
-from tellapart.language.words import spelled_spans
+from tellapart.language.token_spans import spelled_spans
 from tellapart.utils.messages import clean_text
 
 NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full

@@ -7,7 +7,8 @@ import math
 import torch
 
 from tellapart.language.phrases import soften, without_repeats
-from tellapart.language.words import content_words, words_of_tokens
+from tellapart.language.token_spans import words_of_tokens
+from tellapart.language.words import content_words
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Rollout

@@ -14,7 +14,7 @@ from tellapart.captions.lines import METADATA
 from tellapart.captions.writers import LOG, PRINTED, format_of
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
-from tellapart.language.words import spelled_spans, token_bytes
+from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.calibration import confidences
 from tellapart.rewards.speaker import Speaker

@@ -40,7 +40,7 @@ from tellapart.data.pictures import BytesPicture, content_key
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.engine import CaptionEngine
-from tellapart.language.words import token_bytes
+from tellapart.language.token_spans import token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item

@@ -25,7 +25,8 @@ from tellapart.inference.prompts import Prompts
 from tellapart.inference.structured import AnswerSchema, caption_in
 from tellapart.language.answers import tidy_lines, without_markdown
 from tellapart.language.phrases import soften, without_repeats
-from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
+from tellapart.language.token_spans import spelled_spans, word_of_span
+from tellapart.language.words import Word, content_words
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.types import Item, Picture
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from tellapart.language.words import DecodesTokens, token_spans
+from tellapart.language.token_spans import DecodesTokens, token_spans
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Rollout

@@ -14,18 +14,8 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from tellapart.language.words import (
-    KINDS,
-    NO_WORD,
-    WORD_FINDERS,
-    FindWords,
-    Word,
-    check_words,
-    content_words,
-    neutral,
-    without,
-    words_of_tokens,
-)
+from tellapart.language.token_spans import NO_WORD, words_of_tokens
+from tellapart.language.words import KINDS, WORD_FINDERS, FindWords, Word, check_words, content_words, neutral, without
 from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.rewards.speaker import Speaker, WordEvidence, spread, word_evidence

@@ -15,16 +15,8 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
-from tellapart.language.words import (
-    NO_WORD,
-    WORD_FINDERS,
-    DecodesTokens,
-    FindWords,
-    Word,
-    check_words,
-    content_words,
-    words_of_tokens,
-)
+from tellapart.language.token_spans import NO_WORD, DecodesTokens, words_of_tokens
+from tellapart.language.words import WORD_FINDERS, FindWords, Word, check_words, content_words
 from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward

@@ -1,0 +1,152 @@
+"""Finds the characters of a text that each token of it writes, and the content word that each token belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Protocol
+
+from tellapart.language.words import FindWords, Word
+from tellapart.types import Rollout
+
+if TYPE_CHECKING:
+    import torch
+
+NO_WORD = -1
+BLANK = "▁"  # SentencePiece's white space
+
+
+class DecodesTokens(Protocol):
+    """The tokenizer methods that the alignment needs."""
+
+    def batch_decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]: ...
+
+
+def token_spans(
+    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
+) -> list[list[tuple[int, int]]]:
+    """Returns the span of characters, (start, end), that each token of each row contributes to its text.
+
+    Decodes every prefix of a row, so it also works for tokenizers that split words, non-ASCII characters (into bytes)
+    or white space. A token that completes no character has an empty span at its position. The span of a token that
+    completes characters and begins another includes that one, too.
+    """
+    return [
+        [(start, end + (letter and start < end < len(text))) for start, end, letter in row]
+        for row, text in zip(_written_spans(rows, texts, tokenizer), texts, strict=True)
+    ]
+
+
+def _written_spans(
+    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
+) -> list[list[tuple[int, int, bool]]]:
+    """Returns the span of complete characters of each token, and whether the token begins another character."""
+    prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
+    decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
+    spans = []
+    for row, text in zip(rows, texts, strict=True):
+        ends, begun = [0], []
+        for _ in row:
+            written = next(decoded).lstrip()
+            ends.append(max(ends[-1], common_start(written, text)))
+            begun.append(written.endswith("\ufffd"))  # an incomplete character
+        spans.append([(start, end, letter) for (start, end), letter in zip(pairwise(ends), begun, strict=True)])
+    return spans
+
+
+def token_bytes(row: Sequence[int], text: str, tokenizer: DecodesTokens) -> list[bytes]:
+    """Returns the UTF-8 bytes of ``text`` that each token of a row contributes; concatenated, they are the text.
+
+    If several tokens form one character, each but the last gets one byte of it, and the last gets the rest.
+    """
+    (spans,) = _written_spans([row], [text], tokenizer)
+    found, begun = [], 0  # number of bytes of the next character that are already assigned
+    for start, end, letter in spans:
+        data = text[start:end].encode("utf-8", "surrogatepass")[begun:]
+        begun = 0 if start < end else begun
+        following = text[end : end + 1].encode("utf-8", "surrogatepass") if letter else b""
+        if begun + 1 < len(following):
+            data += following[begun : begun + 1]
+            begun += 1
+        found.append(data)
+    return found
+
+
+def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] | None:
+    """Returns the span of characters of each token, as `token_spans` does, for tokens given as bytes.
+
+    Tokens before the text (reasoning) and after it (a stop token) have an empty span at its end. White space may
+    differ. Returns None if the tokens do not spell the text.
+    """
+    wanted = [(byte, at) for at, letter in enumerate(text) if not letter.isspace() for byte in _utf8(letter)]
+    letters = b"".join(pieces).decode("utf-8", "surrogateescape")
+    written = [
+        (byte, letter.isspace() or letter == BLANK)
+        for letter in letters
+        for byte in letter.encode("utf-8", "surrogateescape")
+    ]
+    first = bytes(byte for byte, space in written if not space).rfind(bytes(byte for byte, _ in wanted))
+    if not wanted or first < 0:
+        return None
+    places, left = [at for _, at in wanted], iter(written)
+    spans, passed = [], -first  # number of bytes so far, without white space, relative to the text's first byte
+    for piece in pieces:
+        chars = []
+        for _, space in islice(left, len(piece)):
+            inside = 0 <= passed < len(places)
+            if not space:
+                chars += [places[passed]] if inside else []
+                passed += 1
+            elif inside and passed and places[passed - 1] + 1 < places[passed]:
+                chars.append(places[passed - 1] + 1)
+        if chars:
+            spans.append((chars[0], chars[-1] + 1))
+        else:  # an empty span lies before the text only if nothing but white space precedes it
+            at = places[passed] if 0 <= passed < len(places) and (passed or not first) else len(text)
+            spans.append((at, at))
+    return spans
+
+
+def _utf8(letter: str) -> bytes:
+    return letter.encode("utf-8", "surrogatepass")
+
+
+def common_start(one: str, other: str) -> int:
+    """Returns the length of the common prefix of two texts."""
+    if other.startswith(one):
+        return len(one)
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def words_of_tokens(
+    rollout: Rollout, tokenizer: DecodesTokens, find: FindWords
+) -> tuple[list[list[Word]], torch.Tensor]:
+    """Returns the content words of each caption, and word_RT, the index of each token's word, or `NO_WORD`.
+
+    See `word_of_span` for the word that a token belongs to.
+    """
+    import torch
+
+    word_RT = torch.full(rollout.tokens_RT.shape, NO_WORD, dtype=torch.long)
+    rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+    unique = {tuple(row): text for row, text in zip(rows, rollout.texts, strict=True)}
+    spans = dict(zip(unique, token_spans(list(unique), list(unique.values()), tokenizer), strict=True))
+    found = {text: find(text) for text in dict.fromkeys(rollout.texts)}
+    for r, (row, text) in enumerate(zip(rows, rollout.texts, strict=True)):
+        for t, span in enumerate(spans[tuple(row)]):
+            word_RT[r, t] = word_of_span(span, found[text])
+    return [found[text] for text in rollout.texts], word_RT
+
+
+def word_of_span(span: tuple[int, int], words: Sequence[Word]) -> int:
+    """Returns the index of the word that a token with this span of characters belongs to, or `NO_WORD`.
+
+    This is the first word that overlaps the span; for an empty span, the word that contains its position.
+    """
+    start, end = span
+    for number, word in enumerate(words):
+        overlaps = start < word.end and word.start < end
+        if overlaps or (start == end and word.start <= start < word.end):
+            return number
+    return NO_WORD
