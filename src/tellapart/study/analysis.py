@@ -19,9 +19,9 @@ from tellapart.errors import UsageError
 from tellapart.metrics.results import SystemPair
 from tellapart.metrics.statistics import Interval
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, WRONG, Study, option_counts, questions
+from tellapart.study.exclusion import control_errors, exclusion
 from tellapart.study.intervals import ClusteredDraws, Floats, Ratings, difference, interval, means, resampled_means
 from tellapart.study.rater_agreement import Level, fleiss_kappa, krippendorff_alpha, option_counts_of
-from tellapart.study.session import control_errors, exclusion
 from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer
 
 F1, ACCURACY = "f1", "accuracy"

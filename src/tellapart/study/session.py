@@ -1,33 +1,27 @@
-"""A running study: exclusion, picture addresses, block reservations, and the participants' requests.
+"""A running study: the requests of its participants.
 
-The exclusion rule is written before the study. Addresses reveal nothing about a picture. Blocks are held by
-reservations, which expire, or by complete answers, and are freed by exclusion. The state of a participation is only in
-the store, so a page, a browser or the server may be closed at any time. The page gets no names of systems, targets or
-files.
+The state of a participation is only in the store, so a page, a browser or the server may be closed at any time. The
+page gets no names of systems, targets or files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import re
-import statistics
-import threading
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study import store as rows
-from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PICTURES, PRACTICE, Place, Study, option_counts, questions
+from tellapart.study.blocks import Blocks
+from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study, option_counts, questions
+from tellapart.study.exclusion import control_errors
+from tellapart.study.picture_addresses import PictureAddresses
 from tellapart.study.store import (
     ACTIVE,
     COMPLETE,
-    EXPIRED,
     SCREENED,
     WITHDRAWN,
     AnswerStore,
@@ -36,132 +30,6 @@ from tellapart.study.store import (
     StudyAnswer,
     Transaction,
 )
-
-
-def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
-    """Counts the mistakes on control items."""
-    own = [answer for answer in answers if study.trials[answer.trial].role == CONTROL]
-    return sum(not study.trials[answer.trial].passes(answer.options) for answer in own)
-
-
-def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
-    """Returns why a participant who saw the ``places`` in this order is excluded; empty if not excluded.
-
-    answers: the valid answers. The rule on equal answers applies to displayed options.
-    """
-    rule = study.settings.exclusion
-    reasons = []
-    errors = control_errors(study, answers)
-    if errors > rule.max_control_errors:
-        reasons.append(f"{errors} of {len(study.of_role[CONTROL])} control items wrong")
-    main = [place for place, answer in enumerate(answers) if study.trials[answer.trial].role == ITEM]
-    seconds = [own for place in main if (own := answers[place].seconds) is not None]
-    if rule.min_median_seconds and seconds and statistics.median(seconds) < rule.min_median_seconds:
-        reasons.append(f"a median of {statistics.median(seconds):.1f} s per item")
-    if rule.max_same_answer < 1 and main:
-        shown = (study.shown_options(places[answers[place].position], answers[place].options) for place in main)
-        _, count = Counter(map(tuple, shown)).most_common(1)[0]
-        if count / len(main) > rule.max_same_answer:
-            reasons.append(f"the same answer to {count} of {len(main)} items")
-    return "; ".join(reasons)
-
-
-PICTURES_KNOWN = 100_000  # addresses in memory
-
-
-class PictureAddresses:
-    """The pictures in ``folder`` by addresses derived from a secret ``key``. Thread-safe."""
-
-    def __init__(self, folder: Path, key: bytes) -> None:
-        self._folder, self._key = folder, key
-        self._names: OrderedDict[str, str] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def address(self, owner: str, trial: int, name: str) -> str:
-        """Returns a picture's opaque address, which differs between participants and trials."""
-        value = hmac.new(self._key, f"{owner}/{trial}/{name}".encode(), hashlib.sha256).hexdigest()[:32]
-        with self._lock:
-            self._names[value] = name
-            self._names.move_to_end(value)
-            while len(self._names) > PICTURES_KNOWN:
-                self._names.popitem(last=False)
-        return f"/pictures/{value}"
-
-    def read(self, address: str) -> tuple[bytes, str] | None:
-        """Returns the picture at a known address and its media type; None for any other address."""
-        with self._lock:
-            name = self._names.get(address)
-        if name is None:
-            return None
-        return (self._folder / name).read_bytes(), "image/png" if name.endswith("png") else "image/jpeg"
-
-
-class Blocks:
-    """The blocks of a study and their holders."""
-
-    def __init__(self, study: Study) -> None:
-        self.study = study
-        self._order = lru_cache(4096)(study.order)
-
-    def free(self, run: Transaction, now: float) -> int | None:
-        """Returns the block that lacks most raters, counting active reservations; None if all have enough."""
-        sampling = self.study.settings.sampling
-        taken = [0] * len(self.study.blocks)
-        for one in self.everybody(run, now):
-            if self.holds(one, now):
-                taken[one.block] += 1
-        block = min(range(len(taken)), key=lambda number: (taken[number], number))
-        return block if taken[block] < sampling.raters else None
-
-    def everybody(self, run: Transaction, now: float) -> list[Participant]:
-        """Returns all participants, completing those who answered everything but did not click Finish in time.
-
-        The exclusion rule then decides about their blocks."""
-        return [
-            self.complete(run, one, now) if self.is_late(one, now) and self.answered_all(one) else one
-            for one in rows.all_participants(run)
-        ]
-
-    def answered_all(self, one: Participant) -> bool:
-        return one.status == ACTIVE and one.answered == len(self.places(one))
-
-    def is_late(self, one: Participant, now: float) -> bool:
-        return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
-
-    def holds(self, one: Participant, now: float) -> bool:
-        """Returns whether a participant holds a block, by complete answers that count or by an active reservation."""
-        if one.status == COMPLETE:
-            return not (one.excluded and self.study.settings.sampling.replace_excluded)
-        if self.answered_all(one):
-            return True  # only the click on Finish is missing
-        return one.status == ACTIVE and not self.is_late(one, now)
-
-    def complete(self, run: Transaction, one: Participant, now: float) -> Participant:
-        return rows.update(run, one, status=COMPLETE, finished=now, excluded=self.reason(run, one))
-
-    def reason(self, run: Transaction, one: Participant) -> str:
-        """Returns why a participant with complete answers is excluded by the current rule; empty if not excluded."""
-        return exclusion(self.study, self.places(one), rows.standing_answers(run, one.number))
-
-    def apply_rule(self, run: Transaction) -> None:
-        """Applies the current exclusion rule to all who completed, because it may have been amended since."""
-        for one in rows.all_participants(run):
-            if one.status == COMPLETE and (reason := self.reason(run, one)) != one.excluded:
-                rows.update(run, one, excluded=reason)
-
-    def expire(self, run: Transaction, one: Participant, now: float) -> Participant:
-        """Expires a reservation that has run out, or renews it if the block is still free."""
-        if one.status != ACTIVE or self.holds(one, now):
-            return one
-        raters = self.study.settings.sampling.raters
-        others = [other for other in self.everybody(run, now) if other.number != one.number]
-        if sum(self.holds(other, now) for other in others if other.block == one.block) >= raters:
-            return rows.update(run, one, status=EXPIRED, finished=now)
-        return one
-
-    def places(self, one: Participant) -> tuple[Place, ...]:
-        return self._order(one.block, one.ordinal, one.seed)
-
 
 LONGEST_TOKEN = 200  # characters
 PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
