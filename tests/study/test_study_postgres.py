@@ -15,9 +15,10 @@ from sample_study import answer, browser, make_study
 
 from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse
+from tellapart.study.databases import StoreError
 from tellapart.study.session import StudySession
 from tellapart.study.simulate import Effects, local_server, run_participants
-from tellapart.study.store import AnswerStore, StoreError
+from tellapart.study.store import AnswerStore
 
 FOUND = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 INITDB = str(FOUND[-1]) if FOUND else shutil.which("initdb")

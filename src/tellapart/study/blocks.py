@@ -8,15 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tellapart.study import store as rows
+from tellapart.study.databases import Transaction
 from tellapart.study.design import Place, Study
 from tellapart.study.exclusion import exclusion
-from tellapart.study.store import (
-    ACTIVE,
-    COMPLETE,
-    EXPIRED,
-    Participant,
-    Transaction,
-)
+from tellapart.study.store import ACTIVE, COMPLETE, EXPIRED, Participant
 
 
 class Blocks:

@@ -16,9 +16,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.study.databases import StoreError
 from tellapart.study.limits import StartLimit, TooManyStarts, address_of
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
-from tellapart.study.store import StoreError
 from tellapart.utils.web import SameOrigin, own_origins, part_routes, read_body, want
 
 TOKEN = "x-participant"

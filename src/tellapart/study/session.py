@@ -16,20 +16,11 @@ from typing import Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study import store as rows
 from tellapart.study.blocks import Blocks
+from tellapart.study.databases import StoreError, Transaction
 from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study, option_counts, questions
 from tellapart.study.exclusion import control_errors
 from tellapart.study.picture_addresses import PictureAddresses
-from tellapart.study.store import (
-    ACTIVE,
-    COMPLETE,
-    SCREENED,
-    WITHDRAWN,
-    AnswerStore,
-    Participant,
-    StoreError,
-    StudyAnswer,
-    Transaction,
-)
+from tellapart.study.store import ACTIVE, COMPLETE, SCREENED, WITHDRAWN, AnswerStore, Participant, StudyAnswer
 
 LONGEST_TOKEN = 200  # characters
 PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
