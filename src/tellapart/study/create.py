@@ -33,10 +33,8 @@ from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device
 from tellapart.scorers import load_scorer
 from tellapart.study.design import (
-    CHECK_CAPTION,
     CONTROL,
     EXAMPLE,
-    FILE,
     FORMAT,
     ITEM,
     ITEMS,
@@ -47,9 +45,9 @@ from tellapart.study.design import (
     Study,
     Trial,
     open_study,
-    settings_text,
     shuffled,
 )
+from tellapart.study.settings import CHECK_CAPTION, FILE, settings_text
 from tellapart.types import Item
 from tellapart.utils.files import write_errors, write_output
 from tellapart.utils.messages import Progress, say, typed_command
