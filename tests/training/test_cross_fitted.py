@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import check_recipe, to_toml
-from tellapart.rewards.retrieval import LowestUnseen
+from tellapart.rewards.several_scorers import LowestUnseen
 from tellapart.training.build import TrainingSetup, trained_on
 from tellapart.training.runs import train, upstream
 from tellapart.types import Rollout

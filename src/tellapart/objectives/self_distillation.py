@@ -32,7 +32,7 @@ from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.rewards.paid_words import shuffled_gates
-from tellapart.rewards.retrieval import unseen_by
+from tellapart.rewards.several_scorers import unseen_by
 from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.options import ModelName

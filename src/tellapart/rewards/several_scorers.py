@@ -1,0 +1,66 @@
+"""Rewards from several scorers: their mean, in turn, or the lowest of those that were not trained on the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tellapart.errors import UsageError
+from tellapart.rewards.base import Reward, RunParts
+from tellapart.types import Batch, Rollout
+
+
+class Averaged:
+    """Averages several rewards and ignores those that abstain; NaN if all abstain."""
+
+    def __init__(self, rewards: Sequence[Reward]) -> None:
+        self.rewards = list(rewards)
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        return torch.stack([reward(rollout, batch) for reward in self.rewards]).nanmean(dim=0)
+
+
+class Alternating:
+    """Alternates between rewards by step. The batch number selects the reward, so resumed runs continue the cycle."""
+
+    def __init__(self, rewards: Sequence[Reward]) -> None:
+        self.rewards = list(rewards)
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        return self.rewards[batch.step % len(self.rewards)](rollout, batch)
+
+
+class LowestUnseen:
+    """Takes the lowest reward over the scorers that were not trained on the picture: cross-fitting plus pessimism.
+
+    A scorer overrates captions of its training pictures, and each scorer overrates different captions. unseen_KN: True
+    if scorer k was not trained on training picture n. NaN if all of these scorers abstain.
+    """
+
+    def __init__(self, rewards: Sequence[Reward], unseen_KN: np.ndarray) -> None:
+        self.rewards, self.unseen_KN = list(rewards), unseen_KN
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        reward_KBS = torch.stack([reward(rollout, batch) for reward in self.rewards])
+        seen_KB1 = torch.from_numpy(~self.unseen_KN[:, batch.rows_B.cpu().numpy()])[..., None].to(reward_KBS.device)
+        lowest_BS = reward_KBS.masked_fill(seen_KB1 | reward_KBS.isnan(), torch.inf).amin(0)
+        return lowest_BS.masked_fill(lowest_BS.isinf(), torch.nan)
+
+
+def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
+    """Returns unseen_KN: True for training pictures that a scorer was not trained on.
+
+    Raises `UsageError` if some picture was in the training data of every scorer.
+    """
+    unseen_KN = ~np.stack([parts.trained_on(name) for name in names])
+    lost_N = np.flatnonzero(~unseen_KN.any(0))
+    if len(lost_N):
+        raise UsageError(
+            f"{len(lost_N)} of {unseen_KN.shape[1]} training pictures, such as "
+            f"{parts.train_items[lost_N[0]].id}, were in the training data of every scorer "
+            f"({', '.join(names)}). Each picture needs a scorer that was not trained on it; train the "
+            "scorers on different parts of the data (data.train = '…&part=1,2/3')"
+        )
+    return unseen_KN
