@@ -20,7 +20,7 @@ from tellapart.captioners import load_captioner
 from tellapart.captions.journal import UNKNOWN, Log, new_run
 from tellapart.captions.provenance import FILE_NAME, OwnFiles, Provenance, TextRow
 from tellapart.captions.writers import text_of_person
-from tellapart.data import open_data, xmp
+from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
@@ -192,7 +192,7 @@ def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: P
     typed = ("alt-text", folder, "-o", tmp_path / "alt.jsonl", "--embed")
 
     def alt() -> str:
-        return xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "2.xmp")[xmp.ALT]
+        return xmp.texts_of(xmp_files.read_sidecar(folder / "2.xmp"), "2.xmp")[xmp.ALT]
 
     done = made(cli, *typed, "--overwrite")
     assert (
@@ -228,7 +228,7 @@ def test_a_table_that_a_spreadsheet_saved_is_read(
     out.write_text(saved, encoding=encoding, newline="\r\n")
     assert cli(*typed, "--embed").status == 0
     assert "1.jpg,Müller am Tor," in out.read_text(encoding="utf-8")
-    assert xmp.texts_of(xmp.read_sidecar(folder / "1.xmp"), "")[xmp.ALT] == "Müller am Tor"
+    assert xmp.texts_of(xmp_files.read_sidecar(folder / "1.xmp"), "")[xmp.ALT] == "Müller am Tor"
 
 
 def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Pat
     out = tmp_path / "alt.jsonl"
     typed = ("alt-text", folder, "-o", out, "--embed")
     made(cli, *typed)
-    assert xmp.ALT in xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "")
+    assert xmp.ALT in xmp.texts_of(xmp_files.read_sidecar(folder / "2.xmp"), "")
     rows = records(out)
     rows[2]["caption"] = ""
     out.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -244,7 +244,7 @@ def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Pat
         made(cli, *typed, "--characters", 40)
         assert [row["caption"] for row in records(out) if row["id"] == rows[2]["id"]] == [""]
         sidecar = (folder / str(rows[2]["id"])).with_suffix(".xmp")
-        assert xmp.texts_of(xmp.read_sidecar(sidecar), "") == {}
+        assert xmp.texts_of(xmp_files.read_sidecar(sidecar), "") == {}
 
 
 def test_a_text_in_utf_16_for_a_generator_is_told(cli: Cli, folder: Path) -> None:

@@ -23,7 +23,7 @@ from tellapart.captions.provenance import FILE_NAME, OwnFiles
 from tellapart.captions.store import CaptionStore
 from tellapart.captions.writers import logged_captions
 from tellapart.check.captions import rows_of, template
-from tellapart.data import open_data, xmp
+from tellapart.data import open_data, xmp, xmp_files
 from tellapart.errors import TellapartError, UsageError
 from tellapart.language.phrases import phrase_ends, without_words
 from tellapart.purposes.alt_text import AltText
@@ -223,7 +223,7 @@ def test_a_damaged_packet_is_one_line() -> None:
     body = b"iTXtXML:com.adobe.xmp\0\1\0\0\0" + b"no zlib"
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
     with pytest.raises(UsageError, match=r"a\.png: the embedded XMP is damaged"):
-        xmp.packet_in(b"\x89PNG\r\n\x1a\n" + chunk, "a.png")
+        xmp_files.packet_in(b"\x89PNG\r\n\x1a\n" + chunk, "a.png")
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
@@ -232,14 +232,14 @@ def test_a_copy_has_the_packet_inside_and_the_same_pixels(tmp_path: Path, suffix
     image = next(iter(Scenes(1))).image()
     image.save(picture, **({"exif": Image.Exif()} if suffix == ".jpg" else {}))
     before = picture.read_bytes()
-    first = xmp.with_packet(before, LIGHTROOM, "a")
-    assert xmp.packet_in(first).strip() == LIGHTROOM
-    second = xmp.with_packet(first, xmp.with_texts(xmp.packet_in(first), {xmp.ALT: "a dog"}, "a"), "a")
-    assert alt_of(xmp.packet_in(second)) == "a dog" and second.count(b"xmpmeta xmlns") == 1
+    first = xmp_files.with_packet(before, LIGHTROOM, "a")
+    assert xmp_files.packet_in(first).strip() == LIGHTROOM
+    second = xmp_files.with_packet(first, xmp.with_texts(xmp_files.packet_in(first), {xmp.ALT: "a dog"}, "a"), "a")
+    assert alt_of(xmp_files.packet_in(second)) == "a dog" and second.count(b"xmpmeta xmlns") == 1
     (tmp_path / f"b{suffix}").write_bytes(second)
     with Image.open(picture) as one, Image.open(tmp_path / f"b{suffix}") as other:
         assert one.tobytes() == other.tobytes()
-    assert xmp.packet_in(before) == "" and zlib.crc32(before) == zlib.crc32(picture.read_bytes())
+    assert xmp_files.packet_in(before) == "" and zlib.crc32(before) == zlib.crc32(picture.read_bytes())
 
 
 def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
     image = Image.new("RGB", (8, 8))
     image.save(picture, **({"xmp": packet.encode()} if place == "webp" else {}))
     if place == "inside":
-        picture.write_bytes(xmp.with_packet(picture.read_bytes(), packet, "a"))
+        picture.write_bytes(xmp_files.with_packet(picture.read_bytes(), packet, "a"))
     elif place != "webp":
         picture.with_name("a.xmp" if place == "beside" else place.replace("photo", "a")).write_text(packet)
     before = {path: path.read_bytes() for path in picture.parent.iterdir()}
@@ -330,12 +330,12 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
         assert embed(items, made, own, EmbedSettings(False, folder)).stayed == (picture.name,)
         assert {path: path.read_bytes() for path in picture.parent.iterdir()} == before
     copy = tmp_path / "copies" / picture.name
-    text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp.packet_in(copy.read_bytes())
+    text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp_files.packet_in(copy.read_bytes())
     if place != "webp":
         assert xmp.texts_of(text, "a")[xmp.ALT] == "by a person"
     assert "a machine's" not in text
     embed(items, made, own, EmbedSettings(True, tmp_path / "copies"))
-    text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp.packet_in(copy.read_bytes())
+    text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp_files.packet_in(copy.read_bytes())
     assert xmp.texts_of(text, "a")[xmp.ALT] == "a machine's"
 
 
@@ -368,17 +368,17 @@ def saved(image: Image.Image, **options: Any) -> bytes:
 
 
 def test_fill_bytes_of_a_jpeg_hide_no_packet() -> None:
-    first = xmp.with_packet(saved(Image.new("RGB", (8, 8)), format="JPEG"), described("old"), "a")
+    first = xmp_files.with_packet(saved(Image.new("RGB", (8, 8)), format="JPEG"), described("old"), "a")
     at = first.index(MARK) - 4
     filled = first[:at] + b"\xff\xff\xff" + first[at:]
-    assert alt_of(xmp.packet_in(filled)) == "old"
-    assert xmp.with_packet(filled, described("new"), "a").count(MARK) == 1
+    assert alt_of(xmp_files.packet_in(filled)) == "old"
+    assert xmp_files.with_packet(filled, described("new"), "a").count(MARK) == 1
 
 
 @pytest.mark.parametrize("more", [b"short", b"a motion photo's clip"])
 def test_bytes_behind_the_end_of_a_png_stay(more: bytes) -> None:
-    data = xmp.with_packet(saved(Image.new("RGB", (8, 8)), format="PNG") + more, described("new"), "a")
-    assert data.endswith(b"IEND\xaeB`\x82" + more) and alt_of(xmp.packet_in(data)) == "new"
+    data = xmp_files.with_packet(saved(Image.new("RGB", (8, 8)), format="PNG") + more, described("new"), "a")
+    assert data.endswith(b"IEND\xaeB`\x82" + more) and alt_of(xmp_files.packet_in(data)) == "new"
 
 
 @pytest.mark.parametrize("behind", [True, False], ids=["XMP behind the list of pictures", "XMP before it"])
@@ -389,7 +389,7 @@ def test_an_mpo_keeps_its_later_pictures(tmp_path: Path, behind: bool) -> None:
     data = saved(images[0], format="MPO", save_all=True, append_images=images[1:], **more)
     assert not behind or data.index(b"MPF\0") < data.index(MARK)
     for text in ("new", "new " * 300):
-        (tmp_path / "a.mpo").write_bytes(xmp.with_packet(data, described(text), "a"))
+        (tmp_path / "a.mpo").write_bytes(xmp_files.with_packet(data, described(text), "a"))
         with Image.open(tmp_path / "a.mpo") as found:
             assert found.n_frames == 3
             for number, colour in enumerate(colours):
@@ -407,9 +407,9 @@ def test_what_exiftool_writes_is_seen_and_what_is_written_it_reads(tmp_path: Pat
     for name in ("a.jpg", "b.png"):
         subprocess.run([*tool, f"-XMP-iptcCore:{tag}=by a person", "-XMP-dc:Rights=me", tmp_path / name], check=True)
         data = (tmp_path / name).read_bytes()
-        packet = xmp.packet_in(data)
+        packet = xmp_files.packet_in(data)
         assert xmp.texts_of(packet, name) == {xmp.ALT: "by a person"}
-        (tmp_path / name).write_bytes(xmp.with_packet(data, xmp.with_texts(packet, {xmp.ALT: "new"}, name), name))
+        (tmp_path / name).write_bytes(xmp_files.with_packet(data, xmp.with_texts(packet, {xmp.ALT: "new"}, name), name))
         shown = subprocess.run(["exiftool", "-j", "-Rights", "-AltTextAccessibility", "-Validate", tmp_path / name],
                                capture_output=True, text=True, check=True)  # fmt: skip
         value = json.loads(shown.stdout)[0]
@@ -459,7 +459,7 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
     for key, text in texts.items():
         assert written[key].startswith(text) and (written[key] + " ")[len(text)] in " .,"
         assert alt_of((folder / key).with_suffix(".xmp").read_text(encoding="utf-8")) == text
-        assert alt_of(xmp.packet_in((copies / key).read_bytes())) == text
+        assert alt_of(xmp_files.packet_in((copies / key).read_bytes())) == text
         if exiftool := shutil.which("exiftool"):
             for path in ((folder / key).with_suffix(".xmp"), copies / key):
                 shown = subprocess.run([exiftool, "-s3", "-AltTextAccessibility", path], capture_output=True, text=True)
@@ -576,7 +576,9 @@ def test_two_languages_stand_side_by_side_with_who_wrote_them(cli: Cli, folder: 
     (tmp_path / "de.jsonl").write_text("".join(json.dumps({"id": k, "caption": v}) + "\n" for k, v in captions.items()))
     german = ("alt-text", folder, "--captions", tmp_path / "de.jsonl", "--language", "de", "-o", out["de"], "--embed")
     photo, name = folder / "05.jpg", "AltTextAccessibility"
-    by_hand = xmp.with_languages(xmp.read_sidecar(photo.with_suffix(".xmp")), {(xmp.ALT, "fr"): "à la main"}, "05.xmp")
+    by_hand = xmp.with_languages(
+        xmp_files.read_sidecar(photo.with_suffix(".xmp")), {(xmp.ALT, "fr"): "à la main"}, "05.xmp"
+    )
     photo.with_suffix(".xmp").write_text(by_hand, encoding="utf-8")
     for _ in range(2):
         done = cli(*german)
@@ -591,15 +593,15 @@ def test_two_languages_stand_side_by_side_with_who_wrote_them(cli: Cli, folder: 
     agents = shown["HistorySoftwareAgent"]
     assert len(agents) == len(shown["HistoryWhen"]) == 2, "an event for each language, and none where nothing changed"
     assert agents[0].startswith("scenes, tellapart ") and agents[1].startswith("tellapart ")
-    empty = xmp.languages_of(xmp.read_sidecar(folder / "00.xmp"), "")
+    empty = xmp.languages_of(xmp_files.read_sidecar(folder / "00.xmp"), "")
     assert (xmp.ALT, "en") not in empty and (xmp.ALT, "de") in empty, "decorative in English alone"
     assert {row["language"] for row in records(out["de"])} == {"de"}
     # A text of another origin in the same language stays.
-    packet = xmp.with_languages(xmp.read_sidecar(folder / "06.xmp"), {(xmp.ALT, "de"): "von Hand"}, "06.xmp")
+    packet = xmp.with_languages(xmp_files.read_sidecar(folder / "06.xmp"), {(xmp.ALT, "de"): "von Hand"}, "06.xmp")
     (folder / "06.xmp").write_text(packet, encoding="utf-8")
     done = cli(*german)
     assert "1 pictures already have an alt text from another source" in done.err
-    assert xmp.languages_of(xmp.read_sidecar(folder / "06.xmp"), "")[xmp.ALT, "de"] == "von Hand"
+    assert xmp.languages_of(xmp_files.read_sidecar(folder / "06.xmp"), "")[xmp.ALT, "de"] == "von Hand"
     # One file has one language.
     line = cli(*german[:-2], out["en"]).line
     assert "are marked as 'en'; use one file per language, such as -o" in line
@@ -671,7 +673,7 @@ def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_p
         assert stat.S_IMODE((copies / "00.jpg").stat().st_mode) == 0o600
         assert (copies / "01.jpg").read_bytes() == before["01.jpg"][0]
         assert alt_of((copies / "01.xmp").read_text(encoding="utf-8")) == texts["01.jpg"]
-        assert alt_of(xmp.packet_in((copies / "02.jpg").read_bytes())) == texts["02.jpg"]
+        assert alt_of(xmp_files.packet_in((copies / "02.jpg").read_bytes())) == texts["02.jpg"]
     (copies / "02.jpg").write_bytes(b"what a person made of it")
     done = cli(*typed, "--copies", copies)
     assert (
@@ -744,7 +746,7 @@ def test_texts_that_were_reviewed_stay_and_are_embedded(cli: Cli, folder: Path, 
     assert after["02.jpg"].text == "" and not any(after[f"{n:02}.jpg"].doubts for n in (0, 1, 2))
     assert all(after[f"{n:02}.jpg"].text.startswith(rows[n]["text"]) for n in range(3, 12)), "made anew"
     for name, one in after.items():
-        packet = xmp.read_sidecar((folder / name).with_suffix(".xmp"))
+        packet = xmp_files.read_sidecar((folder / name).with_suffix(".xmp"))
         assert (alt_of(packet) if packet else "") == one.text
     done = cli("captions", "undo", folder, "--captions", out)  # one change: texts and doubts
     assert done.status == 0

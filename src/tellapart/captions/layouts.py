@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tellapart.captions.lines import METADATA, name_in, structured_text
-from tellapart.data import xmp
+from tellapart.data import xmp, xmp_files
 from tellapart.data.caption_files import METADATA_FILES, read_caption_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.file_patterns import files_below
@@ -166,7 +166,7 @@ class Sidecars(CaptionLayout):
     def _write(self, path: Path, raw: str | None) -> None:
         with write_errors(path, "make the folder writable", "free some disk space and save again"):
             if self._suffixes[0] == ".xmp":
-                packet = xmp.read_sidecar(path)
+                packet = xmp_files.read_sidecar(path)
                 if packet or raw:
                     replace_text(path, xmp.with_texts(packet, {xmp.ALT: raw or ""}, str(path)))
             elif raw is None:

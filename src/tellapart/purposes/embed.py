@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tellapart.captions.provenance import OwnFiles, text_hash
 from tellapart.captions.writers import files_beside
-from tellapart.data import xmp
+from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.purposes.beside import common_folder
@@ -36,16 +36,16 @@ class Embedded:
 
 def _packets(picture: Path) -> tuple[str, str]:
     """Returns the XMP inside a picture, and the XMP of its sidecar. Raises `UsageError` for invalid XMP."""
-    inside = xmp.packet_in(picture.read_bytes(), str(picture))
+    inside = xmp_files.packet_in(picture.read_bytes(), str(picture))
     sidecars = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
-    found = [text for path in sidecars if xmp.texts_of(text := xmp.read_sidecar(path), str(path))]
+    found = [text for path in sidecars if xmp.texts_of(text := xmp_files.read_sidecar(path), str(path))]
     xmp.texts_of(inside, str(picture))
-    return inside, found[0] if found else xmp.read_sidecar(sidecars[0])
+    return inside, found[0] if found else xmp_files.read_sidecar(sidecars[0])
 
 
 def _takes_packet(picture: Path) -> bool:
     with picture.open("rb") as file:
-        return xmp.takes_packet(file.read(8))
+        return xmp_files.takes_packet(file.read(8))
 
 
 def _of(key: tuple[str, str], target: Path) -> Path:
@@ -144,9 +144,10 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
                 continue
             ours = {}
         packet = _with_texts(beside if target.suffix == ".xmp" else inside, ours | theirs, target, settings.event)
-        if target.suffix != ".xmp" and len(packet.encode()) > xmp.MOST:
+        if target.suffix != ".xmp" and len(packet.encode()) > xmp_files.MOST:
             raise UsageError(
-                f"{picture}: the text does not fit in the XMP packet ({xmp.MOST:,} bytes at most); exclude this picture"
+                f"{picture}: the text does not fit in the XMP packet ({xmp_files.MOST:,} bytes at most); exclude this "
+                "picture"
             )
         texts |= {_of(key, target): text for key, text in ours.items() if key not in theirs}
         todo.append((picture, target, packet))
@@ -222,7 +223,7 @@ def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> Non
         write_output(target, packet)
         write_output(target.with_suffix(picture.suffix), lambda new: shutil.copy(picture, new))
         return
-    data = xmp.with_packet(picture.read_bytes(), packet, str(picture))
+    data = xmp_files.with_packet(picture.read_bytes(), packet, str(picture))
 
     def write(new: Path) -> None:
         new.write_bytes(data)

@@ -1,0 +1,144 @@
+"""Reads and writes the XMP packet of a file: a sidecar, or inside a JPEG or PNG, whose other bytes stay unchanged."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from pathlib import Path
+
+from tellapart.data.text_files import UTF16_MARKS
+from tellapart.errors import UsageError
+
+_JPEG_MARK, _PNG_MARK = b"http://ns.adobe.com/xap/1.0/\0", b"XML:com.adobe.xmp\0"
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MOST = 65_533 - len(_JPEG_MARK)  # maximum size of a packet in one JPEG segment, in bytes
+MOST_READ = 1 << 24  # maximum size of a decompressed packet, in bytes
+_MPF_MARK, _MP_ENTRIES = b"MPF\0", 0xB002
+
+
+def read_sidecar(path: Path) -> str:
+    """Returns the packet of a ``.xmp`` file in UTF-8 or, with a byte order mark, UTF-16; "" if there is none.
+
+    Raises `UsageError` for other encodings.
+    """
+    try:
+        data = path.read_bytes()
+        return data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not valid XMP (not UTF-8); move it elsewhere") from None
+
+
+def takes_packet(data: bytes) -> bool:
+    """Returns whether a file that begins with these bytes is a JPEG or PNG, regardless of its name."""
+    return data.startswith((_PNG_SIGNATURE, b"\xff\xd8\xff"))
+
+
+def packet_in(data: bytes, where: str = "the picture") -> str:
+    """Returns the packet inside a picture; "" if there is none. Raises `UsageError` for a damaged one."""
+    try:
+        if not takes_packet(data):  # other formats store the packet as plain text
+            plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)
+            return plain[0].decode() if plain else ""
+        if not data.startswith(_PNG_SIGNATURE):
+            found = (data[start:end] for _, start, end in _segments(data))
+            return next((part[len(_JPEG_MARK) :].decode() for part in found if part.startswith(_JPEG_MARK)), "")
+        for kind, start, end in _chunks(data):
+            if kind == b"iTXt" and data[start:end].startswith(_PNG_MARK):
+                compressed, rest = data[start + len(_PNG_MARK)], data[start + len(_PNG_MARK) + 2 : end]
+                text = rest.split(b"\0", 2)[-1]  # the text follows the language and the translated keyword
+                return (zlib.decompressobj().decompress(text, MOST_READ) if compressed else text).decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: the embedded XMP is damaged ({error}); exclude this picture") from None
+    return ""
+
+
+def with_packet(data: bytes, packet: str, where: str) -> bytes:
+    """Replaces the XMP packet in the bytes of a JPEG or PNG; everything else is unchanged.
+
+    Raises `UsageError` for other formats, and for a packet that exceeds a JPEG segment.
+    """
+    written = packet.encode()
+    if data.startswith(_PNG_SIGNATURE):
+        body = b"iTXt" + _PNG_MARK + b"\0\0\0\0" + written
+        chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+        chunks = _chunks(data)
+        kept = [data[start - 8 : end + 4] for kind, start, end in chunks
+                if not (kind == b"iTXt" and data[start:end].startswith(_PNG_MARK))]  # fmt: skip
+        rest = data[chunks[-1][2] + 4 :] if chunks else b""
+        return b"".join([_PNG_SIGNATURE, *kept[:1], chunk, *kept[1:], rest])
+    if not data.startswith(b"\xff\xd8"):
+        raise UsageError(f"{where}: a text can only be embedded in JPEG and PNG files")
+    if len(written) > MOST:
+        raise UsageError(f"{where}: the XMP has {len(written):,} bytes, but a JPEG holds at most {MOST:,}")
+    own = b"\xff\xe1" + struct.pack(">H", len(_JPEG_MARK) + len(written) + 2) + _JPEG_MARK + written
+    segments = _segments(data)
+    parts = [(data[at:end], data[start:end].startswith(_JPEG_MARK)) for at, start, end in segments]
+    # JFIF and EXIF come first. XMP precedes an MPO's index of pictures, whose offsets are relative to the index.
+    first = next((n for n, (part, _) in enumerate(parts) if part.lstrip(b"\xff")[0] not in (0xE0, 0xE1)), len(parts))
+    growth = len(own) - sum(len(part) for part, is_packet in parts if is_packet)
+    written_parts = [data[:2]]
+    for number, (part, is_packet) in enumerate(parts):
+        if number == first:
+            written_parts.append(own)
+        if not is_packet:
+            shift = -sum(len(later) for later, is_packet in parts[number:] if is_packet)
+            written_parts.append(_moved_pictures(part, shift, growth))
+    if first == len(parts):
+        written_parts.append(own)
+    return b"".join([*written_parts, data[segments[-1][2] if segments else 2 :]])
+
+
+def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
+    """Returns a JPEG segment; in an MPO's index of pictures (CIPA DC-007), updates sizes and offsets.
+
+    Args:
+        shift: bytes by which the later pictures move away from this segment.
+        growth: bytes by which the first picture grows.
+    """
+    base = segment.find(_MPF_MARK) + len(_MPF_MARK)
+    order = {b"II": "<", b"MM": ">"}.get(segment[base : base + 2])
+    if not segment.lstrip(b"\xff").startswith(b"\xe2") or order is None:
+        return segment
+    changed = bytearray(segment)
+    try:
+        (at,) = struct.unpack_from(f"{order}I", segment, base + 4)
+        (tags,) = struct.unpack_from(f"{order}H", segment, base + at)
+        for tag in range(tags):
+            kind, _, size, place = struct.unpack_from(f"{order}HHII", segment, base + at + 2 + 12 * tag)
+            for entry in range(base + place, base + place + size, 16) if kind == _MP_ENTRIES else ():
+                length, offset = struct.unpack_from(f"{order}II", segment, entry + 4)
+                moved = (length, offset + shift) if offset else (length + growth, 0)
+                struct.pack_into(f"{order}II", changed, entry + 4, *moved)
+    except struct.error:  # leaves a damaged index unchanged
+        return segment
+    return bytes(changed)
+
+
+def _segments(data: bytes) -> list[tuple[int, int, int]]:
+    """Returns a JPEG's segments before the first scan: start including fill bytes, and start and end of the content."""
+    found: list[tuple[int, int, int]] = []
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        mark = at + 1
+        while mark < len(data) and data[mark] == 0xFF:
+            mark += 1
+        end = mark + 1 + int.from_bytes(data[mark + 1 : mark + 3], "big")
+        if mark >= len(data) or data[mark] == 0xDA or not mark + 3 <= end <= len(data):
+            break
+        found.append((at, mark + 3, end))
+        at = end
+    return found
+
+
+def _chunks(data: bytes) -> list[tuple[bytes, int, int]]:
+    """Returns a PNG's chunks up to IEND: type, and start and end of the content."""
+    found: list[tuple[bytes, int, int]] = []
+    at = len(_PNG_SIGNATURE)
+    while at + 12 <= len(data) and (not found or found[-1][0] != b"IEND"):
+        length = int.from_bytes(data[at : at + 4], "big")
+        found.append((data[at + 4 : at + 8], at + 8, min(at + 8 + length, len(data))))
+        at += 12 + length
+    return found
