@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tellapart.review.app import Page, create_app
+from tellapart.utils.web import bind, server_of
+
 
 @contextmanager
 def running(server: Any, listener: socket.socket) -> Iterator[int]:
@@ -23,3 +26,11 @@ def running(server: Any, listener: socket.socket) -> Iterator[int]:
         server.should_exit = True
         thread.join(10)
         listener.close()
+
+
+@contextmanager
+def serving_page(page: Page, port: int = 0) -> Iterator[int]:
+    """Yields the port of a server of a review page, which runs until the block is left."""
+    listener = bind(port)
+    with running(server_of(create_app(page, listener.getsockname()[1])), listener) as served:
+        yield served

@@ -5,17 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from page_server import running
+from page_server import serving_page
 
 from tellapart.bags.file import Bag, BagsFile, Header, write_bags
-from tellapart.bags.review.app import Review, server_of
+from tellapart.review.bags.session import BagReview, bags_page
 from tellapart.scenes import Scenes
-from tellapart.utils.web import bind
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 BAGS = (("a.png", "b.png"), ("c.png", "d.png"), ("e.png", "f.png"), ("a.png", "c.png", "e.png"))
@@ -35,12 +33,9 @@ def make_bags(folder: Path) -> Path:
     return folder / "bags.jsonl"
 
 
-@contextmanager
-def serving(review: Review, port: int = 0) -> Iterator[int]:
+def serving(review: BagReview, port: int = 0) -> AbstractContextManager[int]:
     """The port of a server that runs until the block is left."""
-    listener = bind(port)
-    with running(server_of(review, listener), listener) as served:
-        yield served
+    return serving_page(bags_page(review), port)
 
 
 class Client:

@@ -16,7 +16,7 @@ from sample_review import BAGS, make_bags
 
 from tellapart.bags.file import read_bags
 from tellapart.bags.review import DecisionStore, bag_key, export_review
-from tellapart.bags.review.app import decisions_of
+from tellapart.bags.review.store import decisions_of
 from tellapart.errors import UsageError
 from tellapart.evaluation.file_sets import read_sets
 

@@ -17,8 +17,9 @@ from sample_review import ATTACK, make_bags, serving
 from tellapart.bags.file import Bag, BagsFile, Header, read_bags, write_bags
 from tellapart.bags.mine import curate_bags, mine_bags
 from tellapart.bags.review import DecisionStore, export_review
-from tellapart.bags.review.app import decisions_of, open_review
+from tellapart.bags.review.store import decisions_of
 from tellapart.data import open_data
+from tellapart.review.bags.session import open_review
 
 pytestmark = NEEDS_CHROMIUM
 LEFT, RIGHT, ENTER = "\ue012", "\ue014", "\ue007"

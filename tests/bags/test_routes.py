@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from sample_review import ATTACK, BAGS, Client, make_bags, serving
 
-from tellapart.bags.review.app import Review, open_review
 from tellapart.errors import TellapartError, UsageError
+from tellapart.review.bags.session import BagReview, open_review
 from tellapart.utils.web import bind
 
 
@@ -23,14 +23,14 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def review(bags: Path, tmp_path: Path) -> Iterator[Review]:
+def review(bags: Path, tmp_path: Path) -> Iterator[BagReview]:
     opened = open_review(bags, decisions=tmp_path / "d.sqlite")
     with opened.store:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def quiet(bags: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Review]]:
+def quiet(bags: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, BagReview]]:
     """A server of the tests that write nothing: starting one for each would take most of their time."""
     opened = open_review(bags, decisions=tmp_path_factory.mktemp("quiet") / "d.sqlite")
     with opened.store, serving(opened) as port:
@@ -39,12 +39,12 @@ def quiet(bags: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 
 
 @pytest.fixture
-def client(review: Review) -> Iterator[Client]:
+def client(review: BagReview) -> Iterator[Client]:
     with serving(review) as port:
         yield Client(port)
 
 
-def test_a_decision_is_there_for_its_reviewer_alone(client: Client, review: Review) -> None:
+def test_a_decision_is_there_for_its_reviewer_alone(client: Client, review: BagReview) -> None:
     status, said = client.decide("Ann", 1, "keep", facets=["count", "action"], note=ATTACK)
     assert status == 200 and said["decisions"]["1"]["facets"] == ["action", "count"]
     assert client.decide("Ben", 1, "drop")[0] == 200
@@ -60,7 +60,7 @@ def test_a_decision_is_there_for_its_reviewer_alone(client: Client, review: Revi
     assert [d.reviewer for d in review.store.standing()] == ["Ben"]
 
 
-def test_the_second_window_is_told_what_stands(client: Client, review: Review) -> None:
+def test_the_second_window_is_told_what_stands(client: Client, review: BagReview) -> None:
     first = client.decide("Ann", 0, "keep")[1]["decision"]
     status, said = client.decide("Ann", 0, "drop")
     assert status == 409 and said["current"]["id"] == first["id"] and "another window" in said["error"]
@@ -85,7 +85,7 @@ def test_the_second_window_is_told_what_stands(client: Client, review: Review) -
         {"Host": "127.0.0.1"},
     ],
 )
-def test_posts_from_elsewhere_are_refused(quiet: tuple[Client, Review], headers: dict[str, str]) -> None:
+def test_posts_from_elsewhere_are_refused(quiet: tuple[Client, BagReview], headers: dict[str, str]) -> None:
     """The same post from this page is made in the test of decisions, and works."""
     client, review = quiet
     body = {"reviewer": "Ann", "bag": 0, "verdict": "keep", "facets": [], "note": "", "replaces": None}
@@ -94,7 +94,7 @@ def test_posts_from_elsewhere_are_refused(quiet: tuple[Client, Review], headers:
     assert status in (400, 403) and review.store.log() == []
 
 
-def test_another_name_for_this_machine_gets_nothing(quiet: tuple[Client, Review]) -> None:
+def test_another_name_for_this_machine_gets_nothing(quiet: tuple[Client, BagReview]) -> None:
     """A site that lets its name point here (DNS rebinding) could else read the token."""
     client, _ = quiet
     for path in ("/", "/api/state", "/pictures/0", "/api/bags/0/captions"):
@@ -123,14 +123,14 @@ def test_another_name_for_this_machine_gets_nothing(quiet: tuple[Client, Review]
         "/api/export",
     ],
 )
-def test_no_path_leads_out(quiet: tuple[Client, Review], path: str) -> None:
+def test_no_path_leads_out(quiet: tuple[Client, BagReview], path: str) -> None:
     client, _ = quiet
     status, _, data = client.get(path)
     assert status in (400, 404), path
     assert b"not for you" not in data and b"root:" not in data and b"import" not in data
 
 
-def test_pictures_are_those_of_the_bags_and_nothing_but_pixels(quiet: tuple[Client, Review]) -> None:
+def test_pictures_are_those_of_the_bags_and_nothing_but_pixels(quiet: tuple[Client, BagReview]) -> None:
     client, review = quiet
     assert sorted(item.id for item in review.items) == [f"{name}.png" for name in "abcdef"]
     for number, item in enumerate(review.items):
@@ -142,7 +142,7 @@ def test_pictures_are_those_of_the_bags_and_nothing_but_pixels(quiet: tuple[Clie
             assert client.get(path)[0] == 404, path[:40]
 
 
-def test_every_answer_carries_its_headers(quiet: tuple[Client, Review]) -> None:
+def test_every_answer_carries_its_headers(quiet: tuple[Client, BagReview]) -> None:
     client, _ = quiet
     for path in ("/", "/page.js", "/page.css", "/api/state", "/pictures/0", "/nothing"):
         headers = client.get(path)[1]
@@ -181,7 +181,7 @@ def test_hostile_texts_never_become_markup(client: Client) -> None:
         ("/api/decisions", {"note": "n" * 70_000}, "the request exceeds 65,536 bytes"),
     ],
 )
-def test_a_post_that_is_none_is_one_line(quiet: tuple[Client, Review], path: str, body: object, told: str) -> None:
+def test_a_post_that_is_none_is_one_line(quiet: tuple[Client, BagReview], path: str, body: object, told: str) -> None:
     client, review = quiet
     status, said = client.post(path, body)
     assert status == 400 and told in said["error"] and "\n" not in said["error"] and review.store.log() == []

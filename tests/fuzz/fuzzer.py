@@ -362,7 +362,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     def began(*arguments: Any, **more: Any) -> Any:
         raise Enough
 
-    def served(session: Any, listener: Any, ready: Any) -> None:
+    def served(app: Any, listener: Any, ready: Any) -> None:
         listener.close()
         ready("http://127.0.0.1:1/")
 
@@ -384,15 +384,12 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
             if "error" in reply:
                 raise TellapartError(reply["error"])
 
-    def page(app: Any, listener: Any, ready: Any) -> None:
-        served(None, listener, ready)
-
     yield "tellapart.jobs.run.run_job", here
     yield "tellapart.jobs.cluster.load_ray", lambda: None
-    yield "tellapart.utils.web.serve", page
+    yield "tellapart.utils.web.serve", served
     yield "tellapart.study.simulate.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
-    yield "tellapart.bags.review.app.serve", served
+    yield "tellapart.review.app.serve", served
     yield "tellapart.cli.demo.run_demo", began
     yield "replication.lab.Lab.__init__", began
     yield "tenacity.wait.random.uniform", lambda low, high: 0.0

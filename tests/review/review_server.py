@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from page_server import running
+from page_server import serving_page
 
-from tellapart.review.app import server_of
+from tellapart.review.captions import captions_page
 from tellapart.review.session import ReviewSession
 from tellapart.scenes import Scenes
-from tellapart.utils.web import bind
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
@@ -31,12 +29,9 @@ def make_folder(folder: Path, count: int = 12) -> Path:
     return folder
 
 
-@contextmanager
-def serving(session: ReviewSession) -> Iterator[int]:
+def serving(session: ReviewSession) -> AbstractContextManager[int]:
     """The port of a server that runs until the block is left."""
-    listener = bind(0)
-    with running(server_of(session, listener), listener) as served:
-        yield served
+    return serving_page(captions_page(session))
 
 
 class Client:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import webbrowser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -407,23 +406,14 @@ def review(
 ) -> None:
     """Review bags on a local page, by keyboard. Repeat the command to continue."""
     need_extra("review", "the review page", "starlette", "uvicorn")
-    from tellapart.bags.review.app import open_review, serve
-    from tellapart.utils.web import bind
+    from tellapart.review.app import serve_page
+    from tellapart.review.bags.session import bags_page, open_review
 
     name = reviewer_name(reviewer) if reviewer is not None else None
     session = open_review(bags, data or (), decisions, name)
     with session.store:
-        listener = bind(port)
-
-        def ready(address: str) -> None:
-            say(
-                f"{len(session.bags):,} bags; review them at {address} (press Ctrl-C to stop; "
-                f"decisions are saved in {session.store.path})"
-            )
-            if open_page:
-                webbrowser.open(address)
-
-        serve(session, listener, ready)
+        saved = f"; decisions are saved in {session.store.path}"
+        serve_page(bags_page(session), port, f"{len(session.bags):,} bags", saved, open_page=open_page)
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""Local web page for reviewing a folder and its captions."""
+"""Local web pages for reviewing the captions of a folder, and bags (`tellapart.review.bags`); both use `app`."""

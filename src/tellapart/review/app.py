@@ -1,14 +1,17 @@
-"""Routes and server of the review page.
+"""Application and server of a review page.
 
-As in `tellapart.bags.review.app`, the page serves only this machine's browser: requests refer to numbers, never to
-paths, and requests that write must come from the page itself and carry a token that only the page can read.
+Requests contain numbers or fixed words, never paths. Only browsers on this machine can use the page. A request must
+name this host (protection against DNS rebinding), and a writing request must come from this page (Origin) with a token
+that only this page can read.
 """
 
 from __future__ import annotations
 
+import functools
 import secrets
-import socket
-from collections.abc import Callable, Mapping
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,126 +22,109 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tellapart.captions.store import Edit, StoredCaption
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.review.session import ReviewSession, Saved, prepending, replacing, stating, tagging
-from tellapart.utils import web
-from tellapart.utils.web import SameOrigin, own_origins, part_routes, path_number, read_body, want, within
+from tellapart.review.thumbnails import thumbnail
+from tellapart.types import Item
+from tellapart.utils.messages import say
+from tellapart.utils.web import (
+    LARGEST_POST,
+    SameOrigin,
+    bind,
+    encode_picture,
+    own_origins,
+    part_routes,
+    path_number,
+    read_body,
+    serve,
+)
 
 TOKEN = "x-review-token"
-LARGEST_BATCH = 4 << 20  # bytes: the numbers of all rows of a large folder
+LONGEST_SIDE = 1400  # pixels of a picture's longer side
+PICTURES_IN_MEMORY, THUMBNAILS_IN_MEMORY = 64, 512
 
 
-def create_app(session: ReviewSession, port: int) -> ASGIApp:
-    """Returns the ASGI application, for a server on the loopback address at ``port``."""
+@dataclass(frozen=True)
+class Page:
+    """A review page, with pictures numbered from 0.
+
+    package: the package with page.html, page.css and page.js.
+    gets: functions of a request, by path; ``/api/state`` has everything that the page shows except pixels.
+    posts: functions of the JSON object in the body, by path.
+    errors: responses to errors that need more than a one-line message.
+    """
+
+    package: str
+    items: Sequence[Item]
+    gets: Mapping[str, Callable[[Request], Any]]
+    posts: Mapping[str, Callable[[dict[str, Any]], Any]]
+    largest_post: int = LARGEST_POST  # bytes
+    errors: Mapping[Any, Callable[[Request, Exception], Response]] = field(default_factory=dict)
+
+
+def create_app(page: Page, port: int) -> ASGIApp:
+    """Creates the application for a server that listens on the loopback address at ``port``."""
     token = secrets.token_urlsafe(32)
-    count = len(session.ids)
 
-    def state(_: Request) -> Response:
-        return JSONResponse({"token": token, **session.state()}, headers={"Cache-Control": "no-store"})
+    def got(path: str) -> Callable[[Request], Response]:
+        shared = {"token": token} if path == "/api/state" else None
 
-    def since(request: Request) -> Response:
-        revision = request.query_params.get("revision", "")
-        look = request.query_params.get("look") == "1"
-        return JSONResponse(session.since(int(revision) if revision.isdecimal() else 0, look=look))
-
-    def picture(request: Request) -> Response:
-        number = path_number(request, count, "picture")
-        try:
-            small = request.url.path.startswith("/thumbnails/")
-            data, kind = session.thumbnail(number) if small else session.picture(number)
-        except PictureError as error:
-            return PlainTextResponse(str(error), status_code=410)
-        return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
-
-    def history(request: Request) -> Response:
-        return JSONResponse(session.history(path_number(request, count, "picture")))
-
-    def collisions(_: Request) -> Response:
-        return JSONResponse(session.collisions())
-
-    def posted(handle: Callable[[dict[str, Any]], Any]) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            body = await read_body(request, LARGEST_BATCH)
-            result = await run_in_threadpool(handle, body)
-            return JSONResponse(answer_of(session, result) if isinstance(result, Saved) else result)
+        def answer(request: Request) -> Response:
+            result = page.gets[path](request)
+            return JSONResponse(shared | result if shared else result, headers={"Cache-Control": "no-store"})
 
         return answer
 
-    def write(body: dict[str, Any]) -> Saved:
-        edits = want(body, "edits", dict)
-        if not all(key.isdecimal() and isinstance(value, dict) for key, value in edits.items()):
-            raise UsageError("edits: expected an object that maps picture numbers to edits")
-        rows = {within(int(key), count, "picture"): value for key, value in edits.items()}
-        return session.write(rows, str(body.get("what") or "edit")[:40])
+    def pixels(encode: Callable[[int], tuple[bytes, str]]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            try:
+                data, kind = encode(path_number(request, len(page.items), "picture"))
+            except PictureError as error:
+                return PlainTextResponse(str(error), status_code=410)
+            return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
 
-    def batch(body: dict[str, Any]) -> Saved:
-        what = want(body, "what", str)
-        return session.batch(numbers_in(body, count), what, batch_edit(what, body))
+        return answer
 
-    def undo(body: dict[str, Any]) -> Saved:
-        return session.undo(want(body, "change", str))
+    def posted(path: str) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            body = await read_body(request, page.largest_post)
+            return JSONResponse(await run_in_threadpool(page.posts[path], body))
 
-    def recaption(body: dict[str, Any]) -> Saved:
-        return session.recaption(numbers_in(body, count))
+        return answer
 
-    def look_alikes(body: dict[str, Any]) -> dict[str, Any]:
-        return session.look_alikes(within(want(body, "number", int), count, "picture"), want(body, "text", str))
+    @functools.lru_cache(PICTURES_IN_MEMORY)
+    def large(number: int) -> tuple[bytes, str]:
+        return encode_picture(page.items[number].picture.image(), LONGEST_SIDE)
 
-    posts = {"write": write, "batch": batch, "undo": undo, "recaption": recaption, "look-alikes": look_alikes}
+    @functools.lru_cache(THUMBNAILS_IN_MEMORY)
+    def small(number: int) -> tuple[bytes, str]:
+        return thumbnail(page.items[number].picture)
+
     routes = [
-        *part_routes("tellapart.review"),
-        Route("/api/state", state),
-        Route("/api/since", since),
-        Route("/api/collisions", collisions),
-        Route("/api/history/{number}", history),
-        Route("/thumbnails/{number}", picture),
-        Route("/pictures/{number}", picture),
-        *(Route(f"/api/{name}", posted(handle), methods=["POST"]) for name, handle in posts.items()),
+        *part_routes(page.package),
+        *(Route(path, got(path)) for path in page.gets),
+        Route("/pictures/{number}", pixels(large)),
+        Route("/thumbnails/{number}", pixels(small)),
+        *(Route(path, posted(path), methods=["POST"]) for path in page.posts),
     ]
-    app = Starlette(routes=routes, exception_handlers={TellapartError: error_response})
+    app = Starlette(routes=routes, exception_handlers={TellapartError: error_response, **page.errors})
     return SameOrigin(GZipMiddleware(app, minimum_size=10_000, compresslevel=1), own_origins(port), (TOKEN, token))
 
 
-def batch_edit(what: str, body: Mapping[str, Any]) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that a batch request names. Raises `UsageError`."""
-    text = str(body.get("text") or "")
-    if what == "replace":
-        flags = {name: bool(body.get(name)) for name in ("case", "whole_words")}
-        return replacing(text, str(body.get("by") or ""), **flags)
-    if what == "trigger":
-        return prepending(text)
-    if what in ("add tag", "remove tag"):
-        return tagging(text, remove=what == "remove tag")
-    if what in ("accept", "do not accept"):
-        return stating("accepted", what == "accept")
-    raise UsageError(f"what: expected replace, trigger, add tag, remove tag or accept, got {what[:40]!r}")
-
-
-def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:
-    """Returns the ``numbers`` of a request. Raises `UsageError` unless they are a list of picture numbers."""
-    numbers = want(dict(body), "numbers", list)
-    if not all(type(number) is int for number in numbers):
-        raise UsageError("numbers: expected a list of numbers")
-    return [within(number, count, "picture") for number in dict.fromkeys(numbers)]
-
-
-def answer_of(session: ReviewSession, saved: Saved) -> dict[str, Any]:
-    """Returns the response to a write, with the current state of its rows."""
-    rows = {number: session.row(number) for number in saved.rows}
-    return {"rows": rows, "conflicts": saved.conflicts, "message": saved.message, **session.undoable()}
-
-
 def error_response(_: Request, error: Exception) -> Response:
-    """Returns the error as a one-line JSON response."""
+    """Returns an error as a JSON response with a one-line message."""
     return JSONResponse({"error": str(error)}, status_code=400 if isinstance(error, UsageError) else 500)
 
 
-def server_of(session: ReviewSession, listener: socket.socket) -> Any:
-    """Returns a uvicorn server of the page; ``run(sockets=[listener])`` serves until ``should_exit``."""
-    return web.server_of(create_app(session, listener.getsockname()[1]))
+def serve_page(page: Page, port: int, what: str, saved: str = "", *, open_page: bool = False) -> None:
+    """Serves the page until Ctrl-C. Prints its address first, between what is reviewed and where it is saved.
 
+    ``open_page``: also opens it in this machine's browser.
+    """
+    listener = bind(port)
 
-def serve(session: ReviewSession, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves the page until Ctrl-C; first calls ``ready`` with the address."""
-    web.serve(create_app(session, listener.getsockname()[1]), listener, ready)
+    def ready(address: str) -> None:
+        say(f"{what}; review them at {address} (press Ctrl-C to stop{saved})")
+        if open_page:
+            webbrowser.open(address)
+
+    serve(create_app(page, listener.getsockname()[1]), listener, ready)

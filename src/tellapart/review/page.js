@@ -38,32 +38,12 @@ const isTags = (row) => row.text.includes(",") && !/[.!?]$/.test(row.text) && ta
 
 /* The server */
 
-class Offline extends Error {}
-
-const askServer = (...request) => fetch(...request).catch(() => {
-  throw new Offline("The review server is not running, so nothing was saved. Start it again; your text is still in the box.");
-});
+const TRY_AGAIN = "; your text is still in the box.";
 
 async function load() {
   const reply = await (await askServer("/api/state")).json();
   if (reply.error) throw new Error(reply.error);
   state = reply;
-}
-
-async function post(path, body, again = true) {
-  const answer = await askServer(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-Review-Token": state.token },
-    body: JSON.stringify(body),
-  });
-  if (answer.status === 403 && again) { // the review was restarted and has a new token
-    state.token = (await (await askServer("/api/state")).json()).token;
-    return post(path, body, false);
-  }
-  const reply = await answer.json();
-  if (!answer.ok) throw new Error("Not saved: " + reply.error);
-  trouble("");
-  return reply;
 }
 
 function take(reply) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +12,13 @@ from tellapart.captions.store import MOVE, STATE, CaptionStore, Edit, StoredCapt
 from tellapart.errors import UsageError
 from tellapart.language.answers import refusal, without_opening
 from tellapart.language.words import sentences
-from tellapart.review.thumbnails import thumbnail
 from tellapart.utils.messages import clean_text
-from tellapart.utils.web import encode_picture
 
 if TYPE_CHECKING:
     from tellapart.review.models import FitFinder, Recaptioner
 
-LONGEST_SIDE = 1400  # pixels of the large picture's longer side
 LONGEST_TEXT = 20_000  # maximum number of characters of a caption
 LOOK_ALIKES = 12
-THUMBNAILS_IN_MEMORY = 512
 EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
 
 
@@ -50,7 +45,6 @@ class ReviewSession:
         self._known: dict[str, StoredCaption] = {}
         self._revisions: list[set[int]] = []  # rows that changed in each revision
         self._changed: set[int] = set()  # rows that this page has changed since it was started
-        self.thumbnail = functools.lru_cache(THUMBNAILS_IN_MEMORY)(self._thumbnail)
 
     # Reading.
 
@@ -132,13 +126,6 @@ class ReviewSession:
             }
             for version in self.store.history(self.ids[number])
         ]
-
-    def _thumbnail(self, number: int) -> tuple[bytes, str]:
-        return thumbnail(self.store.items[self.ids[number]].picture)
-
-    def picture(self, number: int) -> tuple[bytes, str]:
-        """Returns the large picture and its media type. Raises `PictureError`."""
-        return encode_picture(self.store.items[self.ids[number]].picture.image(), LONGEST_SIDE)
 
     # Writing.
 

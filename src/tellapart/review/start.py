@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-import webbrowser
 from pathlib import Path
 
 from tellapart.captions.store import CaptionStore
 from tellapart.data import open_many
-from tellapart.review.app import serve
+from tellapart.review.app import serve_page
+from tellapart.review.captions import captions_page
 from tellapart.review.session import ReviewSession
 from tellapart.utils.messages import say
-from tellapart.utils.web import bind
 
 
 def open_session(
@@ -37,16 +36,7 @@ def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
 
     Meanwhile records the picture of each text, so that texts can follow pictures that are renamed.
     """
-    listener = bind(port)
-    threading.Thread(target=session.store.remember, daemon=True).start()
-
-    def ready(address: str) -> None:
-        store = session.store
-        say(
-            f"{len(store.items):,} pictures with captions in {store.layout.name}; review them at "
-            f"{address} (press Ctrl-C to stop)"
-        )
-        if open_page:
-            webbrowser.open(address)
-
-    serve(session, listener, ready)
+    store = session.store
+    threading.Thread(target=store.remember, daemon=True).start()
+    what = f"{len(store.items):,} pictures with captions in {store.layout.name}"
+    serve_page(captions_page(session), port, what, open_page=open_page)

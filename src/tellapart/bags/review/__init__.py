@@ -1,4 +1,4 @@
-"""Human review of bags: a local page, decisions in SQLite, inter-rater agreement, and the curated benchmark."""
+"""Human review of bags: decisions in SQLite, inter-rater agreement, and the curated benchmark."""
 
 from tellapart.bags.review.store import (
     FACETS,

@@ -32,3 +32,28 @@ async function step(work, failed = () => {}) {
     document.body.classList.remove("busy");
   }
 }
+
+/* Requests of the review pages, whose `state` has the server's token */
+
+class Offline extends Error {}
+
+const askServer = (...request) => fetch(...request).catch(() => {
+  throw new Offline("The review server is not running, so nothing was saved. Start it again" + TRY_AGAIN);
+});
+
+// Returns the reply to a writing request. Throws an error with the status of a refusal.
+async function post(path, body, again = true) {
+  const answer = await askServer(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Review-Token": state.token },
+    body: JSON.stringify(body),
+  });
+  if (answer.status === 403 && again) { // the review was restarted and has a new token
+    state.token = (await (await askServer("/api/state")).json()).token;
+    return post(path, body, false);
+  }
+  const reply = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error((answer.status === 409 ? "" : "Not saved: ") + reply.error), { status: answer.status });
+  trouble("");
+  return reply;
+}

@@ -1,28 +1,16 @@
-"""The review page: a session with bags, numbered pictures and decisions; the routes; and the server.
-
-Requests contain numbers or fixed words, never paths. Only browsers on this machine can use the page. A request must
-name this host (protection against DNS rebinding), and a writing request must come from this page (Origin) with a token
-that only this page can read.
-"""
+"""Session of the bag review page: bags, numbered pictures and decisions; and its requests."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import secrets
 import shlex
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.responses import JSONResponse, Response
 
 from tellapart.bags.file import Bag, check_known, read_bags
 from tellapart.bags.review.store import (
@@ -36,26 +24,14 @@ from tellapart.bags.review.store import (
     reviewer_name,
 )
 from tellapart.data import Dataset, open_many
-from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.errors import UsageError
+from tellapart.review.app import Page
 from tellapart.types import Item
-from tellapart.utils import web
-from tellapart.utils.web import (
-    SameOrigin,
-    encode_picture,
-    own_origins,
-    part_routes,
-    path_number,
-    read_body,
-    want,
-    within,
-)
-
-LONGEST_SIDE = 1200  # pixels of a picture on the page
-KEPT_PICTURES = 64  # encoded pictures in memory
+from tellapart.utils.web import path_number, want, within
 
 
 @dataclass
-class Review:
+class BagReview:
     """A review session: bags and their pictures, numbered from 0 in the order of the file."""
 
     path: Path
@@ -70,7 +46,6 @@ class Review:
         self.keys = [bag_key(bag.ids) for bag in self.bags]
         place = {item.id: number for number, item in enumerate(self.items)}
         self.numbers = [[place[id_] for id_ in bag.ids] for bag in self.bags]
-        self.encoded = functools.lru_cache(KEPT_PICTURES)(self._encoded)
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
         """Returns the page's state except captions and pixels. Hides other reviewers' decisions."""
@@ -115,14 +90,10 @@ class Review:
         items = [self.items[number] for number in self.numbers[bag]]
         return [{"id": item.id, "captions": list(item.references)} for item in items]
 
-    def _encoded(self, number: int) -> tuple[bytes, str]:
-        """Returns the encoded picture and its media type. Raises `PictureError`."""
-        return encode_picture(self.items[number].picture.image(), LONGEST_SIDE)
-
 
 def open_review(
     path: Path, data: Sequence[str] = (), decisions: Path | None = None, reviewer: str | None = None
-) -> Review:
+) -> BagReview:
     """Opens a review of a file of bags, their pictures, and the decisions so far.
 
     data: the pictures' data. Default: the data that the bags were mined from.
@@ -136,7 +107,7 @@ def open_review(
     check_known(str(path), file.bags, {item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
-    return Review(path, file.bags, items, DecisionStore.open(decisions or decisions_of(path)), reviewer)
+    return BagReview(path, file.bags, items, DecisionStore.open(decisions or decisions_of(path)), reviewer)
 
 
 def _mined_from(path: Path, data: str) -> Dataset:
@@ -163,43 +134,24 @@ def decision_json(decision: Decision) -> dict[str, Any]:
     }
 
 
-TOKEN = "x-review-token"
+def bags_page(review: BagReview) -> Page:
+    """Returns the page on which a person reviews bags."""
 
-
-def create_app(review: Review, port: int) -> ASGIApp:
-    """Creates the application for a server that listens on the loopback address at ``port``."""
-    token = secrets.token_urlsafe(32)
-
-    def state(request: Request) -> Response:
+    def state(request: Request) -> dict[str, Any]:
         name = request.query_params.get("reviewer")
-        reviewer = reviewer_name(name) if name else None
-        return JSONResponse({"token": token, **review.state(reviewer)}, headers={"Cache-Control": "no-store"})
+        return review.state(reviewer_name(name) if name else None)
 
-    def captions(request: Request) -> Response:
-        return JSONResponse(review.captions(path_number(request, len(review.bags), "bag")))
+    def captions(request: Request) -> list[dict[str, Any]]:
+        return review.captions(path_number(request, len(review.bags), "bag"))
 
-    def picture(request: Request) -> Response:
-        number = path_number(request, len(review.items), "picture")
-        try:
-            data, kind = review.encoded(number)
-        except PictureError as error:
-            return PlainTextResponse(str(error), status_code=410)
-        return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
-
-    async def decide(request: Request) -> Response:
-        return await run_in_threadpool(write_decision, await read_body(request))
-
-    async def undo(request: Request) -> Response:
-        return await run_in_threadpool(write_undo, await read_body(request))
-
-    def write_decision(body: dict[str, Any]) -> Response:
+    def decide(body: dict[str, Any]) -> dict[str, Any]:
         bag = within(want(body, "bag", int), len(review.bags), "bag")
         facets = want(body, "facets", list)
         if not all(isinstance(facet, str) for facet in facets):
             raise UsageError("facets: expected a list of names")
         reviewer = reviewer_name(want(body, "reviewer", str))
         replaces = None if body.get("replaces") is None else want(body, "replaces", int)
-        made = review.store.decide(
+        decision = review.store.decide(
             reviewer,
             review.keys[bag],
             want(body, "verdict", str),
@@ -207,47 +159,28 @@ def create_app(review: Review, port: int) -> ASGIApp:
             want(body, "note", str),
             replaces=replaces,
         )
-        return JSONResponse({"decision": decision_json(made), **progress(reviewer)})
+        return {"decision": decision_json(decision), **progress(reviewer)}
 
-    def write_undo(body: dict[str, Any]) -> Response:
+    def undo(body: dict[str, Any]) -> dict[str, Any]:
         reviewer = reviewer_name(want(body, "reviewer", str))
         undone = review.store.undo(reviewer, want(body, "decision", int))
         bag = review.keys.index(undone.bag) if undone.bag in review.keys else None
-        return JSONResponse({"bag": bag, "undone": decision_json(undone), **progress(reviewer)})
+        return {"bag": bag, "undone": decision_json(undone), **progress(reviewer)}
 
     def progress(reviewer: str) -> dict[str, Any]:
         standing = review.store.standing()
         return {**review.of_reviewer(reviewer, standing), **review.summary(standing)}
 
-    routes = [
-        *part_routes("tellapart.bags.review"),
-        Route("/api/state", state),
-        Route("/api/bags/{number}/captions", captions),
-        Route("/pictures/{number}", picture),
-        Route("/api/decisions", decide, methods=["POST"]),
-        Route("/api/undo", undo, methods=["POST"]),
-    ]
-    app = Starlette(routes=routes, exception_handlers={TellapartError: error_response})
-    return SameOrigin(app, own_origins(port), (TOKEN, token))
+    return Page(
+        "tellapart.review.bags",
+        review.items,
+        gets={"/api/state": state, "/api/bags/{number}/captions": captions},
+        posts={"/api/decisions": decide, "/api/undo": undo},
+        errors={Conflict: conflict_response},
+    )
 
 
-def error_response(_: Request, error: Exception) -> Response:
-    """Returns an error as a JSON response with a one-line message."""
-    status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
-    current = decision_json(error.current) if isinstance(error, Conflict) and error.current else None
-    return JSONResponse({"error": str(error), "current": current}, status_code=status)
-
-
-def server_of(review: Review, listener: socket.socket) -> Any:
-    """Creates the page's uvicorn server; ``run(sockets=[listener])`` serves until ``should_exit``."""
-
-    return web.server_of(create_app(review, listener.getsockname()[1]))
-
-
-def serve(review: Review, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves the page until Ctrl-C. Calls ``ready`` with the address first."""
-
-    try:
-        web.serve(create_app(review, listener.getsockname()[1]), listener, ready)
-    finally:
-        review.store.close()
+def conflict_response(_: Request, error: Any) -> Response:
+    """Returns a `Conflict` as a JSON response with the valid decision."""
+    current = decision_json(error.current) if error.current else None
+    return JSONResponse({"error": str(error), "current": current}, status_code=409)

@@ -2,6 +2,7 @@
 "use strict";
 
 const NAME = "tellapart-reviewer";
+const TRY_AGAIN = ", then press the key once more.";
 const WIDE_TRACK = 120; // with more bags than this, the track is one bar instead of a mark per bag
 
 let state = null; // the server's last reply
@@ -27,31 +28,18 @@ async function load() {
   document.title = `${state.file} · review`;
 }
 
-async function post(path, body, again = true) {
-  const answer = await askServer(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-Review-Token": state.token },
-    body: JSON.stringify(body),
-  });
-  if (answer.status === 403 && again) { // the review was restarted and has a new token
-    await load();
-    return post(path, body, false);
-  }
-  const reply = await answer.json();
-  if (answer.ok) {
+// Saves or undoes a decision, and takes over the progress in the reply.
+async function save(path, body) {
+  try {
+    const reply = await post(path, body);
     Object.assign(state, { decisions: reply.decisions, last: reply.last, reviewers: reply.reviewers, agreement: reply.agreement });
-    trouble("");
     return reply;
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    await load();
+    throw new Error(error.message + "; the page now shows the current decisions");
   }
-  if (answer.status === 409) await load();
-  throw new Error(answer.status === 409 ? reply.error + "; the page now shows the current decisions" : "Not saved: " + reply.error);
 }
-
-class Offline extends Error {}
-
-const askServer = (...request) => fetch(...request).catch(() => {
-  throw new Offline("The review server is not running, so nothing was saved. Start it again, then press the key once more.");
-});
 
 // Runs a step; if it fails, shows the bag's current state, so that a key never applies to a bag that is not on screen.
 const onBag = (work) => step(work, (error) => {
@@ -245,7 +233,7 @@ function progress() {
 
 async function decide(verdict) {
   const standing = state.decisions[at];
-  await post("/api/decisions", {
+  await save("/api/decisions", {
     reviewer, bag: at, verdict, facets: [...chosen], note: $("note").value, replaces: standing ? standing.id : null,
   });
   $("announcement").textContent = verdict === "keep" ? "Kept" : "Dropped";
@@ -255,7 +243,7 @@ async function decide(verdict) {
 
 async function undo() {
   if (state.last === null) return;
-  const reply = await post("/api/undo", { reviewer, decision: state.last });
+  const reply = await save("/api/undo", { reviewer, decision: state.last });
   if (reply.bag === null) return trouble("Undone: a decision on a bag that is not in this file");
   open(reply.bag);
   if (!state.decisions[reply.bag]) { // restore the undone choices, so that only the mistake needs correcting

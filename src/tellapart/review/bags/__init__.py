@@ -1,0 +1,1 @@
+"""Page for reviewing bags; its decisions are stored by `tellapart.bags.review`."""
