@@ -59,14 +59,14 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
     return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]])
 
 
-def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0, progress: bool = True) -> list[float]:
+def recall(search: LargeSearch, tops: Sequence[int], queries: int, progress: bool = True) -> list[float]:
     """Returns recall@k of the neighbours for each k in ``tops``, measured on ``queries`` random pictures.
 
     The ground truth is an exact search in blocks of all features, with the tie rule of `features.nearest`.
     """
     features, most = search.features, max(tops)
     n = len(features)
-    row_Q = np.sort(np.random.default_rng([seed, 1]).choice(n, min(queries, n), replace=False))
+    row_Q = np.sort(np.random.default_rng([0, 1]).choice(n, min(queries, n), replace=False))
     query = Vectors.of(search.read(row_Q))
     exact_QK = np.full((len(row_Q), most), -1, np.int64)
     cosine_QK = np.full((len(row_Q), most), -np.inf, np.float32)

@@ -67,7 +67,6 @@ def mine_folder(
     *,
     memory_gb: float = MEMORY_GB,
     max_cosine: float | None = None,
-    scorer: tuple[str, str] = ("", ""),
     pictures: int | None = None,
     spread: Spread | None = None,
     progress: bool = True,
@@ -80,7 +79,6 @@ def mine_folder(
     Args:
         memory_gb: memory for one cluster at a time, in units of 10⁹ bytes.
         pictures: mean number of pictures per cluster; more give a higher recall and take longer.
-        scorer: name and fingerprint of the scorer that computed the features.
         spread: distributes the tasks, see `LargeSearch.run`.
 
     Raises:
@@ -106,7 +104,7 @@ def mine_folder(
         bags = {size: curate(search, size) for size in sizes}
         clusters = len(search.centre_CD)
         header = Header(
-            *scorer, f"features:{folder}", tuple(sizes), len(features), left_out, "", "query", max_cosine, share,
+            "", "", f"features:{folder}", tuple(sizes), len(features), left_out, "", "query", max_cosine, share,
             __version__, "target",
         )  # fmt: skip
         if any(len(of_size.rows_MS) for of_size in bags.values()):

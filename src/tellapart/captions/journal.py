@@ -278,15 +278,14 @@ def _compacted(data: bytes) -> list[bytes]:
     return lines[::-1]
 
 
-def append_lines(file: BinaryIO, lines: Sequence[str], path: Path, *, sync: bool = True) -> None:
+def append_lines(file: BinaryIO, lines: Sequence[str], path: Path) -> None:
     """Appends complete lines to an open and locked log, even after a partial line of a killed process."""
     size = file.seek(0, os.SEEK_END)
     whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
     try:
         file.write(("" if whole else "\n").encode() + "".join(lines).encode("utf-8", "surrogatepass"))
         file.flush()
-        if sync:
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
     except OSError as error:
         with contextlib.suppress(OSError):
             file.truncate(size)

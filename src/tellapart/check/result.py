@@ -54,8 +54,8 @@ class Check:
         whole = self.captions if KINDS[name].of == CAPTION else self.pictures
         return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
 
-    def worst(self, most: int = 50) -> list[tuple[str, list[Finding]]]:
-        """Returns the ids with the most alarming kinds, each with its findings, then those with other kinds.
+    def worst(self) -> list[tuple[str, list[Finding]]]:
+        """Returns the 50 ids with the most alarming kinds, each with its findings, then those with other kinds.
 
         Among equals, ids with the rarest kinds come first, and kinds alternate.
         """
@@ -72,7 +72,7 @@ class Check:
             kinds = {one.kind for one in own}
             order.append((-len(kinds & loud), turn[rarest.kind], count_of[rarest.kind], key))
             turn[rarest.kind] += 1
-        return [(key, by_id[key]) for *_, key in sorted(order)[:most]]
+        return [(key, by_id[key]) for *_, key in sorted(order)[:50]]
 
     def to_json(self) -> dict[str, Any]:
         """Returns JSON with counts, rates and levels by kind, findings, facts and notes."""

@@ -87,7 +87,6 @@ def make_card(
     *,
     licence: str = "",
     repeat: str = "",
-    resamples: int = 1000,
 ) -> Card:
     """Computes the card of bags over ``items``. ``image_ND``: features by the scorer that mined the bags.
 
@@ -103,7 +102,7 @@ def make_card(
     used = sorted({row_of[id_] for bag in file.bags for id_ in bag.ids})
     texts = human_features(scorer, items, used)
     facts = [
-        size_facts(size, bags, [[row_of[id_] for id_ in bag.ids] for bag in bags], image_ND, texts, resamples)
+        size_facts(size, bags, [[row_of[id_] for id_ in bag.ids] for bag in bags], image_ND, texts)
         for size, bags in file.of_size().items()
     ]
     return Card(name, file, facts, {items[row].id: items[row] for row in used}, licence or NO_LICENCE, repeat)
@@ -129,7 +128,6 @@ def size_facts(
     rows: list[list[int]],
     image_ND: np.ndarray,
     texts: list[np.ndarray],
-    resamples: int,
 ) -> SizeFacts:
     sets: CandidateSets = whole_sets(rows)
     alpha_M = np.array([bag.similarity for bag in bags])
@@ -141,7 +139,7 @@ def size_facts(
         hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
         questions_N = sets.questions(len(image_ND))
         unit_N = sets.units(len(image_ND))  # pictures of a bag compete with each other
-        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, unit_N=unit_N, resamples=resamples)
+        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, unit_N=unit_N, resamples=1000)
     order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
     examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
     return SizeFacts(

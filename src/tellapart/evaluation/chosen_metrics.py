@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, EvalContext
@@ -13,10 +12,6 @@ from tellapart.evaluation.selected_caption import with_choices
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
-
-if TYPE_CHECKING:
-    pass
-
 
 ALL = "all"
 _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tellapart import __version__
 from tellapart.evaluation.context import EvalContext, EvalInputs
@@ -17,9 +16,6 @@ from tellapart.metrics.results import Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot
 from tellapart.metrics.statistics import ALPHA, Draws, Measurement, MetricTests, holm
 from tellapart.utils.messages import detail
-
-if TYPE_CHECKING:
-    pass
 
 
 def caption_shares(texts: Sequence[str]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.comparison import Comparison
@@ -25,9 +25,6 @@ from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
 from tellapart.metrics.statistics import Measurement
 from tellapart.metrics.words import associated_words, tagger_signature
 from tellapart.utils.messages import detail
-
-if TYPE_CHECKING:
-    pass
 
 
 def evaluate(

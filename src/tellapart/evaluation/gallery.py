@@ -42,11 +42,11 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     return {"sets": [_set(results, found, references, truth, row) for row in rows]}
 
 
-def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
-    """Returns up to k pictures, evenly over the data, with all captions, for results without candidate sets."""
+def caption_gallery(results: Results, items: Sequence[Item] | None = None) -> dict[str, Any]:
+    """Returns up to 24 pictures, evenly over the data, with all captions, for results without candidate sets."""
     references = _references(results, items)
     truth = {item.id: item.truth for item in items or () if item.truth is not None}
-    rows = _spread(np.arange(len(results.ids)), min(k, len(results.ids)))
+    rows = _spread(np.arange(len(results.ids)), min(24, len(results.ids)))
     return {
         "sets": [
             {
@@ -60,7 +60,7 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: in
     }
 
 
-def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], side: int = 160) -> dict[str, str]:
+def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) -> dict[str, str]:
     """Saves thumbnails of a gallery's pictures to ``folder``/gallery, four frames of a clip. Returns id to file.
 
     Skips unreadable pictures.
@@ -77,7 +77,7 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
         small = max(image.size) <= 96  # keeps small pixel art as is, to be enlarged later
         name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
         if not small:
-            image.thumbnail((side, side))
+            image.thumbnail((160, 160))
         image.save(folder / "gallery" / name, quality=85)
         pictures[key] = f"gallery/{name}"
     return pictures

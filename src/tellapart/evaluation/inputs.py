@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_caption_file
@@ -32,9 +31,6 @@ from tellapart.evaluation.side_files import (
 from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words
 from tellapart.utils.messages import say
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_options(options: EvalOptions) -> None:

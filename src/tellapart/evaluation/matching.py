@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_reference_file
@@ -22,9 +21,6 @@ from tellapart.errors import UsageError
 from tellapart.metrics.registry import METRICS, resolve
 from tellapart.types import Item
 from tellapart.utils.messages import detail
-
-if TYPE_CHECKING:
-    pass
 
 
 def name_systems(paths: Sequence[Path]) -> dict[str, Path]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tellapart.check.pairing import measure_fit
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CHANCE, HUMAN
-
-if TYPE_CHECKING:
-    pass
 
 
 def plain_words(text: str) -> str:

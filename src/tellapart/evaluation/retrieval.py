@@ -13,15 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tellapart.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
-
 
 ROWS = 4096  # captions and candidates of a large set compared at a time: 64 MB of scores
 TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summation

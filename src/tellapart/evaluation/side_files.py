@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_reference_file
@@ -24,9 +23,6 @@ from tellapart.evaluation.judges.caption_qa import ChoiceQuestion, read_question
 from tellapart.evaluation.matching import files_of, note_of
 from tellapart.language.claims import Synonyms
 from tellapart.types import Item
-
-if TYPE_CHECKING:
-    pass
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:

@@ -71,7 +71,6 @@ class FeatureStore:
         encoder: Encoder | RowMaker,
         *,
         skipped: Skipped | None = None,
-        batch_size: int = BATCH,
         progress: bool = True,
     ) -> list[Item]:
         """Encodes missing rows. Returns the items whose rows are in the store, and adds the others to ``skipped``.
@@ -79,9 +78,9 @@ class FeatureStore:
         encoder: an encoder, or the `RowMaker` of other rows.
         """
         if not isinstance(encoder, RowMaker):
-            self._fill_by_tower(items, encoder, batch_size, progress)
+            self._fill_by_tower(items, encoder, BATCH, progress)
         maker = encoder if isinstance(encoder, RowMaker) else encoder_rows(encoder)
-        keys, errors = self._fill(items, maker, batch_size, progress)
+        keys, errors = self._fill(items, maker, BATCH, progress)
         if skipped is not None:
             for item, error in errors:
                 skipped.add_error(item.picture.name, error)

@@ -372,7 +372,7 @@ def announcement(captions: ServerCaptions, todo: list[Item], ledger: Path) -> st
     return f"{line}; answers in {ledger} are not requested again" if ledger.is_file() else line
 
 
-def captions_of(name: str, data: str, device: str = "auto", precision: str = "auto") -> Path:
+def captions_of(name: str, data: str, device: str = "auto") -> Path:
     """Returns the file with a captioner's captions of ``data``, after writing the missing ones.
 
     The file and the system are named after the captioner. A model behind a server writes greedy captions of at most
@@ -387,7 +387,7 @@ def captions_of(name: str, data: str, device: str = "auto", precision: str = "au
             say(line)
         summary.refuse_unanswered()
     else:
-        _caption_here(name, dataset, out, device, precision)
+        _caption_here(name, dataset, out, device)
     for line in dataset.report():
         say(line)
     dataset.refuse_mostly_unreadable()
@@ -411,11 +411,10 @@ def system_name(captioner: str) -> str:
     return found
 
 
-def _caption_here(name: str, dataset: Dataset, out: Path, device: str, precision: str) -> None:
-
+def _caption_here(name: str, dataset: Dataset, out: Path, device: str) -> None:
     decoding = default_decoding(name)
     place = resolve_device(device)
-    precision = resolve_precision(precision, place)
+    precision = resolve_precision("auto", place)
     if not nothing_left(dataset, out, name, decoding=decoding, precision=precision):
         for line in caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding).lines():
             say(line)

@@ -244,7 +244,6 @@ class CiderD:
     `DocumentFrequencies`.
     end: whether the end token counts as a word. If so, every text gets one, and a row of token ids keeps its
     ``end_token``; a row without it, a truncated caption, gets none. References always get one.
-    plain: compute plain CIDEr.
     """
 
     def __init__(
@@ -254,10 +253,9 @@ class CiderD:
         idf: str | Sequence[Sequence[Any]] | DocumentFrequencies = "references",
         end: bool = False,
         end_token: int | None = None,
-        plain: bool = False,
     ) -> None:
         check(references, references)
-        self.end, self.end_token, self.plain = end, end_token, plain
+        self.end, self.end_token = end, end_token
         self.ids = not isinstance(references[0][0], str) if len(references) else False
         if self.ids and end and end_token is None:
             raise UsageError("end=True with token ids requires end_token; pass end_token=ID")
@@ -283,11 +281,10 @@ class CiderD:
 
     @property
     def signature(self) -> str:
-        """Identifies variant, document frequencies and tokenizer; only scores with equal signatures are comparable."""
-        variant = "cider-plain|unclipped,no-length-penalty,unstemmed,x10" if self.plain else "cider-d|sigma:6,clipped"
+        """Identifies document frequencies and tokenizer; only scores with equal signatures are comparable."""
         idf = "batch" if self._frequencies is None else f"{self._frequencies.name},n={self._frequencies.documents}"
         cut = "token-ids" if self.ids else VERSION
-        return f"{variant}|idf:{idf}|end:{'in' if self.end else 'out'}|tok:{cut}|tellapart:{__version__}"
+        return f"cider-d|sigma:6,clipped|idf:{idf}|end:{'in' if self.end else 'out'}|tok:{cut}|tellapart:{__version__}"
 
     def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
         """Computes the scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array).
@@ -318,7 +315,7 @@ class CiderD:
         rows, references = self._cut(captions), [self._references[image] for image in shown]
         score_N = np.empty(len(image_N))
         score_N[order_N] = _score(
-            [rows[place] for place in order_N], picture_N[order_N], references, self.plain, self._frequencies
+            [rows[place] for place in order_N], picture_N[order_N], references, False, self._frequencies
         )
         return score_N
 

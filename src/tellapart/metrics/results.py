@@ -23,7 +23,6 @@ from tellapart.utils.registry import Direction
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 HOLM_HEAD = "p (Holm)"
-INTERVALS = "95 % bootstrap intervals; Student's t for fewer than 30 pictures"
 ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
 BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")

@@ -168,13 +168,13 @@ PUBLISHED = (
 )  # maps names in the published PyTorch files to ours
 
 
-def from_published(state: Mapping[str, torch.Tensor], scale: int, grid: int = 4) -> EfficientNetLite:
+def from_published(state: Mapping[str, torch.Tensor], scale: int) -> EfficientNetLite:
     """Builds Lite ``scale`` (0 to 4) from a published PyTorch state dict, without its classifier.
 
     Raises `RuntimeError` if a weight is missing, unexpected, or of another shape.
     """
     width, depth, side = SCALES[scale]
-    model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side, grid=grid))
+    model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side))
     renamed = {}
     for key, tensor in state.items():
         for pattern, ours in PUBLISHED:

@@ -150,7 +150,6 @@ _CENTRES = (25, 64, 103)
 _JITTER = 3
 _CELLS = tuple(itertools.product(range(3), range(3)))
 _COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
-_ORDER = tuple(SIZES)
 
 
 @dataclass(frozen=True, slots=True)

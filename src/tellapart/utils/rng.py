@@ -105,9 +105,9 @@ def _cumulative(weights: tuple[float, ...]) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def _zipf(length: int, power: float) -> tuple[float, ...]:
+def _zipf(length: int) -> tuple[float, ...]:
     # Rounds, because a libm that differs in the last bit must not change a choice.
-    return tuple(round((rank + 1) ** -power, 9) for rank in range(length))
+    return tuple(round((rank + 1) ** -1.2, 9) for rank in range(length))
 
 
 class RandomStream:
@@ -137,9 +137,9 @@ class RandomStream:
         sums = _cumulative(weights)
         return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
 
-    def zipf_choice(self, options: Sequence[T], power: float = 1.2) -> T:
-        """Draws an option with probability proportional to r^−power for rank r (long-tailed)."""
-        return self.weighted_choice(options, _zipf(len(options), power))
+    def zipf_choice(self, options: Sequence[T]) -> T:
+        """Draws an option with probability proportional to r^−1.2 for rank r (long-tailed)."""
+        return self.weighted_choice(options, _zipf(len(options)))
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:
         """Draws ``count`` distinct options, in random order."""

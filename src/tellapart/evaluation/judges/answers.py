@@ -22,16 +22,16 @@ def json_in(text: str) -> Any:
     return None
 
 
-def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
-    """Returns the number under ``key``, else the only number in the answer; None if outside ``low`` … ``high``.
+def number_in(text: str, low: float, high: float) -> float | None:
+    """Returns the number under ``"score"``, else the only number in the answer; None if outside ``low`` … ``high``.
 
-    Also finds ``key`` in damaged JSON. Several numbers without a key are not a valid answer.
+    Also finds this key in damaged JSON. Several numbers without it are not a valid answer.
     """
     value = json_in(text)
-    found = value.get(key) if isinstance(value, dict) else None
+    found = value.get("score") if isinstance(value, dict) else None
     if isinstance(found, bool) or not isinstance(found, int | float | str):
         rest = text if found is None else ""
-        named = re.search(rf'"{re.escape(key)}"\W*?(-?\d+(?:\.\d+)?)', rest)
+        named = re.search(r'"score"\W*?(-?\d+(?:\.\d+)?)', rest)
         numbers = _NUMBER.findall(re.sub(r"(?<=\d)\s*(?:/|(?:out )?of)\s*\d+", "", rest))  # "85/100" is 85
         found = named[1] if named else numbers[0] if len(numbers) == 1 else None
     try:

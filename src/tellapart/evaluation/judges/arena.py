@@ -134,7 +134,7 @@ def _share(text: str | None) -> float | None:
     return None if place is None else (1.0, 0.0, 0.5)[place]
 
 
-def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
+def bradley_terry(score_SS: np.ndarray) -> np.ndarray:
     """Computes strengths of S systems in Elo points, mean 1,000, from pairwise wins (ties: half).
 
     Uses maximum likelihood by Hunter's (2004) MM algorithm, with half a win for and against every pair as a prior.
@@ -142,7 +142,7 @@ def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
     score_SS = score_SS + _PRIOR * (1 - np.eye(len(score_SS)))
     games_SS, wins_S = score_SS + score_SS.T, score_SS.sum(1)
     strength_S = np.ones(len(score_SS))
-    for _ in range(steps):
+    for _ in range(200):
         updated_S = wins_S / (games_SS / (strength_S[:, None] + strength_S[None, :])).sum(1)
         updated_S /= np.exp(np.log(updated_S).mean())
         if np.allclose(updated_S, strength_S, rtol=1e-10):

@@ -15,7 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
 import uvicorn
@@ -30,9 +30,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 LOOPBACK = "127.0.0.1"
 HEADERS = {
