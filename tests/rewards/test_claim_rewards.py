@@ -16,7 +16,7 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.calibration import Calibration, brier_rewards, judged_by_references, judged_by_scene
-from tellapart.rewards.claims import ClaimReward, claim_reward, claim_shares, distinct_claims
+from tellapart.rewards.claims import ClaimReward, claim_reward, confidences, distinct_claims
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import mark_caption
 from tellapart.training.runs import train
@@ -74,7 +74,8 @@ class Told:
 
 def test_without_truth_a_claim_is_wrong_that_too_few_samples_make() -> None:
     pool = ["a red ball", "a red ball", "a ball", "grass", "two cats", "two cats", "two cats", "a dog"]
-    assert claim_shares([("object", ("ball",)), ("attribute", ("ball", "red"))], pool[:4]) == [0.75, 0.5]
+    shares = confidences([distinct_claims(text) for text in pool[:4]])
+    assert shares["object", ("ball",)] == 0.75 and shares["attribute", ("ball", "red")] == 0.5
     items = [Item("a", None), Item("b", None)]  # type: ignore[arg-type]
     rollout, batch = batch_of(items, [["a red ball", "a red cat"], ["a dog", "two cats"]])
     reward = ClaimReward(ClaimReward.Config(kind="claims", least_share=0.6), Told(pool))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from tellapart.data.specification import parse
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
-from tellapart.utils.messages import json_value, parse_json
+from tellapart.utils.messages import few, json_value, parse_json
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -204,9 +204,8 @@ def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None
     inside = set(known)
     missing = list(dict.fromkeys(id_ for bag in bags for id_ in bag.ids if id_ not in inside))
     if missing:
-        some = ", ".join(repr(id_) for id_ in missing[:3]) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
         raise UsageError(
-            f"{where}: {len(missing):,} of its pictures are not in the data ({some}); specify the "
+            f"{where}: {len(missing):,} of its pictures are not in the data ({few(map(repr, missing))}); specify the "
             "data set that it was mined from"
         )
 

@@ -26,12 +26,12 @@ from tellapart.features.store import FeatureStore
 from tellapart.models.names import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
+from tellapart.utils.messages import few
 
 Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
 MaxCosineOf = Literal["target", "pairs"]
 MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
-SHOWN = 10  # pictures named in a message
 TOP = 200  # neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
 
 
@@ -266,10 +266,9 @@ class MinedBags:
         """Returns a message that counts and names the pictures in ``unlike``; "" if there are none."""
         if not self.unlike:
             return ""
-        names = ", ".join(self.unlike[:SHOWN]) + (", …" if len(self.unlike) > SHOWN else "")
         return (
             f"{len(self.unlike):,} of {len(self.items):,} pictures are in no bag, because too few "
-            f"others have a cosine of at least {self.file.header.min_cosine} to them: {names}"
+            f"others have a cosine of at least {self.file.header.min_cosine} to them: {few(self.unlike, 10)}"
         )
 
 

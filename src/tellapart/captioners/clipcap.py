@@ -23,7 +23,7 @@ from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_c
 from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
 from tellapart.errors import UsageError
 from tellapart.models.saved import load_whole
-from tellapart.models.vision import cells_of, pooled_of, width_of
+from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
 
 FILES = "files"
 
@@ -57,10 +57,10 @@ class ClipCapConfig(PreTrainedConfig):
     ) -> None:
         self.grid = grid
         default = {"model_type": "clip_vision_model", "projection_dim": 512}
-        self.vision_config = None if visual == FILES else as_config(vision_config or default)
+        self.vision_config = None if visual == FILES else config_of(vision_config or default)
         if visual == FILES:
             self.feature_size = feature_size
-        self.text_config = as_config(text_config or {"model_type": "gpt2"})
+        self.text_config = config_of(text_config or {"model_type": "gpt2"})
         self.visual, self.mapper, self.prefix_length = visual, mapper, prefix_length
         self.mapper_layers, self.mapper_heads, self.mapper_constants = mapper_layers, mapper_heads, mapper_constants
         super().__init__(**kwargs)
@@ -77,13 +77,6 @@ class ClipCapConfig(PreTrainedConfig):
     def text_size(self) -> int:
         """H, the width of the language model."""
         return int(self.text_config.hidden_size)
-
-
-def as_config(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
-    if isinstance(value, PreTrainedConfig):
-        return value
-    settings = dict(value)
-    return AutoConfig.for_model(settings.pop("model_type"), **settings)
 
 
 class MlpMapper(nn.Module):

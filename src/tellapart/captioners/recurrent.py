@@ -15,11 +15,10 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.clipcap import as_config
 from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
 from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.models.saved import load_whole
-from tellapart.models.vision import cells_of, pooled_of
+from tellapart.models.vision import cells_of, config_of, pooled_of
 
 State = tuple[torch.Tensor, ...]  # LSTM states, each R×H
 
@@ -43,7 +42,7 @@ class RecurrentConfig(PreTrainedConfig):
         dropout: float = 0.5,
         **kwargs: Any,
     ) -> None:
-        self.vision_config = as_config(vision_config) if vision_config else None
+        self.vision_config = config_of(vision_config) if vision_config else None
         self.visual_size = visual_size
         self.attention, self.vocab_size, self.hidden_size, self.dropout = attention, vocab_size, hidden_size, dropout
         super().__init__(**kwargs)

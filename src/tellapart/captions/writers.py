@@ -48,7 +48,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import locked, replace_text, temporary_beside, writable_file
 from tellapart.utils.files import write_errors as io_errors
-from tellapart.utils.messages import say, stdout_errors
+from tellapart.utils.messages import few, say, stdout_errors
 
 FORMATS = ("jsonl", "csv", "txt")
 LOG = "log"  # pseudo-format: captions go to the log, to be turned into texts later
@@ -58,7 +58,7 @@ NAMES = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_file
 OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options", "captioner_settings"}
 PRECISION = "precision"
 SYNC_SECONDS = 3.0
-SHOWN = 10  # maximum number of files in a message
+NAMED_FILES = 10  # maximum number of files in a message
 MAX_LOCKS = 64  # folders; each lock is an open file, and two runs on the same pictures have them in common
 
 
@@ -627,8 +627,7 @@ def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
         found[item.id] = target
     clashes = [f"{' and '.join(names)} would both use {target}" for target, names in pictures.items() if len(names) > 1]
     if clashes:
-        more = f"; {len(clashes) - SHOWN:,} more conflicts" if len(clashes) > SHOWN else ""
-        raise UsageError(f"{'; '.join(clashes[:SHOWN])}{more}; rename one of each pair")
+        raise UsageError(f"{few(clashes, NAMED_FILES, '; ')}; rename one of each pair")
     return found
 
 
@@ -639,9 +638,8 @@ def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
              if not os.access(folder, os.W_OK)]  # fmt: skip
     wrong += [f"{path} (a folder)" for path in targets.values() if path.is_dir()]
     if wrong:
-        more = f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         raise UsageError(
-            f"cannot write {suffix} files in {', '.join(wrong[:SHOWN])}{more}; make the folder "
+            f"cannot write {suffix} files in {few(wrong, NAMED_FILES)}; make the folder "
             "writable, or use -o captions.jsonl"
         )
     return targets

@@ -14,7 +14,7 @@ import rich.text
 from rich import box
 
 from tellapart.check.kinds import CAPTION, KINDS, RARE, Finding, Kind
-from tellapart.utils.messages import json_value
+from tellapart.utils.messages import few, json_value
 
 
 @dataclass
@@ -124,8 +124,7 @@ class Check:
         if not alarms:
             return f"{of}: no kind of damage exceeds its threshold"
         kinds = "kind of damage exceeds" if len(alarms) == 1 else "kinds of damage exceed"
-        some = ", ".join(alarms[:4]) + (f" and {len(alarms) - 4} more" if len(alarms) > 4 else "")
-        return f"{of}: {len(alarms)} {kinds} {'its' if len(alarms) == 1 else 'their'} threshold: {some}"
+        return f"{of}: {len(alarms)} {kinds} {'its' if len(alarms) == 1 else 'their'} threshold: {few(alarms, 4)}"
 
     def table(self) -> rich.console.Group:
         """Returns the kinds for the terminal, alarms first."""

@@ -21,7 +21,7 @@ from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.messages import for_terminal, say
+from tellapart.utils.messages import few, for_terminal, say
 
 app = App(
     name="captions",
@@ -129,8 +129,7 @@ def undo(
     changes = f"{len(ids):,} changes" if len(ids) > 1 else "1 change"
     say(f"undid {changes}: restored {len(done.written):,} captions")
     if done.stayed:
-        some = ", ".join(done.stayed[:5]) + (", …" if len(done.stayed) > 5 else "")
-        say(f"{len(done.stayed):,} captions have changed since and were kept: {some}")
+        say(f"{len(done.stayed):,} captions have changed since and were kept: {few(done.stayed, 5)}")
     listed = folder / METADATA  # tellapart lora writes its texts there, too
     if captions is None and isinstance(store.layout, Sidecars) and listed.is_file():
         say(f"{listed} was not changed; to undo its last change as well, run: "

@@ -41,7 +41,7 @@ from pathlib import Path
 from tellapart.data.caption_entries import CaptionEntry, texts_in
 from tellapart.data.caption_json import is_json_lines, read_json_lines, read_json_text
 from tellapart.data.caption_lines import read_lines
-from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
+from tellapart.data.caption_matching import CaptionFile, preview_ids
 from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.file_patterns import files_below
@@ -49,7 +49,7 @@ from tellapart.data.records import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS, Mark
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
-from tellapart.utils.messages import clean_text, say, say_once
+from tellapart.utils.messages import clean_text, few, say, say_once
 
 _BESIDE = (".txt", ".caption", ".json")  # next to pictures; the first one present in a folder is used
 _ARROW = (
@@ -132,10 +132,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
                 splits.setdefault(key, entry.split)
     lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # a later line did not answer
     if lost:
-        more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
-        found = (
-            f"{path}: {len(lost):,} of {number:,} lines contain no whole answer: {', '.join(lost[:MAX_SHOWN])}{more}"
-        )
+        found = f"{path}: {len(lost):,} of {number:,} lines contain no whole answer: {few(lost)}"
         if not texts:
             raise UsageError(f"{found}; expected at least one caption")
         say(f"{found}; only the other lines are used")

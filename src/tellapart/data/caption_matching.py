@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from tellapart.data.dropped import has_text
 from tellapart.errors import UsageError
+from tellapart.utils.messages import few
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
@@ -66,9 +67,7 @@ class CaptionFile:
 
 def preview_ids(keys: Iterable[str]) -> str:
     """Returns the first few ids for a message."""
-    shown = list(keys)
-    more = len(shown) - MAX_SHOWN
-    return ", ".join(repr(key) for key in shown[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "none"
+    return few(map(repr, keys)) or "none"
 
 
 @dataclass(frozen=True)

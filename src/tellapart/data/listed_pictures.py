@@ -13,13 +13,14 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.selection import Options, choose_split
 from tellapart.errors import UsageError
 from tellapart.types import Item
+from tellapart.utils.messages import few
 
 
 def check_unique_ids(items: Iterable[Item], where: str) -> None:
     """Raises `UsageError` that names the duplicate ids in ``where``."""
     double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
     if double:
-        some = ", ".join(repr(id_) for id_ in double[:5]) + (", …" if len(double) > 5 else "")
+        some = few(map(repr, double), 5)
         raise UsageError(f"{where}: {len(double):,} ids occur more than once: {some}; ids must be unique")
 
 

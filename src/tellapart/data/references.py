@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tellapart.data.dropped import EMPTY, drop, has_text
 from tellapart.data.records import MarkedText, caption_texts, clean_line, with_flags
+from tellapart.language.english import WORD
 from tellapart.types import Item
 
 
@@ -31,7 +31,6 @@ def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None =
     return tuple(texts)
 
 
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _ARTICLES = frozenset(("a", "an", "the"))
 _END = ".!?,; "
 
@@ -72,7 +71,7 @@ def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
 
 def distinct(references: Sequence[str]) -> list[str]:
     """Returns references whose words are not all contained in another one; of those with equal words, the first."""
-    words = [frozenset(_WORD.findall(text.lower())) - _ARTICLES for text in references]
+    words = [frozenset(WORD.findall(text.lower())) - _ARTICLES for text in references]
     return [
         text
         for place, text in enumerate(references)

@@ -9,8 +9,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from tellapart.data.caption_matching import MAX_SHOWN
-from tellapart.utils.messages import say
+from tellapart.utils.messages import few, say
 
 _FOREIGN = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|notice|change[ _-]?log|requirements)\b.*", re.IGNORECASE)
 
@@ -42,8 +41,7 @@ def without_foreign(texts: Iterable[str]) -> list[str]:
 def say_unread(folder: Path, texts: Sequence[str]) -> None:
     """Prints which text files of a folder were not read."""
     if texts:
-        some = ", ".join(texts[:MAX_SHOWN]) + (", …" if len(texts) > MAX_SHOWN else "")
-        say(f"{folder}: ignored {len(texts):,} text files without a picture of the same name: {some}")
+        say(f"{folder}: ignored {len(texts):,} text files without a picture of the same name: {few(texts)}")
 
 
 def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
@@ -51,10 +49,7 @@ def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str])
     stems = {posixpath.splitext(name)[0] for name in chosen}
     others = [text for text in texts if text.lower().endswith(".caption") and text not in chosen]
     if others := sorted(text for text in others if posixpath.splitext(text)[0] in stems):
-        say(
-            f"{folder}: ignored {len(others):,} .caption files whose pictures also have a .txt: "
-            f"{', '.join(others[:MAX_SHOWN])}{', …' if len(others) > MAX_SHOWN else ''}"
-        )
+        say(f"{folder}: ignored {len(others):,} .caption files whose pictures also have a .txt: {few(others)}")
 
 
 def texts_beside(text: str, lines: str) -> list[str]:

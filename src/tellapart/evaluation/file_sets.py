@@ -26,7 +26,7 @@ from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import CandidateSets
-from tellapart.utils.messages import parse_json
+from tellapart.utils.messages import few, parse_json
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,10 @@ class FileSets:
         """Converts ids to rows. Raises `UsageError` that names pictures without a row."""
         missing = [id_ for id_ in self.ids() if id_ not in row_of]
         if missing:
-            some = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
             raise UsageError(
                 f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures in its sets are not in the data "
-                f"or have no caption ({some}); pass captions of all of them and the data that the sets were made "
-                "from"
+                f"or have no caption ({few(map(repr, missing))}); pass captions of all of them and the data that "
+                "the sets were made from"
             )
         asked = self.targets if self.targets is not None else self.sets
         sets = tuple(np.array([row_of[id_] for id_ in members], dtype=np.intp) for members in self.sets)

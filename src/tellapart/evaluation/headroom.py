@@ -15,7 +15,6 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
 from math import log
 from typing import Any
 
@@ -28,7 +27,8 @@ from tellapart.data import open_many
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
-from tellapart.language.english import FUNCTION_WORDS
+from tellapart.language.english import FUNCTION_WORDS, WORD
+from tellapart.language.token_spans import token_spans
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import resolve_device
@@ -40,7 +40,6 @@ from tellapart.utils.rng import ItemSeeds
 Interval = tuple[float, float, float]  # a value, and its 95 % interval over pictures
 
 BATCH = 50
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
 QUANTILES = (0.025, 0.975)
 
@@ -243,7 +242,7 @@ def _claims_of(
 ) -> Iterator[tuple[Claim, Hashable]]:
     """Yields every claim of every caption with its statement; for a false claim, its words."""
     rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
-    spans = _token_spans(rows, rollout.texts, captioner.tokenizer)
+    spans = token_spans(rows, rollout.texts, captioner.tokenizer)
     for r, text in enumerate(rollout.texts):
         number = r // rollout.samples
         find = _scene_claims if on_scenes else _word_claims
@@ -278,23 +277,7 @@ def _reference_words(item: Item) -> set[str]:
 
 
 def _content_words(text: str) -> list[re.Match[str]]:
-    return [word for word in _WORD.finditer(text) if word.group().lower() not in FUNCTION_WORDS]
-
-
-def _token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
-    """Returns the characters that each token writes, from the end of the preceding tokens to its own end."""
-    prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
-    decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
-    spans = []
-    for row, text in zip(rows, texts, strict=True):
-        ends = [0, *(_common(next(decoded).lstrip(), text) for _ in row)]
-        spans.append(list(pairwise(accumulate(ends, max))))
-    return spans
-
-
-def _common(one: str, other: str) -> int:
-    """Returns the length of the common prefix of two texts."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return [word for word in WORD.finditer(text) if word.group().lower() not in FUNCTION_WORDS]
 
 
 def _fact_count(item: Item, on_scenes: bool) -> int:

@@ -28,7 +28,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.filling import BATCH, SETTLED_NS, TOWER_ROWS, Filling, RowMaker, encoder_rows, head_rows
 from tellapart.features.rows import RowStore, StoredRows, TableUse
 from tellapart.types import Encoder, Item
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import Progress, few, say
 
 SMALL = 8 << 20  # files up to this many bytes are rehashed, which is faster than an index lookup
 
@@ -169,8 +169,7 @@ class FeatureStore:
 
 
 def _unreadable(errors: Sequence[tuple[Item, PictureError]], total: int) -> str:
-    some = ", ".join(str(error) for _, error in errors[:3]) + (", …" if len(errors) > 3 else "")
-    return f"{len(errors):,} of {total:,} pictures could not be read: {some}"
+    return f"{len(errors):,} of {total:,} pictures could not be read: {few(error for _, error in errors)}"
 
 
 def _limit_gb() -> float:

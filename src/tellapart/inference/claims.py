@@ -16,9 +16,9 @@ from tellapart.errors import UsageError, need_extra
 from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
 from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.models.decoding import Decoding
-from tellapart.rewards.calibration import confidences
+from tellapart.rewards.claims import confidences
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Rollout
+from tellapart.types import Rollout, in_mode
 
 Tokens = Sequence[tuple[str, float]]  # text and log-probability in nats
 
@@ -77,7 +77,7 @@ def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tup
         the claim; absent without tokens.
     """
     made = [claims_of(extract(sample.text), NO_SYNONYMS) for sample in samples]
-    shares = confidences([{(kind, claim): True for kind, claim, _ in own} for own in made])
+    shares = confidences([{(kind, claim) for kind, claim, _ in own} for own in made])
     log_probs: dict[tuple[str, tuple[str, ...]], list[float]] = {}
     for sample, own in zip(samples, made, strict=True):
         spans = _token_spans(sample)
@@ -115,11 +115,8 @@ def scored_samples(captioner: Captioner, visual: torch.Tensor, groups: Sequence[
     texts = [text for group in groups for text in group]
     rows = captioner.tokenize(texts)
     tokens_RT, valid_RT = (each.to(captioner.device) for each in captioner.pad(rows))
-    training = captioner.model.training
-    captioner.model.eval()
-    with torch.no_grad():
+    with in_mode(captioner.model, False), torch.no_grad():
         log_p_RT = Speaker(captioner).score(visual, Rollout(tokens_RT, valid_RT, texts, len(groups[0]))).cpu()
-    captioner.model.train(training)
     samples = []
     for text, tokens, valid, log_p in zip(texts, tokens_RT.cpu(), valid_RT.cpu(), log_p_RT, strict=True):
         pieces = token_bytes(tokens[valid].tolist(), text, captioner.tokenizer)

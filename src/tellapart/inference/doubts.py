@@ -14,7 +14,7 @@ from tellapart.captioners.captioner import Captioner
 from tellapart.language.phrases import soften
 from tellapart.models.decoding import EVIDENCE
 from tellapart.rewards.speaker import Speaker, word_evidence
-from tellapart.types import Rollout
+from tellapart.types import Rollout, in_mode
 
 CONTRASTS = 8  # pictures that each caption's own picture is compared with
 
@@ -33,13 +33,10 @@ class Beliefs:
         """Returns the evidence in nats for each of the `content_words` of B captions; ``visual`` has B rows."""
         tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
         rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
-        training = self.captioner.model.training
-        self.captioner.model.eval()
-        with torch.no_grad():
+        with in_mode(self.captioner.model, False), torch.no_grad():
             own_RT = speaker.score(visual, rollout)
             everywhere = Rollout(tokens_RT.repeat(K, 1), valid_RT.repeat(K, 1), list(texts) * K, len(texts))
             others_KRT = speaker.score(self.contrast_K, everywhere).view(K, *tokens_RT.shape)
-        self.captioner.model.train(training)
         itself_KR = torch.tensor([[own == other for own in ids] for other in self.ids_K])
         log_p_ORT = torch.cat([own_RT[None], others_KRT])
         words = word_evidence(log_p_ORT, rollout, self.captioner.tokenizer, itself_KR=itself_KR)

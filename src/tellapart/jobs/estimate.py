@@ -8,9 +8,10 @@ from typing import Any
 
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Share, Workers, connected
-from tellapart.jobs.job import Job, clock
+from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Pool, Todo
+from tellapart.utils.messages import clock
 
 SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # shards spread over the data, and items in total
 COPIES = 2  # of the result: per shard, and joined

@@ -19,7 +19,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, pictures_changed, read_manifest
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.utils.files import is_url, outputs_recorded_in, sha256
-from tellapart.utils.messages import parse_json, say, track
+from tellapart.utils.messages import clock, parse_json, say, track
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
@@ -386,10 +386,3 @@ def failed_line(failed: dict[str, Any]) -> str:
     """Formats a shard that was set aside as one line."""
     tries = f" ({failed['attempts']} attempts)" if failed["attempts"] > 1 else ""
     return f"failed: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"
-
-
-def clock(seconds: float) -> str:
-    """Formats seconds as a time such as ``1:02:03``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

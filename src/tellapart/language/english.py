@@ -14,6 +14,7 @@ _IRREGULAR = {
 }  # fmt: skip
 # Words may contain hyphens. Contractions are split as in the tagger's training corpus: "do n't", "dog 's".
 WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
+WORD = re.compile(r"\w+(?:[-'’]\w+)*")  # with its hyphens and contractions
 LONGEST_WORD = 100
 
 

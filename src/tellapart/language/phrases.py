@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from tellapart.language.english import article, singular, word_set
+from tellapart.language.english import WORD, article, singular, word_set
 from tellapart.language.words import (
     COLOURS,
     COPULAS,
@@ -297,7 +297,6 @@ def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
 
 
 # Removal of uncertain words from a caption.
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _SOFT_DETERMINERS = word_set("a an the his her their its this that these those some another other each")
 _NUMBERS = word_set("two three four five six seven eight nine ten several many some few")
 _SOFT_PREPOSITIONS = RELATIONS | word_set(
@@ -421,7 +420,7 @@ def _with_neutral_noun(kept: list[_Token], head: _Token) -> list[_Token]:
 
 def _joined(tokens: list[_Token]) -> str:
     """Joins tokens into a text: strips and merges conjunctions and commas, and adjusts "a" and "an"."""
-    while tokens and (tokens[0].lower in ("and", "or") or not _WORD.match(tokens[0].text)):
+    while tokens and (tokens[0].lower in ("and", "or") or not WORD.match(tokens[0].text)):
         tokens = tokens[1:]
     while tokens and tokens[-1].lower in ("and", "or", ","):
         tokens = tokens[:-1]
@@ -431,10 +430,10 @@ def _joined(tokens: list[_Token]) -> str:
         if token.lower in ("and", "or", ",") and after in ("and", "or", ",", "."):
             continue
         word = token.text
-        if token.lower in _ARTICLES and after and _WORD.match(after):
+        if token.lower in _ARTICLES and after and WORD.match(after):
             word = article(after)
             word = word.capitalize() if token.text[0].isupper() else word
-        text += word if not _WORD.match(word) or not text else f" {word}"
+        text += word if not WORD.match(word) or not text else f" {word}"
     return text if any(token.kind or token.text.startswith(("thing", "something")) for token in tokens) else "something"
 
 
@@ -641,7 +640,7 @@ def _without_modifiers(phrase: list[_Token], after: str) -> list[_Token]:
         for token, next_word in zip(phrase, follows, strict=True)
         if not (token.doubted and token.kind == "modifier") or is_participle(next_word)  # "a girl walking alone"
     ]
-    said = [token for token in kept if _WORD.match(token.text)]
+    said = [token for token in kept if WORD.match(token.text)]
     ends = not after or after in _SOFT_PREPOSITIONS | _PREPOSITIONS
     if ends and len(said) > 1 and said[-1].kind == "verb" and said[-1].doubted:
         gone = said[-1:]
@@ -666,13 +665,13 @@ def _spelled(tokens: list[_Token], sentence: str) -> str:
         elif token.kind != "comma" and kept and not sentence[token.end : kept[-1].start].strip():
             kept.append(token)  # keeps the original spelling "a cap , and shorts"
     tokens = kept[::-1]
-    while tokens and (tokens[0].lower in _JOINS or not _WORD.match(tokens[0].text)):
+    while tokens and (tokens[0].lower in _JOINS or not WORD.match(tokens[0].text)):
         tokens = tokens[1:]
     text, end = "", -1
     for place, token in enumerate(tokens):
         gap = sentence[end : token.start] if 0 <= end <= token.start else "?"
         if gap.strip():  # other text was between them
-            gap = " " if _WORD.match(token.text) else ""
+            gap = " " if WORD.match(token.text) else ""
         word = token.text
         if token.lower in _ARTICLES and place + 1 < len(tokens) and token.start + len(word) < tokens[place + 1].start:
             word = article(tokens[place + 1].text)

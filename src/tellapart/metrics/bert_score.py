@@ -11,9 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tellapart.metrics.ptb import check
-
-References = Sequence[Sequence[str]]
+from tellapart.metrics.ptb import References, check
 
 
 class TokenFeatures(NamedTuple):

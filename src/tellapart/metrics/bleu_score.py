@@ -11,12 +11,10 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.ptb import VERSION, References, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-
-References = Sequence[Sequence[str]]
 
 ORDERS = 4
 COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), n-grams matched (4)

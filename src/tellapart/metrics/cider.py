@@ -23,11 +23,10 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.metrics.ptb import VERSION, check, ptb_tokenize, tokenized
+from tellapart.metrics.ptb import VERSION, References, check, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 
-References = Sequence[Sequence[str]]
 Sentence = str | Sequence[int]  # words joined by spaces, or token ids
 
 ORDERS = 4

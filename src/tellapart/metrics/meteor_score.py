@@ -30,7 +30,7 @@ from tellapart.metrics.meteor_tables import (
     open_tables,
     word_hash,
 )
-from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.ptb import VERSION, References, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
@@ -520,8 +520,6 @@ def _phrase_pairs(
         found.setdefault(other, ([], []))[0].extend(place for _, row in sorted(rows) for place in caption[row])
     return found
 
-
-References = Sequence[Sequence[str]]
 
 METEOR_SIGNATURE = f"1.5|en,norm|best-reference|tok:{VERSION}"
 ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60

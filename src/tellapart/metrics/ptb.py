@@ -331,6 +331,7 @@ def _copied(argument: Any) -> Any:
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures
 
+References = Sequence[Sequence[str]]  # the reference texts of each picture
 _KEPT_CHUNKS = 500_000  # distinct words between spaces, about 100 MB; a task's captions have tens of thousands
 # Nearly every chunk between spaces is a word or a hyphenated word, optionally followed by a punctuation mark.
 _PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
@@ -378,7 +379,7 @@ class Tokenized(NamedTuple):
     references: list[list[str]]
 
 
-def tokenized(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Tokenized:
+def tokenized(captions: Sequence[str], references: References) -> Tokenized:
     """Tokenizes both sides like the COCO tools: all captions as one text, all references as another."""
     check(captions, references)
     return Tokenized(_tokenized_captions(captions), _tokenized_references(references))
@@ -390,7 +391,7 @@ def _tokenized_captions(captions: Sequence[str]) -> list[str]:
 
 
 @recent
-def _tokenized_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
+def _tokenized_references(references: References) -> list[list[str]]:
     flat = iter(ptb_tokenize([text for reference_texts in references for text in reference_texts]))
     return [[next(flat) for _ in reference_texts] for reference_texts in references]
 

@@ -23,13 +23,11 @@ import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
-from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.ptb import VERSION, References, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
 from tellapart.utils.messages import say_once
-
-References = Sequence[Sequence[str]]
 
 SPICE_SIGNATURE = f"spice-1.0,corenlp-3.6.0|mean-of-captions|tok:{VERSION}"
 JAR = "spice-1.0.jar"

@@ -13,11 +13,20 @@ import torch
 import torch.nn.functional as F
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import tellapart.models.clip_resnet
 import tellapart.models.efficientnet  # noqa: F401  (registers its classes with transformers)
 from tellapart.errors import UsageError
+
+
+def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
+    """Builds a transformers configuration from its entry in a ``config.json``."""
+    if isinstance(value, PreTrainedConfig):
+        return value
+    settings = dict(value)
+    return AutoConfig.for_model(settings.pop("model_type"), **settings)
 
 
 def width_of(config: Any) -> int:

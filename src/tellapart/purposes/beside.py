@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.captions.journal import UNKNOWN, Author, new_run
 from tellapart.captions.provenance import OwnFiles
-from tellapart.captions.writers import SHOWN, Replace, files_beside, text_of_person, write_own
+from tellapart.captions.writers import NAMED_FILES, Replace, files_beside, text_of_person, write_own
 from tellapart.data.open import expanded
 from tellapart.data.pictures import FilePicture
 from tellapart.data.specification import parse
@@ -16,6 +16,7 @@ from tellapart.data.text_files import UTF16_MARKS, read_text
 from tellapart.errors import UsageError
 from tellapart.purposes.texts import Edited, has_phrase
 from tellapart.types import Item
+from tellapart.utils.messages import few
 
 
 def common_folder(items: Sequence[Item]) -> Path:
@@ -82,28 +83,25 @@ def write_beside(
     if bare:
         said.append(
             f"{len(bare):,} of these do not contain the trigger '{trigger}', so the generator will "
-            f"not learn it from them: {_some(bare)}; add the trigger to these files"
+            f"not learn it from them: {few(bare, NAMED_FILES)}; add the trigger to these files"
         )
     if empty:
         said.append(
             f"{len(empty):,} of these are empty, so their pictures will be trained on without a "
-            f"caption: {_some(empty)}; write a caption, or remove the file"
+            f"caption: {few(empty, NAMED_FILES)}; write a caption, or remove the file"
         )
     if utf16:
         said.append(
-            f"{len(utf16):,} of these are in UTF-16, but trainers expect UTF-8: {_some(utf16)}; convert them to UTF-8"
+            f"{len(utf16):,} of these are in UTF-16, but trainers expect UTF-8: "
+            f"{few(utf16, NAMED_FILES)}; convert them to UTF-8"
         )
     if several:
         said.append(
             f"{len(several):,} of these have several lines, of which kohya's scripts only read "
-            f"the first, or a random one with enable_wildcard: {_some(several)}; join lines that "
+            f"the first, or a random one with enable_wildcard: {few(several, NAMED_FILES)}; join lines that "
             "belong to the same caption"
         )
     return there, said
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
 
 
 def _joined_lines(lines: Sequence[str]) -> str:

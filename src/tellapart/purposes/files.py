@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tellapart.captions.lines import name_in
 from tellapart.captions.provenance import OwnFiles
-from tellapart.captions.writers import SHOWN, Replace, check_beside
+from tellapart.captions.writers import NAMED_FILES, Replace, check_beside
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
@@ -16,6 +16,7 @@ from tellapart.purposes.embed import check_embed
 from tellapart.purposes.lists import people_rows, refuse_foreign
 from tellapart.types import Item
 from tellapart.utils.files import writable_file
+from tellapart.utils.messages import few
 
 
 def check_files(
@@ -64,5 +65,4 @@ def check_files(
     if out.is_file() and not (mixed and replaces.edited):
         attempt(rows_of_pictures if mixed else lambda: refuse_foreign(out, own, replaces))
     if problems:
-        more = f"; and {len(problems) - SHOWN:,} more" if len(problems) > SHOWN else ""
-        raise UsageError("; ".join(problems[:SHOWN]) + more)
+        raise UsageError(few(problems, NAMED_FILES, "; "))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import transformers
 
-from tellapart.captions.writers import SHOWN
+from tellapart.captions.writers import NAMED_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.language.tags import contradictions, tags_and_prose
 from tellapart.purposes.beside import text_of
@@ -16,6 +16,7 @@ from tellapart.purposes.lora import WordShare
 from tellapart.purposes.texts import has_phrase
 from tellapart.review.models import FitFinder
 from tellapart.types import Item
+from tellapart.utils.messages import few
 
 # Text encoders of image generators: name, tokens without start and end, repository of its tokenizer.
 ENCODERS = (("CLIP", 75, "openai/clip-vit-large-patch14"), ("T5", 512, "google/t5-v1_1-xxl"))
@@ -44,12 +45,12 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
             how = f" (estimated, because the tokenizer {repository} is not available)" if estimated else ""
             yield (
                 f"{len(over):,} texts exceed the {budget} tokens of {name}{how} and will be "
-                f"truncated: {some_of(over)}; shorten them, or increase the trainer's limit"
+                f"truncated: {few(over, NAMED_FILES)}; shorten them, or increase the trainer's limit"
             )
     wrong = {item.id: said for item in items if (said := _contradictions(item, lines.get(item.id, []), suffix))}
     if wrong:
-        shown = [f"{id_} ({'; '.join(said)})" for id_, said in wrong.items()]
-        yield (f"{len(wrong):,} pictures have tags that contradict their prose: {some_of(shown)}; fix one of the two")
+        named = few((f"{id_} ({'; '.join(said)})" for id_, said in wrong.items()), NAMED_FILES)
+        yield f"{len(wrong):,} pictures have tags that contradict their prose: {named}; fix one of the two"
 
 
 def words_that_fit_all(
@@ -63,7 +64,7 @@ def words_that_fit_all(
     for key, text in captions.items():
         id_ = key.partition("\n")[0]
         said[id_] = f"{said.get(id_, '')} {text}"
-    some = [one for one in shares if not one.left_out and one.share >= FREQUENT and len(one.key) == 1][:SHOWN]
+    some = [one for one in shares if not one.left_out and one.share >= FREQUENT and len(one.key) == 1][:NAMED_FILES]
     ids, cosine_CN = finder.cosines([one.word for one in some])
     for one, cosine_N in zip(some, cosine_CN, strict=True):
         says_N = np.array([has_phrase(said.get(id_, ""), one.word) for id_ in ids])
@@ -75,11 +76,6 @@ def words_that_fit_all(
                     f"to {scorer} it also fits {100 * fits:.0f} % of the other pictures; --avoid "
                     f"{one.word} removes it"
                 )
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Joins the first names."""
-    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
 
 
 def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> list[str]:

@@ -26,7 +26,7 @@ from tellapart.inference.options import CaptionOptions
 from tellapart.inference.plan import DECODING, key_values, plan_captions
 from tellapart.purposes.options import SourceOptions
 from tellapart.types import Item
-from tellapart.utils.messages import say
+from tellapart.utils.messages import few, say
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,7 @@ def read_source(
             f"{dataset.spec}: the pictures have no captions; pass --captions FILE, or --model NAME to caption them"
         )
     if missing := [item.id for item in items if item.id not in captions]:
-        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        say(f"{len(missing):,} pictures have no caption: {', '.join(missing[:3])}{more}")
+        say(f"{len(missing):,} pictures have no caption: {few(missing)}")
     return SourceCaptions(captions, author=author_of(log_of(out) if path is None else path))
 
 

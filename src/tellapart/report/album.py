@@ -14,6 +14,7 @@ from PIL import Image
 from tellapart.data.pictures import FilePicture, open_image, to_rgb
 from tellapart.errors import PictureError
 from tellapart.types import Picture
+from tellapart.utils.messages import few
 
 # Pictures with sides up to this many pixels stay PNG and are scaled without smoothing; larger ones become JPEG.
 SMALL = 96
@@ -107,5 +108,4 @@ def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
 def unreadable_line(names: Iterable[str]) -> str:
     """Returns the page's note about unreadable pictures, with the names of the first few."""
     names = list(names)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {', '.join(names[:3])}{more}."
+    return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {few(names)}."

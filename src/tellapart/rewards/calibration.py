@@ -8,7 +8,6 @@ claim.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal
 
@@ -16,19 +15,13 @@ import torch
 
 from tellapart.errors import need_extra
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
-from tellapart.rewards.claims import distinct_claims
+from tellapart.rewards.claims import confidences, distinct_claims
 from tellapart.scenes.parser import tokens
 from tellapart.scenes.truth import stated_claims
 from tellapart.scenes.world import Scene
 from tellapart.types import Batch, Item, Rollout
 
 Judged = Mapping[Hashable, bool]  # maps each distinct claim of a caption to whether it is true
-
-
-def confidences(samples: Sequence[Judged]) -> dict[Hashable, float]:
-    """Computes the confidence q of every claim: the fraction of a picture's samples that make it."""
-    counts = Counter(claim for claims in samples for claim in claims)
-    return {claim: count / len(samples) for claim, count in counts.items()}
 
 
 def brier_rewards(samples: Sequence[Judged]) -> list[float]:

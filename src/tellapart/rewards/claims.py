@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -51,10 +51,13 @@ def distinct_claims(caption: str) -> set[Claim]:
     return {(kind, claim) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)}
 
 
-def claim_shares(claims: Sequence[Claim], samples: Sequence[str]) -> list[float]:
-    """Computes the fraction of samples that make each claim, in [0, 1]."""
-    made_by = Counter(claim for text in samples for claim in distinct_claims(text))
-    return [made_by[claim] / len(samples) for claim in claims]
+def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:
+    """Computes the confidence q of every claim: the fraction of a picture's samples that make it.
+
+    samples: the distinct claims of each sample.
+    """
+    counts = Counter(claim for claims in samples for claim in claims)
+    return {claim: count / len(samples) for claim, count in counts.items()}
 
 
 class ClaimReward:
@@ -131,8 +134,9 @@ class ClaimReward:
             counts = [count_claims(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
             return [(count.claims - count.correct, count.claims) for count in counts]
         pool, N = self.consensus.samples(batch), self.consensus.decoding.samples
-        shares = [
-            claim_shares(list(distinct_claims(text)), pool[row // S * N : row // S * N + N])
-            for row, text in enumerate(rollout.texts)
+        claims, pooled = ([distinct_claims(text) for text in texts] for texts in (rollout.texts, pool))
+        shares = [confidences(pooled[start : start + N]) for start in range(0, len(pool), N)]
+        return [
+            (sum(shares[row // S].get(claim, 0.0) < self.cfg.least_share for claim in stated), len(stated))
+            for row, stated in enumerate(claims)
         ]
-        return [(sum(share < self.cfg.least_share for share in each), len(each)) for each in shares]

@@ -21,20 +21,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tellapart.models.alone import alone
 from tellapart.models.saved import checked_model_folder, loading_errors, settings_of, weights_fingerprint
-from tellapart.models.vision import cells_of, pooled_of, width_of
+from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature, unit_rows
 from tellapart.types import Encoder, in_mode
 
 if TYPE_CHECKING:
     from tellapart.features.rows import RowStore
-
-
-def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
-    """Builds a transformers configuration from its entry in a ``config.json``."""
-    if isinstance(value, PreTrainedConfig):
-        return value
-    settings = dict(value)
-    return AutoConfig.for_model(settings.pop("model_type"), **settings)
 
 
 class PartsConfig(PreTrainedConfig):

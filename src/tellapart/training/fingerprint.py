@@ -31,6 +31,7 @@ from tellapart.models.names import BUILTIN
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item
+from tellapart.utils.messages import few
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 
@@ -38,7 +39,6 @@ WITHOUT_EFFECT = ("name", "about")  # recipe keys that affect no result, like tr
 # Files in a model's folder that affect its output: weights, configuration, tokenizer, templates.
 DECIDING = frozenset((".safetensors", ".json", ".txt", ".model", ".jinja", ".pt", ".pth", ".bin", ".py"))
 WORDS = ("references", "training", "batch")  # keywords accepted in place of a file
-SHOWN = 3  # maximum number of differences in a message
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class RunContent:
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
         keys = [key for key in sorted(theirs.keys() | ours.keys()) if theirs.get(key) != ours.get(key)]
         keys = [key for key in keys if key.removeprefix("recipe.") not in without]
-        some = [f"{key.removeprefix('recipe.')} {shown(theirs, key)}, now {shown(ours, key)}" for key in keys[:SHOWN]]
-        return "; ".join(some) + (f"; and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+        some = [f"{key.removeprefix('recipe.')} {shown(theirs, key)}, now {shown(ours, key)}" for key in keys]
+        return few(some, separator="; ")
 
 
 def shown(table: Mapping[str, Any], key: str) -> str:

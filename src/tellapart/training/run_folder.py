@@ -12,12 +12,11 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -31,8 +30,9 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
+from tellapart.utils.checkout import git_state
 from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
-from tellapart.utils.messages import parse_json, say, typed_command
+from tellapart.utils.messages import few, parse_json, say, typed_command
 
 # Files that a run writes, in the order in which `Run.clear` removes them.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")
@@ -223,7 +223,7 @@ class Run:
             "seed": self.recipe.seed,
             "fingerprint": self.content.fingerprint,
             "content": self.content.document,
-            "commit": commit(),
+            "commit": git_state(40) or None,
             "device": device,
             "threads": torch.get_num_threads(),
             "versions": versions,
@@ -242,7 +242,7 @@ class Run:
         ours = ours if "fingerprint" in self.info else ()
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
         others = [name for name in names if name not in ours and not name.startswith(".")]
-        return ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        return few(others)
 
     def _keep_off_others(self) -> None:
         if some := self._others(BEGUN):  # `BEGUN` files are left by runs that ended before their first step
@@ -379,19 +379,6 @@ class Run:
     @staticmethod
     def _best_name(step: int | None) -> str:
         return f"best-{step or 0:07d}"
-
-
-@lru_cache
-def commit() -> str | None:
-    """Returns the commit of tellapart's source, with ``-dirty`` if files differ from it; None outside a clone."""
-    source = Path(__file__).parents[3]
-    if not (source / ".git").exists():
-        return None
-    command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip() or None
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def now() -> str:

@@ -51,6 +51,13 @@ def single_line(text: str) -> str:
     return f"{line[:kept]} … ({len(line) - 2 * kept:,} characters) … {line[-kept:]}"
 
 
+def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
+    """Joins the first ``most`` of ``names`` and counts the rest, e.g. ``a, b, c and 5 more``."""
+    texts = [str(name) for name in names]
+    rest = len(texts) - most
+    return separator.join(texts[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
 def json_text(value: Any) -> str:
     """Formats JSON on one line, safe for any terminal, pipe and parser: escapes as in `for_terminal`, with ``\\u…``."""
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
@@ -182,7 +189,7 @@ class Progress:
         rate, note = self._rate(seconds), f"; {self.note}" if self.note else ""
         if self.total is None:
             return f"{self.label}: {self.done:,}, {rate:.1f}/s{note}"
-        left = f"{_clock((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
+        left = f"{clock((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
         return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {left}{note}"
 
     def _rate(self, seconds: float) -> float:
@@ -223,10 +230,11 @@ def _rich_bar() -> Any:
     return rich.progress.Progress(*columns, console=console(stderr=True), transient=True)
 
 
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
+def clock(seconds: float) -> str:
+    """Formats seconds as a time such as ``1:02:03``."""
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @contextlib.contextmanager

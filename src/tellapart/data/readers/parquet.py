@@ -38,6 +38,7 @@ from tellapart.data.tables import (
 )
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
+from tellapart.utils.messages import few
 
 FILE = 1 << 40  # position = file · FILE + row
 TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows of a batch
@@ -225,7 +226,7 @@ def _first_schema(files: Sequence[Path]) -> Any:
                 return _pyarrow().parquet.read_schema(file)
         except PictureError as error:
             reasons.append(str(error))
-    raise UsageError(reasons[0] + (f", and {len(reasons) - 1:,} more" if reasons[1:] else ""))
+    raise UsageError(few(reasons, 1))
 
 
 def _holds_bytes(files: Sequence[Path], schema: Any, column: str, options: Options) -> bool:

@@ -50,7 +50,7 @@ def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]
 
 def claims_of_picture(samples: Sequence[Judged]) -> Claims:
     """Returns confidence and truth of each distinct claim of a picture's captions."""
-    from tellapart.rewards.calibration import confidences
+    from tellapart.rewards.claims import confidences
 
     truth: dict[Hashable, bool] = {claim: true for claims in samples for claim, true in claims.items()}
     return [(share, truth[claim]) for claim, share in confidences(samples).items()]
