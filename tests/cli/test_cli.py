@@ -408,7 +408,11 @@ def test_a_wrong_setting_is_one_line_and_holds_no_folder_occupied(
 def test_a_folder_of_photos_is_no_place_for_a_run(cli: Cli, recipe: Path, photos: Path) -> None:
     before = sorted(path.name for path in photos.iterdir())
     done = cli("train", recipe, "--out", photos)
-    assert done.status == 2 and "is not a run but contains 0.png, 1.png, 2.png, …; set --out to a new" in done.line
+    assert (
+        done.status == 2
+        and "is not a run but contains 0.png, 1.png, 2.png and " in done.line
+        and "more; set --out to a new" in done.line
+    )
     assert sorted(path.name for path in photos.iterdir()) == before
 
 

@@ -13,7 +13,6 @@ from command_line import Cli
 from tellapart.cli.entry import whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.paper_tables import PAPERS, PaperTable, find_tables, read_paper
-from tellapart.recipe.table_costs import estimates
 from tellapart.recipe.table_plan import Given, make_plan, recipe_of
 
 PAPER_TEXTS = Path(__file__).parents[3] / "shared" / "papers"
@@ -65,12 +64,12 @@ def test_every_command_of_a_table_is_one_that_the_command_line_takes(
     plan = make_plan(paper, table, tmp_path)  # type: ignore[arg-type]
     commands = typer.main.get_command(whole_app())
     made = {step.out for step in plan.commands()}
-    for step, cost in estimates(plan):
+    for step in plan.commands():
         words = shlex.split(step.typed().replace("$TELLAPART_DATA", "DATA"))[1:]
         command = commands.commands[words[0]]  # type: ignore[attr-defined]
         command.make_context(words[0], words[1:])  # raises for an unknown option
         if step.words[0] == "train":
-            assert cost is not None and cost.flops > 0 and recipe_of(step).name
+            assert recipe_of(step).name
     for row, column, test in plan.cells("metric", "words"):
         assert plan.result_of(test) in made, (row.labels, column.name)
     assert all(column.source for column in table.columns), "a column that nothing fills"
@@ -194,7 +193,7 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
     )
     assert any(line.startswith("# requires ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)
     train, caption, evaluate, _ = (line for line in lines if line and not line.startswith("#"))
-    assert train.startswith("tellapart train papers/smile_blip_coco --out") and " GB of memory" in train
+    assert train.startswith("tellapart train papers/smile_blip_coco --out")
     assert "--beams 3 --decoding length_penalty_over=all --max-tokens 71" in caption
     assert '"karpathy:$TELLAPART_DATA/coco/dataset_coco.json?split=test"' in evaluate and "recall@1.hard" in evaluate
 

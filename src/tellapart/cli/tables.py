@@ -27,10 +27,7 @@ from tellapart.utils.options import fill_in
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
-    from tellapart.recipe.table_costs import StepEstimate
     from tellapart.recipe.table_plan import Figure, Given, Plan, Step
-
-    Costs = Sequence[tuple[Step, StepEstimate | None]]  # as `estimates` yields them
 
 app = App()
 
@@ -60,9 +57,7 @@ class TableOptions:
     llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM for 2:F2. See boost --llm.")] = None
     mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM for 2:F2. See boost --mllm.")] = None
     out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables")
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
-    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and run none.")] = False
     settings: Settings = None
     seeds: Annotated[
         str | None,
@@ -102,7 +97,7 @@ def tables(
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
-    from tellapart.recipe import paper_tables, table_costs, table_plan
+    from tellapart.recipe import paper_tables, table_plan
 
     chosen = paper_tables.find_tables(names or [])
     if options.world == "scenes":
@@ -121,11 +116,8 @@ def tables(
             raise UsageError(f"--captions, --captioner: no row uses the system '{system}'{nearest(system, known)}")
     if options.dry_run:
         last = typed_command().replace(" --dry-run", "") + "  # prints the results of these commands"
-        speed = table_costs.machine_speed()
-        costs = [list(table_costs.estimates(plan)) for plan in plans]
-        texts = (*(dry_text(plan, cost, speed) for plan, cost in zip(plans, costs, strict=True)), last)
-        values = [dry_json(plan, cost) for plan, cost in zip(plans, costs, strict=True)]
-        show({"tables": values}, lambda: "\n\n".join(texts), as_json)
+        texts = [*map(dry_text, plans), last]
+        show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(texts), as_json)
         return
     run_plans(plans, ["--device", device] if device != "auto" else [])
     show({"tables": [as_values(plan) for plan in plans]}, lambda: rich.console.Group(*map(as_rich, plans)), as_json)
@@ -213,37 +205,26 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
         raise TellapartError(f"command exited with status {done.returncode}: {step.typed()}")
 
 
-def dry_json(plan: Plan, costs: Costs) -> dict[str, Any]:
-    """Returns a table's commands, estimates and what is missing as JSON values."""
+def dry_json(plan: Plan) -> dict[str, Any]:
+    """Returns a table's commands and what is missing as JSON values."""
     rows = [{"row": row.system, "labels": list(row.labels)} for row in plan.rows]
-    commands = [
-        {"command": step.typed(), "done": step.done, **({} if cost is None else cost.to_json())} for step, cost in costs
-    ]
     return {
         "table": f"{plan.paper.number}:{plan.table.id}",
         "title": plan.table.title,
         "rows": rows,
-        "commands": commands,
+        "commands": [{"command": step.typed(), "done": step.done} for step in plan.commands()],
         "missing": plan.missing(),
         "needs": {str(path): why for path, why in plan.needed_files().items()},
     }
 
 
-def dry_text(plan: Plan, costs: Costs, speed: float) -> str:
-    """Returns a table's commands as shell lines, with estimates and missing files as comments."""
+def dry_text(plan: Plan) -> str:
+    """Returns a table's commands as shell lines, with missing files as comments."""
     lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
     lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
     lines += [f"# {note}" for note in plan.notes()]
     lines += [f"# requires {path}: {why}" for path, why in plan.needed_files().items()]
-    hours = 0.0
-    for step, cost in costs:
-        note = "" if cost is None else f"  # about {cost.text(speed)}"
-        hours += 0 if cost is None or step.done else cost.flops / speed / 3600
-        lines.append(step.typed() + ("  # done" if step.done else note))
-    lines.append(
-        f"# about {hours:,.1f} hours in total on this machine, excluding evaluation ({speed / 1000000000.0:,.0f} "
-        "GFLOP/s)"
-    )
+    lines += [step.typed() + ("  # done" if step.done else "") for step in plan.commands()]
     return "\n".join(lines)
 
 

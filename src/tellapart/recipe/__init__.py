@@ -2,8 +2,7 @@
 
 `schema` defines the tables of a recipe, `reading` turns TOML, shipped names and overrides into a `Recipe`, and
 `presets` defines the objectives of ``tellapart finetune``. `paper_tables` defines the papers' tables,
-`table_plan` plans the commands that measure one, and `table_costs` estimates them. The shipped recipes are in
-`shipped/`.
+and `table_plan` plans the commands that measure one. The shipped recipes are in `shipped/`.
 """
 
 from __future__ import annotations

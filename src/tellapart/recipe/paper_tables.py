@@ -77,7 +77,7 @@ class System(Strict):
     run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
     model: a captioner's name. human: uses references as captions, as ``--human`` of ``eval``.
     file: a captioner or captions that the user provides; the text says which.
-    caption: words of ``caption``. parameters, tokens: model size, tokens per picture and caption, for estimates.
+    caption: words of ``caption``.
     scenes, stage: the condition for the system on `scenes`, and the stage whose boosted captions are its references.
     """
 
@@ -90,8 +90,6 @@ class System(Strict):
     human: Literal["", "first", "random", "mean"] = ""
     file: str = ""
     caption: tuple[str, ...] = ()
-    parameters: float = 0.0
-    tokens: int = 0
     scenes: str = ""
     stage: str = ""
 
