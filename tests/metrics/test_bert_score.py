@@ -81,22 +81,22 @@ class Fixed:
 
 
 def test_the_formula_by_hand() -> None:
-    found = bertscore(["x z"], [["y"]], model=Fixed())
+    found = bertscore(["x z"], [["y"]], encode=Fixed().token_features)
     # x: the special token at 0.8; z: the special token at 0.96 (0.8 with y). y: z at 0.8.
     assert found.precision[0] == pytest.approx((0.8 + 0.96) / 2) and found.recall[0] == pytest.approx(0.8)
     assert found.f[0] == pytest.approx(2 * 0.88 * 0.8 / 1.68)
     # Each number takes its own best reference.
-    several = bertscore(["x z", "x", ""], [["y", "x x x"], ["x"], ["x"]], model=Fixed())
+    several = bertscore(["x z", "x", ""], [["y", "x x x"], ["x"], ["x"]], encode=Fixed().token_features)
     assert several.precision[1].tolist() == pytest.approx([0.98, 1, 0]) and several.recall[1][0] == pytest.approx(1)
     assert several.f[0] == pytest.approx(np.mean(several.f[1])) and several.f[1][2] == 0
     with pytest.raises(UsageError, match="no list of references"):
-        bertscore(["x"], [[]], model=Fixed())
+        bertscore(["x"], [[]], encode=Fixed().token_features)
 
 
 def test_a_tiny_bert_agrees_with_a_plain_loop(folder: Path) -> None:
     model = load_text_encoder(str(folder))
     assert model.layer == 3 and load_text_encoder(str(folder), layer=1).layer == 1
-    found = bertscore(CAPTIONS, REFERENCES, model=model)
+    found = bertscore(CAPTIONS, REFERENCES, encode=model.token_features)
     expected = np.array(
         [
             np.max([plain(model, caption, text) for text in held], axis=0)
@@ -104,7 +104,8 @@ def test_a_tiny_bert_agrees_with_a_plain_loop(folder: Path) -> None:
         ]
     )
     np.testing.assert_allclose(np.array([part[1] for part in found]).T, expected, atol=1e-5)
-    assert expected.std() > 0.01 and bertscore(["a dog"], [["a dog"]], model=model).f[0] == pytest.approx(1, abs=1e-5)
+    same = bertscore(["a dog"], [["a dog"]], encode=model.token_features)
+    assert expected.std() > 0.01 and same.f[0] == pytest.approx(1, abs=1e-5)
 
 
 def test_a_roberta_sees_a_blank_before_the_first_word(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "own.txt").write_text("\n".join(CAPTIONS))
     (tmp_path / "told.txt").write_text("\n".join("\t".join(held) for held in REFERENCES))
     model = load_text_encoder(str(folder))
-    found = bertscore(CAPTIONS, REFERENCES, model=model)
+    found = bertscore(CAPTIONS, REFERENCES, encode=model.token_features)
     results = evaluate(
         {"own": dict(enumerate_(CAPTIONS))}, references=dict(enumerate_(REFERENCES)), text_encoder=model,
         metrics=["BERTScore"], resamples=20,

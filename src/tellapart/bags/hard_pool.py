@@ -22,7 +22,7 @@ from tellapart.features.nearest import (
     nearest_among,
 )
 from tellapart.features.store import FeatureStore
-from tellapart.models.protocols import FrozenScorer
+from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 
 COSINE_DIGITS = 6  # digits of cosines in the file
@@ -65,7 +65,7 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
     return rows, target_M[order_M][first]
 
 
-def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
+def hard_pool(targets: Dataset, others: Dataset, scorer: Scorer, nearest: int) -> HardPool:
     """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
 
     Leaves out targets in ``others``, whatever their ids, and unreadable pictures, which the data sets list. Raises

@@ -226,7 +226,8 @@ class EvalContext:
         """Computes precision, recall and F1 of a slot's captions against their references."""
         references = slot.references or []
         return self.once(
-            ("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.loaded_text_encoder)
+            ("bertscore", id(slot)),
+            lambda: bertscore(slot.captions, references, encode=self.loaded_text_encoder.token_features),
         )
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:

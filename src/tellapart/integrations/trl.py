@@ -29,10 +29,10 @@ from tellapart.data.pictures import load_rgb
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
-from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.retrieval import Score, retrieval_reward
 from tellapart.rewards.speaker import Speaker, mutual_information
 from tellapart.scorers import load_scorer
+from tellapart.scorers.base import Scorer
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
     return values
 
 
-def encode(scorer: ScorerLike, pictures: Sequence[Image.Image]) -> torch.Tensor:
+def encode(scorer: Scorer, pictures: Sequence[Image.Image]) -> torch.Tensor:
     """Computes float32 features N×D of pictures, in batches."""
     parts = [pictures[start : start + ENCODED_AT_ONCE] for start in range(0, len(pictures), ENCODED_AT_ONCE)]
     with torch.no_grad():
@@ -138,13 +138,13 @@ class Bank:
             raise UsageError("Bank: expected distinct ids, one per picture; an id occurs twice")
 
     @classmethod
-    def encode(cls, scorer: ScorerLike, pictures: Mapping[str, Image.Image]) -> Bank:
+    def encode(cls, scorer: Scorer, pictures: Mapping[str, Image.Image]) -> Bank:
         """Encodes pictures, given by id, into a bank."""
         return cls(list(pictures), encode(scorer, [load_rgb(picture) for picture in pictures.values()]))
 
 
 def self_retrieval(
-    scorer: str | ScorerLike,
+    scorer: str | Scorer,
     candidates: Candidates = "batch",
     *,
     gather: bool = True,
@@ -186,7 +186,7 @@ class _SelfRetrieval:
 
     def __init__(
         self,
-        scorer: str | ScorerLike,
+        scorer: str | Scorer,
         candidates: Candidates,
         gather: bool,
         score: Score,
@@ -215,7 +215,7 @@ class _SelfRetrieval:
             reward_R = reward_R.masked_fill(candidate_RN.sum(1) < 2, torch.nan)
         return [None if reward != reward else reward for reward in reward_R.tolist()]
 
-    def _loaded(self) -> ScorerLike:
+    def _loaded(self) -> Scorer:
         """Loads the scorer at the first step, because the rank's device is unknown before."""
         if isinstance(self.scorer, str):
             self.scorer = load_scorer(self.scorer, device=accelerate.PartialState().device)
@@ -232,9 +232,7 @@ class _SelfRetrieval:
             )
         return [self._row_of_id[id_] for id_ in ids]
 
-    def _pictures(
-        self, scorer: ScorerLike, columns: Mapping[str, Any]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _pictures(self, scorer: Scorer, columns: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Returns images_ND of the batch's N distinct pictures, and target_R and candidate_RN of this rank's rows."""
         pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
         keys = [picture_key(picture) for picture in pictures]
@@ -254,7 +252,7 @@ class _SelfRetrieval:
         bag_NK = key_NK[:, 2:]  # empty without bags, so that all pictures are candidates
         return images_ND, target_R, (bag_NK[target_R][:, None] == bag_NK[None]).all(2)
 
-    def _encoded(self, scorer: ScorerLike, keys: Sequence[bytes], pictures: Sequence[Image.Image]) -> torch.Tensor:
+    def _encoded(self, scorer: Scorer, keys: Sequence[bytes], pictures: Sequence[Image.Image]) -> torch.Tensor:
         """Returns features R×D; encodes pictures that are not cached, and evicts the least recently used."""
         new = {key: picture for key, picture in zip(keys, pictures, strict=True) if key not in self._features}
         if new:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tellapart.language.words import FindWords, Word
 from tellapart.types import Rollout
@@ -16,15 +16,7 @@ NO_WORD = -1
 BLANK = "▁"  # SentencePiece's white space
 
 
-class DecodesTokens(Protocol):
-    """The tokenizer methods that the alignment needs."""
-
-    def batch_decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]: ...
-
-
-def token_spans(
-    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
-) -> list[list[tuple[int, int]]]:
+def token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
     """Returns the span of characters, (start, end), that each token of each row contributes to its text.
 
     Decodes every prefix of a row, so it also works for tokenizers that split words, non-ASCII characters (into bytes)
@@ -38,7 +30,7 @@ def token_spans(
 
 
 def _written_spans(
-    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
+    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any
 ) -> list[list[tuple[int, int, bool]]]:
     """Returns the span of complete characters of each token, and whether the token begins another character."""
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
@@ -54,7 +46,7 @@ def _written_spans(
     return spans
 
 
-def token_bytes(row: Sequence[int], text: str, tokenizer: DecodesTokens) -> list[bytes]:
+def token_bytes(row: Sequence[int], text: str, tokenizer: Any) -> list[bytes]:
     """Returns the UTF-8 bytes of ``text`` that each token of a row contributes; concatenated, they are the text.
 
     If several tokens form one character, each but the last gets one byte of it, and the last gets the rest.
@@ -119,9 +111,7 @@ def common_start(one: str, other: str) -> int:
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def words_of_tokens(
-    rollout: Rollout, tokenizer: DecodesTokens, find: FindWords
-) -> tuple[list[list[Word]], torch.Tensor]:
+def words_of_tokens(rollout: Rollout, tokenizer: Any, find: FindWords) -> tuple[list[list[Word]], torch.Tensor]:
     """Returns the content words of each caption, and word_RT, the index of each token's word, or `NO_WORD`.
 
     See `word_of_span` for the word that a token belongs to.

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,7 @@ class TokenFeatures(NamedTuple):
     weight_T: np.ndarray
 
 
-class TokenEncoder(Protocol):
-    """A text encoder that returns a feature for each token."""
-
-    def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]: ...
+TokenEncoder = Callable[[list[str]], Sequence[TokenFeatures]]
 
 
 class BERTScore(NamedTuple):
@@ -35,7 +32,7 @@ class BERTScore(NamedTuple):
     f: tuple[float, np.ndarray]
 
 
-def bertscore(captions: Sequence[str], references: References, *, model: TokenEncoder) -> BERTScore:
+def bertscore(captions: Sequence[str], references: References, *, encode: TokenEncoder) -> BERTScore:
     """Computes BERTScore without idf weights and rescaling, −1 to 1 (mostly 0 to 1).
 
     Each of the three numbers takes its own maximum over the references, as in the package bert-score. A text without
@@ -43,7 +40,7 @@ def bertscore(captions: Sequence[str], references: References, *, model: TokenEn
     """
     check(captions, references)
     texts = list(dict.fromkeys([*captions, *(text for reference_texts in references for text in reference_texts)]))
-    known = dict(zip(texts, model.token_features(texts), strict=True))
+    known = dict(zip(texts, encode(texts), strict=True))
     rows = [
         np.max([_of_pair(known[caption], known[text]) for text in reference_texts], axis=0)
         for caption, reference_texts in zip(captions, references, strict=True)

@@ -1,19 +1,18 @@
-"""Protocols for captioners and scorers that the rest of the package relies on.
+"""The interface of captioners that rewards and objectives rely on, and that of tokenizers.
 
-`tellapart.captioners.Captioner` and `tellapart.scorers.Scorer` implement these protocols, as can any user-defined class
-with the same methods. `tellapart.types` defines the shape suffixes.
+`tellapart.captioners.Captioner` implements it, as can any user-defined class with the same methods. `tellapart.types`
+defines the shape suffixes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
-from PIL import Image
 
 from tellapart.models.decoding import Decoding
-from tellapart.types import Encoder, Rollout
+from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
 OutputLayer = tuple["torch.Tensor", "torch.Tensor | None"]  # weight_VH and bias_V
@@ -35,8 +34,8 @@ class Tokenizer(Protocol):
     def batch_decode(self, rows: Sequence[Sequence[int]], **options: Any) -> list[str]: ...
 
 
-class Learner(Protocol):
-    """The interface that training requires of a captioner or scorer."""
+class CaptionerLike(Protocol):
+    """Generates text from pictures. ``visual`` has B rows; captions have R = B·S rows, grouped by picture."""
 
     name: str
     model: Any  # a torch.nn.Module from transformers or user code
@@ -52,11 +51,6 @@ class Learner(Protocol):
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Pads rows of token ids; returns tokens_RT and valid_RT."""
         ...
-
-
-@runtime_checkable
-class CaptionerLike(Learner, Protocol):
-    """Generates text from pictures. ``visual`` has B rows; captions have R = B·S rows, grouped by picture."""
 
     @property
     def end(self) -> int:
@@ -94,46 +88,4 @@ class CaptionerLike(Learner, Protocol):
 
     def with_prompt(self, prompt: str) -> CaptionerLike:
         """Returns the captioner with another prompt and shared weights; itself for ""."""
-        ...
-
-
-@runtime_checkable
-class ScorerLike(Protocol):
-    """Measures how well a text matches a picture: the cosine of two L2-normalised features, times ``scale``."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def scale(self) -> float:
-        """The learned scale of the cosine, about 100 for CLIP."""
-        ...
-
-    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """Preprocesses PIL images for the model."""
-        ...
-
-    def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features B×D from the output of `pixels`."""
-        ...
-
-    def text_features(self, texts: Sequence[str]) -> torch.Tensor:
-        """Computes L2-normalised features N×D of whole captions, without gradient."""
-        ...
-
-
-class FrozenScorer(ScorerLike, Protocol):
-    """A scorer whose image features can be stored: its encoder has a fingerprint."""
-
-    name: str
-
-    @property
-    def encoder(self) -> Encoder: ...
-
-
-class TrainableScorer(Learner, ScorerLike, Protocol):
-    """A dual encoder in training (contrastive learning)."""
-
-    def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features R×D of token rows, with gradient if enabled."""
         ...

@@ -10,14 +10,15 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from tellapart.models import ranks
-from tellapart.models.protocols import Tokenizer, TrainableScorer
+from tellapart.models.protocols import Tokenizer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
+from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.rng import ItemSeeds
 
 
-class Contrastive(Stateless[TrainableScorer]):
+class Contrastive(Stateless[Scorer]):
     """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
 
     With several captions per picture, the loss is averaged over captions; each caption is compared with captions of
@@ -37,7 +38,7 @@ class Contrastive(Stateless[TrainableScorer]):
     def __init__(self, word_dropout: float = 0.0) -> None:
         self.word_dropout = word_dropout
 
-    def step(self, learner: TrainableScorer, batch: Batch, context: StepContext) -> None:
+    def step(self, learner: Scorer, batch: Batch, context: StepContext) -> None:
         """Runs a contrastive step on the whole batch because every match counts. Each rank computes the gradients of
         its own pictures and texts.
         """
@@ -45,7 +46,7 @@ class Contrastive(Stateless[TrainableScorer]):
             loss = self(learner, batch)
         context.backward(loss if ranks.is_main() else Loss(loss.value - loss.value.detach()))
 
-    def __call__(self, learner: TrainableScorer, batch: Batch) -> Loss:
+    def __call__(self, learner: Scorer, batch: Batch) -> Loss:
         mine = batch[ranks.share(len(batch.rows_B))]
         assert mine.tokens_RT is not None and mine.valid_RT is not None
         tokens_RT, valid_RT = self.drop_words(mine.tokens_RT, mine.valid_RT, learner.tokenizer, mine.seeds)

@@ -25,7 +25,7 @@ from tellapart.language.english import article, singular
 from tellapart.language.phrases import Description, Phrase
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
-from tellapart.models.protocols import CaptionerLike, ScorerLike
+from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
 from tellapart.objectives.mle import mle_of_references
@@ -34,6 +34,7 @@ from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.several_scorers import unseen_by
 from tellapart.rewards.speaker import Speaker, word_evidence
+from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
@@ -194,7 +195,7 @@ class Listener:
 
     def __init__(
         self,
-        scorers: Sequence[tuple[ScorerLike, np.ndarray]],
+        scorers: Sequence[tuple[Scorer, np.ndarray]],
         nearest: Nearest,
         visual: Look | None = None,
         unseen_KN: np.ndarray | None = None,

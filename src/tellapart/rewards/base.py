@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from tellapart.models.protocols import CaptionerLike, FrozenScorer
+from tellapart.models.protocols import CaptionerLike
+from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.options import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
@@ -52,15 +53,15 @@ class RunParts:
     """
 
     captioner: CaptionerLike
-    scorer: FrozenScorer | None
+    scorer: Scorer | None
     train_items: Sequence[Item]
     vision_learns: bool
-    load_scorer: Callable[[str], FrozenScorer]
+    load_scorer: Callable[[str], Scorer]
     start: Callable[..., CaptionerLike]
-    train_features: Callable[[FrozenScorer], np.ndarray]
+    train_features: Callable[[Scorer], np.ndarray]
     trained_on: Callable[[str], np.ndarray]
     train_visual: Callable[[], Callable[[np.ndarray], torch.Tensor]]
-    nearest_train: Callable[[FrozenScorer, int], Callable[[np.ndarray], np.ndarray]]
+    nearest_train: Callable[[Scorer, int], Callable[[np.ndarray], np.ndarray]]
 
 
 class RewardOptions(Strict):
@@ -164,7 +165,7 @@ def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
     return REWARDS.find(options.kind).build(options, parts)
 
 
-def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:
+def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[Scorer]:
     """Returns the named scorers, or the recipe's [scorer] if ``names`` is empty; the schema then requires [scorer]."""
     if names:
         return [parts.load_scorer(name) for name in names]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from tellapart.language.token_spans import DecodesTokens, token_spans
+from tellapart.language.token_spans import token_spans
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Rollout
@@ -41,7 +41,7 @@ class ExactTruth:
         def build(self, parts: RunParts) -> Reward:
             return ExactTruth(parts.captioner.tokenizer, per=self.per)
 
-    def __init__(self, tokenizer: DecodesTokens, *, per: Literal["caption", "token"] = "caption") -> None:
+    def __init__(self, tokenizer: Any, *, per: Literal["caption", "token"] = "caption") -> None:
         self.tokenizer, self.per = tokenizer, per
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from tellapart.language.token_spans import NO_WORD, words_of_tokens
 from tellapart.language.words import KINDS, WORD_FINDERS, FindWords, Word, check_words, content_words, neutral, without
-from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.rewards.speaker import Speaker, WordEvidence, spread, word_evidence
+from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
@@ -79,7 +79,7 @@ class WordEffects:
 
     def __init__(
         self,
-        scorer: ScorerLike,
+        scorer: Scorer,
         features_ND: np.ndarray,
         nearest: Nearest,
         *,

@@ -12,10 +12,10 @@ from PIL import Image
 from pydantic import Field, model_validator
 
 from tellapart.data.pictures import load_rgb
-from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.rewards.several_scorers import Alternating, Averaged, LowestUnseen, unseen_by
 from tellapart.scorers import load_scorer
+from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
@@ -26,7 +26,7 @@ Score = Literal["log_prob", "accuracy", "cosine"]
 def self_retrieval(
     texts: Sequence[str],
     images: Sequence[Image.Image] | torch.Tensor,
-    scorer: ScorerLike | str,
+    scorer: Scorer | str,
     *,
     score: Score = "log_prob",
     bag_B: torch.Tensor | None = None,
@@ -100,7 +100,7 @@ def retrieval_reward(
 
 
 @functools.lru_cache(maxsize=2)
-def _scorer(name: str) -> ScorerLike:
+def _scorer(name: str) -> Scorer:
 
     return load_scorer(name)
 
@@ -199,7 +199,7 @@ class SelfRetrieval:
 
     def __init__(
         self,
-        scorer: ScorerLike,
+        scorer: Scorer,
         features_ND: np.ndarray,
         *,
         score: Score = "log_prob",

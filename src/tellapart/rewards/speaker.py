@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
-from tellapart.language.token_spans import NO_WORD, DecodesTokens, words_of_tokens
+from tellapart.language.token_spans import NO_WORD, words_of_tokens
 from tellapart.language.words import WORD_FINDERS, FindWords, Word, check_words, content_words
 from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
@@ -156,7 +156,7 @@ class WordEvidence:
 def word_evidence(
     log_p_ORT: torch.Tensor,
     rollout: Rollout,
-    tokenizer: DecodesTokens,
+    tokenizer: Any,
     find: FindWords = content_words,
     *,
     itself_KR: torch.Tensor | None = None,

@@ -22,7 +22,6 @@ from tellapart.errors import UsageError
 from tellapart.features.filling import RowMaker
 from tellapart.features.nearest import COPY, nearest_neighbours
 from tellapart.features.store import FeatureStore
-from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
@@ -314,7 +313,7 @@ class TrainingSet:
         items: Sequence[Item],
         visual: Rows,
         rows: Sequence[Sequence[Sequence[int]]] | None,
-        learner: Learner,
+        learner: Captioner | Scorer,
         sampler: Sampler,
         *,
         seed: int,

@@ -29,7 +29,6 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import OFF, EncodedView, FeatureFileView, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
 from tellapart.models.devices import best_device, resolve_precision
-from tellapart.models.protocols import FrozenScorer
 from tellapart.models.saved import Levels
 from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import grid_resnet_config, width_of
@@ -540,7 +539,7 @@ def how_to_keep(setup: TrainingSetup) -> str:
 # Functions on the training pictures for rewards and objectives (`RunParts`)
 
 
-def train_features(setup: TrainingSetup, scorer: FrozenScorer) -> np.ndarray:
+def train_features(setup: TrainingSetup, scorer: Scorer) -> np.ndarray:
     """Returns this scorer's features_ND of the training pictures."""
     return np.asarray(setup.store.features(setup.train_items, scorer.encoder))
 
@@ -570,7 +569,7 @@ def train_visual(setup: TrainingSetup) -> Callable[[np.ndarray], torch.Tensor]:
     return seen
 
 
-def nearest_train(setup: TrainingSetup, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
+def nearest_train(setup: TrainingSetup, scorer: Scorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a function from rows_B to rows_BK: the nearest training pictures by the scorer's features."""
     if len(setup.train_items) <= count:
         raise UsageError(

@@ -13,9 +13,10 @@ from torch.distributed import fsdp
 from torch.distributed import tensor as dtensor
 from torch.distributed.device_mesh import init_device_mesh
 
+from tellapart.captioners.captioner import Captioner
 from tellapart.errors import UsageError
 from tellapart.models import ranks
-from tellapart.models.protocols import Learner
+from tellapart.scorers.base import Scorer
 from tellapart.training.trainable import TrainableParts
 
 GROUP_NUMBERS = 2**24  # parameters gathered, and gradients reduced, at once
@@ -49,7 +50,7 @@ class GatherGroup(nn.Module):
 class ShardedParts(TrainableParts):
     """`TrainableParts` that `shard` distributes over the ranks; with one rank they stay whole."""
 
-    def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
+    def __init__(self, learner: Captioner | Scorer, parts: tuple[str, ...]) -> None:
         super().__init__(learner, parts)
         if hasattr(learner, "graphs"):
             learner.graphs = None  # CUDA graphs read weights at fixed addresses; gathered ones move

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.lora import is_adapter
 from tellapart.errors import UsageError
 from tellapart.models import ranks
-from tellapart.models.protocols import Learner
+from tellapart.scorers.base import Scorer
 
 
 class TrainableParts:
@@ -23,7 +24,7 @@ class TrainableParts:
     that the learner does not have.
     """
 
-    def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
+    def __init__(self, learner: Captioner | Scorer, parts: tuple[str, ...]) -> None:
         learner.model.requires_grad_(False)
         modules = learner.parts()
         if unknown := [part for part in parts if part not in modules]:
