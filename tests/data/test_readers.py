@@ -162,7 +162,7 @@ def test_skipped_line() -> None:
     skipped = Skipped((f"{n}.jpg", "truncated") for n in range(7))
     skipped.add_error("8.jpg", PictureError("8.jpg: empty file"))
     line = skipped.line(1000, shown=2)
-    assert line == "8 of 1,000 pictures could not be read: 0.jpg (truncated), 1.jpg (truncated) and 6 more"
+    assert line == "8 of 1,000 pictures could not be read: 0.jpg (truncated), 1.jpg (truncated), and 6 more"
     assert list(skipped)[-1] == ("8.jpg", "empty file")
     assert Skipped().line(3) is None
 

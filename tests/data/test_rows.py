@@ -61,7 +61,7 @@ def test_skipped_names_some_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> N
     skipped.add("0", "again")
     more.extend(skipped)
     assert len(skipped) == 5 and len(list(skipped)) == 3 and len(more) == 6
-    assert str(skipped.line(10, shown=1)).endswith("0 (gone) and 4 more")
+    assert str(skipped.line(10, shown=1)).endswith("0 (gone), and 4 more")
 
 
 def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from tellapart.check.kinds import Finding
 from tellapart.check.pairing import misfits
 from tellapart.language import answers
 from tellapart.language.english import word_set
-from tellapart.utils.messages import few
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _END = re.compile(r"[.!?…。！？]['\")\]»”’]*\s*$")
@@ -204,8 +203,9 @@ def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]
     """Finds captions shared by several pictures."""
     for row in rows:
         if row.words and len(own := pictures[row.plain]) > 1:
-            others = [key for key in own if key != row.id]
-            yield Finding("shared", row.id, row.text, f"also used for {few(others, 1)}")
+            other = own[own[0] == row.id]
+            more = f" and {len(own) - 2:,} more" if len(own) > 2 else ""
+            yield Finding("shared", row.id, row.text, f"also used for {other}{more}")
 
 
 def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:

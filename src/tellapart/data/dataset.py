@@ -10,7 +10,6 @@ from PIL import Image
 
 from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item
-from tellapart.utils.messages import few
 
 MAX_NAME = 255  # characters of a name in a message; base64 that is damaged has more
 
@@ -55,8 +54,9 @@ class Skipped(Sequence[tuple[str, str]]):
         """Returns e.g. ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``, or None if all went well."""
         if not self._reasons:
             return None
-        some = few((f"{short_name(name)} ({reason})" for name, reason in self), shown)
-        return f"{len(self):,} of {total:,} {what}: {some}"
+        some = ", ".join(f"{short_name(name)} ({reason})" for name, reason in list(self)[:shown])
+        more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
+        return f"{len(self):,} of {total:,} {what}: {some}{more}"
 
     @overload
     def __getitem__(self, index: int) -> tuple[str, str]: ...
