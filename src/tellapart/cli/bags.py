@@ -21,17 +21,16 @@ from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, ExactPrecision, Json, WorkerOptions
 from tellapart.cli.output import show
 from tellapart.cli.workers import encode_ahead
-from tellapart.data import open_many
+from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation import benchmark_card
+from tellapart.evaluation.benchmark_card import Card
 from tellapart.utils.files import check_output, locked, write_output
 from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
     from tellapart.bags import mine as mining
     from tellapart.bags.mine import MinedBags
-    from tellapart.data import Dataset
-    from tellapart.evaluation.benchmark_card import Card
     from tellapart.scorers import Scorer
 
 app = App(

@@ -13,7 +13,7 @@ import rich.table
 import typer
 from rich import box
 
-from tellapart.boost.dataset import boost_dataset, check_out, parse_shard
+from tellapart.boost.dataset import Summary, boost_dataset, check_out, parse_shard
 from tellapart.boost.output import merge, read_records, stage_of_captions
 from tellapart.boost.stages import stages as make_stages
 from tellapart.cli.app import DATA, App
@@ -26,7 +26,6 @@ from tellapart.jobs.job import SUFFIX, JobRequest
 from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
-    from tellapart.boost.dataset import Summary
     from tellapart.boost.statistics import Statistics
 
 app = App()

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,10 +17,6 @@ from tellapart.cli.app import HOUSEKEEPING, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 app = App()
 

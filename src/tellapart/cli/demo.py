@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import rich
 import rich.color
@@ -17,6 +17,7 @@ import rich.text
 import typer
 from PIL import Image
 from rich import box
+from rich.console import RenderableType
 
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
@@ -25,9 +26,6 @@ from tellapart.evaluation.result_keys import describe
 from tellapart.report.folder import read_run
 from tellapart.report.verdict import compare
 from tellapart.utils.messages import console, say
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 RECIPE = "demo"
 ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,9 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
 from tellapart.evaluation.result_keys import main_metrics
-from tellapart.metrics.results import WORDS
+from tellapart.metrics.results import WORDS, Results
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors, typed_command
-
-if TYPE_CHECKING:
-    from tellapart.metrics.results import Results
 
 app = App()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich import box
@@ -13,10 +13,8 @@ from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision
 from tellapart.cli.output import show
 from tellapart.data.open import open_many
+from tellapart.purposes.lora import WordShare
 from tellapart.purposes.options import LoraOptions
-
-if TYPE_CHECKING:
-    from tellapart.purposes.lora import WordShare
 
 app = App()
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tellapart.errors import UsageError, nearest
 from tellapart.jobs.cluster import Workers
-
-if TYPE_CHECKING:
-    from tellapart.jobs.cluster import Workers as ClusterWorkers
+from tellapart.jobs.cluster import Workers as ClusterWorkers
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")]
 Settings = Annotated[

@@ -6,17 +6,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tellapart.evaluation.stored import read_results
 from tellapart.utils.messages import console, for_terminal, json_text, say, stdout_errors
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
 

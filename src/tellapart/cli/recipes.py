@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -12,9 +12,6 @@ from tellapart.cli.options import Json, recipe_names
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import stdout_errors
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 app = App(name="recipes", help="List the included recipes, or print one.")
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import rich
@@ -28,9 +28,6 @@ from tellapart.report import build_report
 from tellapart.report.token_losses import draw_token_losses
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import for_terminal, say, stdout_errors
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.changes import Changes
 
 app = App()
 

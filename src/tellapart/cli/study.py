@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import rich
 import rich.table
@@ -26,20 +26,15 @@ from tellapart.evaluation.agreement import agreement_with_people
 from tellapart.evaluation.judges.arena import run_arena
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.study.analysis import analyse
-from tellapart.study.design import CONTROL, ITEM, ITEMS, KINDS, check_pictures, open_study
+from tellapart.study.design import CONTROL, ITEM, ITEMS, KINDS, Study, check_pictures, open_study
 from tellapart.study.export import export as write
-from tellapart.study.plan import Assumptions, cheapest
+from tellapart.study.plan import Assumptions, PlannedDesign, cheapest
 from tellapart.study.plan import plan as simulate_plans
 from tellapart.study.report import tables, to_json, write_report
 from tellapart.study.session import StudySession
 from tellapart.study.store import STORE, AnswerStore
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import say
-
-if TYPE_CHECKING:
-    from tellapart.study.design import Study
-    from tellapart.study.plan import PlannedDesign
-    from tellapart.study.store import AnswerStore
 
 app = App(
     name="study",

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -18,13 +18,10 @@ from tellapart.cli.options import JobOptions, WorkerOptions
 from tellapart.data import Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import load_ray
-from tellapart.jobs.job import SUFFIX, JobRequest, prepare, recorded_results
+from tellapart.jobs.job import SUFFIX, Job, JobRequest, prepare, recorded_results
 from tellapart.utils.files import check_output, is_url, locked, writable_file
 from tellapart.utils.messages import detail, say
 from tellapart.utils.registry import allowed_code
-
-if TYPE_CHECKING:
-    from tellapart.jobs.job import Job, JobRequest
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -17,9 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from tellapart.errors import UsageError, nearest
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.judges.prompts import check_folder
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.judges.judge import Judge
 
 PAIRS = ("first", "all")
 CORRECTIONS = ("none", "holm")
