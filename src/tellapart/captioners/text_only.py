@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from tellapart.captioners.captioner import Captioner, check_room
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
-from tellapart.types import Encoder
+from tellapart.types import Encoder, in_mode
 
 NONE = -1  # left padding of prompt rows; differs from every token id, including the padding token's
 
@@ -129,9 +129,8 @@ class TextOnly(Captioner):
         Tested once.
         """
         if self._linear is None:
-            layer, training = self.model.get_output_embeddings(), self.model.training
-            self.model.eval()
-            with torch.no_grad():
+            layer = self.model.get_output_embeddings()
+            with in_mode(self.model, False), torch.no_grad():
                 ids = torch.tensor([[self.end, self.end]], device=self.device)
                 states = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
                 scores = self.model(input_ids=ids, use_cache=False).logits
@@ -142,7 +141,6 @@ class TextOnly(Captioner):
                     rtol=gap,
                     atol=gap,
                 )
-            self.model.train(training)
         return self._linear
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,6 +25,7 @@ from tellapart.captioners.text_only import TextOnly
 from tellapart.captioners.transformers_vision import PicturesOfHf
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.saved import load_whole
+from tellapart.types import in_mode
 from tellapart.utils.files import write_sums
 
 TOLERANCE = 1e-3  # tolerance for outputs after a cached prompt, in float32
@@ -138,9 +139,7 @@ class Hf(PicturesOfHf):
         if hasattr(self._last_layer, "base_layer"):
             return False  # LoRA adapts it
         device = self.device.type
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad(), torch.autocast(device, enabled=False):
+        with in_mode(self.model, False), torch.no_grad(), torch.autocast(device, enabled=False):
             visual = self.blank_visual()
             tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
             scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
@@ -151,7 +150,6 @@ class Hf(PicturesOfHf):
             equal = states_RTH.shape[-1] == layer.weight.shape[1] and torch.allclose(
                 F.linear(states_RTH, layer.weight, layer.bias).float(), scores_RTV.float(), rtol=gap, atol=gap
             )
-        self.model.train(training)
         return bool(equal)
 
     @property
@@ -171,12 +169,10 @@ class Hf(PicturesOfHf):
 
         Families with a layout are covered by tests; other families are checked at run time.
         """
-        training = self.model.training
-        self.model.eval()
         tokens_RT = torch.full((2, 3), self.end, device=self.device)
         valid_RT = torch.ones_like(tokens_RT, dtype=torch.bool)
         try:
-            with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+            with in_mode(self.model, False), torch.no_grad(), torch.autocast(self.device.type, enabled=False):
                 visual = self.blank_visual()
                 plain_RTH = self.hidden_uncached(visual, tokens_RT, valid_RT).float()
                 cached_RTH = hidden_cached(self, self.prefill(visual, 3), tokens_RT, valid_RT.sum(1)).float()
@@ -184,8 +180,6 @@ class Hf(PicturesOfHf):
             return torch.allclose(cached_RTH, plain_RTH, rtol=gap, atol=gap)
         except Exception:  # untested families may raise anything
             return False
-        finally:
-            self.model.train(training)
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         visual_R = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)

@@ -33,7 +33,7 @@ from tellapart.language.answers import tidy_lines
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import BatchSize
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Encoder, Item, Picture, Rollout
+from tellapart.types import Encoder, Item, Picture, Rollout, in_mode
 from tellapart.utils.rng import ItemSeeds
 
 WINDOW = 4  # batches that are sorted by length and written to the file together
@@ -130,9 +130,8 @@ class CaptionEngine:
         if not kept:
             return None
 
-        captioner, training = self.captioner, self.captioner.model.training
-        captioner.model.eval()
-        with torch.no_grad():
+        captioner = self.captioner
+        with in_mode(captioner.model, False), torch.no_grad():
             visual = captioner.inputs(visual)
             if text is None:
                 with without_gaps(captioner):
@@ -141,7 +140,6 @@ class CaptionEngine:
                 tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text]))
                 rollout = Rollout(tokens_RT.to(captioner.device), valid_RT.to(captioner.device), [text])
             log_p_RT = Speaker(captioner).score(visual, rollout)
-        captioner.model.train(training)
         return rollout, log_p_RT
 
     # The captioner's input
