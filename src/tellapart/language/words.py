@@ -212,11 +212,11 @@ def check_words(words: str) -> None:
         need_extra("words", "content words by a tagger", "HanTa")
 
 
-def neutral(caption: str, word: Word, noun: str = "thing") -> str:
-    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head by ``noun`` and a relation by
+def neutral(caption: str, word: Word) -> str:
+    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head by "thing" and a relation by
     "and".
     """
-    stands_for = {"modifier": "", "head": noun, "verb": "", "relation": "and"}[word.kind]
+    stands_for = {"modifier": "", "head": "thing", "verb": "", "relation": "and"}[word.kind]
     return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())
 
 

@@ -61,18 +61,7 @@ def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
     in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full description.
     All are 0 for a caption without claims.
     """
-    return _score(_graph_counts(caption, scene))
-
-
-def corpus_scene_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
-    """Computes `scene_graph_f` of a corpus, from tuple counts summed over captions."""
-    counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
-    stated, true, expected, recalled = (sum(c[k] for c in counts) for k in range(4))
-    return _score((stated, true, expected, recalled))
-
-
-def _score(counts: tuple[int, int, int, int]) -> GraphScore:
-    stated, true, expected, recalled = counts
+    stated, true, expected, recalled = _graph_counts(caption, scene)
     precision = true / stated if stated else 0.0
     recall = recalled / expected if expected else 0.0
     both = precision + recall

@@ -138,15 +138,15 @@ def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[fl
     return image
 
 
-def resized_crop(size: tuple[int, int], drawn: Sequence[float], smallest: float = 0.5) -> tuple[int, int, int, int]:
+def resized_crop(size: tuple[int, int], drawn: Sequence[float]) -> tuple[int, int, int, int]:
     """Returns a random crop as (left, upper, right, lower).
 
-    Tries ten draws and returns the first that fits into the picture. The area is ``smallest`` to 1 of the picture's,
+    Tries ten draws and returns the first that fits into the picture. The area is 0.5 to 1 of the picture's,
     and the aspect ratio is log-uniform between 3:4 and 4:3. If none fits, returns the largest such central crop.
     """
     width, height = size
     for share, turn, left, upper in zip(*(drawn[k : 4 * TRIES : 4] for k in range(4)), strict=True):
-        area, ratio = width * height * (smallest + (1 - smallest) * share), (4 / 3) ** (2 * turn - 1)
+        area, ratio = width * height * (0.5 + 0.5 * share), (4 / 3) ** (2 * turn - 1)
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             x, y = int(left * (width - w + 1)), int(upper * (height - h + 1))
@@ -368,8 +368,8 @@ class TrainingSet:
         return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, seeds, flip="flip" in self.augment)
 
 
-def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:
-    """Augments each picture: a random crop (``smallest``..1 of each side) resampled to the original size, random
+def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool) -> torch.Tensor:
+    """Augments each picture: a random crop (0.6 to 1 of each side) resampled to the original size, random
     brightness and tint and, with ``flip``, a horizontal flip with probability 0.5."""
     B, device = len(pixels_BCHW), pixels_BCHW.device
     drawn = iter(seeds.uniform("crops", 9).float().to(device).unbind(1))
@@ -377,7 +377,7 @@ def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool, sma
     def uniform(low: float, high: float) -> torch.Tensor:
         return low + (high - low) * next(drawn)
 
-    size_B, aspect_B = uniform(smallest, 1.0), uniform(0.85, 1.18)
+    size_B, aspect_B = uniform(0.6, 1.0), uniform(0.85, 1.18)
     width_B, height_B = (size_B * aspect_B).clamp(max=1), (size_B / aspect_B).clamp(max=1)
     mirror_B = torch.where(uniform(0, 1) < 0.5, -1.0, 1.0) if flip else torch.ones(B, device=device)
     frame = torch.zeros(B, 2, 3, device=device)
