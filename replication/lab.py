@@ -178,14 +178,14 @@ class Lab:
         """Returns the file of training pictures with boosted captions; its name identifies its content."""
         from tellapart.boost.scripted import Scripted
         from tellapart.boost.stage_prompts import read_prompt
-        from tellapart.boost.stages import NAMES
+        from tellapart.boost.stages import STAGE_NAMES
 
         if stage == JOINED:
             sources = [Identities(memo=self._identities).data(pictures)]
         elif stage == SIMPLEST:
             sources = [pictures, code_versions("scenes"), ARTICLE_AND_NOUN]
         else:
-            prompts = [read_prompt(name).text for name in NAMES]
+            prompts = [read_prompt(name).text for name in STAGE_NAMES]
             sources = [pictures, code_versions("scenes", "boost"), Scripted(DESCRIBER_ERROR_RATE).name, *prompts]
         return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
 

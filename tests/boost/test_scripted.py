@@ -9,7 +9,7 @@ from scene_rates import corpus_rates
 
 from tellapart.boost.scene_facts import facts_of, say
 from tellapart.boost.scripted import Scripted, add, blend
-from tellapart.boost.stages import NAMES, stages
+from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scene, Scenes
@@ -20,7 +20,7 @@ SCENES = list(Scenes(200, seed=31))
 
 def boosted(scene: Scene, backend: Scripted) -> dict[str, str]:
     answers: dict[str, str] = {}
-    for stage in stages(NAMES, backend, backend):
+    for stage in stages(STAGE_NAMES, backend, backend):
         answers[stage.name] = backend.complete(stage.build_request(scene.item(), answers)).text
         assert stage.check(scene.item(), answers, answers[stage.name]) is None
     return answers
@@ -70,7 +70,8 @@ def test_people_win_conflicts(correct: str, new: str, added: str) -> None:
 def test_without_errors_everything_said_is_true_and_nearly_all_is_said() -> None:
     captions = [boosted(scene, Scripted()) for scene in SCENES]
     rates = {
-        name: corpus_rates([count_claims(c[name], s) for c, s in zip(captions, SCENES, strict=True)]) for name in NAMES
+        name: corpus_rates([count_claims(c[name], s) for c, s in zip(captions, SCENES, strict=True)])
+        for name in STAGE_NAMES
     }
     assert rates["describe"]["attribute_precision"] == rates["describe"]["attribute_recall"] == 100
     assert rates["blend"]["attribute_precision"] > 99 and rates["holistic"]["attribute_precision"] > 99

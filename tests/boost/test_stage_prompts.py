@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tellapart.boost.stage_prompts import BUILTIN, read_prompt
-from tellapart.boost.stages import NAMES
+from tellapart.boost.stages import STAGE_NAMES
 from tellapart.errors import UsageError
 
 PAPER = Path(__file__).parents[3] / "shared" / "papers" / "2_no_detail_left_behind.txt"
@@ -21,7 +21,7 @@ def test_prompts_are_the_papers() -> None:
         return " ".join(text.split())
 
     paper = plain(PAPER.read_text(encoding="utf-8"))
-    for name in NAMES:
+    for name in STAGE_NAMES:
         prompt = read_prompt(name)
         fixed = prompt.turns if name == "describe" else prompt.examples
         for turn in fixed:

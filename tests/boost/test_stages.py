@@ -9,7 +9,7 @@ import pytest
 from test_stage_prompts import copied
 
 from tellapart.boost.stage_prompts import BUILTIN
-from tellapart.boost.stages import AGAIN_TEMPERATURE, NAMES, stages
+from tellapart.boost.stages import AGAIN_TEMPERATURE, STAGE_NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
@@ -33,9 +33,9 @@ LLM, MLLM = Silent("llm"), Silent("mllm")
 
 def test_all_three_stages_in_their_order_each_with_its_model() -> None:
     made = stages(["holistic", "describe", "blend"], LLM, MLLM)
-    assert [stage.name for stage in made] == list(NAMES)
+    assert [stage.name for stage in made] == list(STAGE_NAMES)
     assert [stage.backend for stage in made] == [LLM, MLLM, LLM]
-    assert [stage.prompt for stage in made] == [(BUILTIN / f"{name}.txt").read_text() for name in NAMES]
+    assert [stage.prompt for stage in made] == [(BUILTIN / f"{name}.txt").read_text() for name in STAGE_NAMES]
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,15 @@ def test_describe_shows_the_picture() -> None:
 
 
 def test_holistic_puts_people_first() -> None:
-    request = stages(NAMES, LLM, MLLM)[2].build_request(ITEM, {"blend": "a {describe} star", "describe": "a red star"})
+    request = stages(STAGE_NAMES, LLM, MLLM)[2].build_request(
+        ITEM, {"blend": "a {describe} star", "describe": "a red star"}
+    )
     asked = "Correct caption: a {describe} star\nNew noisy caption: a red star"  # braces of a caption stay
     assert request.messages[-1].text == asked and request.picture is None
 
 
 def test_an_item_without_what_the_stage_reads_is_a_backend_error() -> None:
-    made = stages(NAMES, LLM, MLLM)
+    made = stages(STAGE_NAMES, LLM, MLLM)
     with pytest.raises(BackendError, match="no reference to blend"):
         made[0].build_request(Item("x", ITEM.picture), {})
     with pytest.raises(BackendError, match="no answer from stage describe"):
@@ -96,8 +98,8 @@ def test_the_second_question_differs_and_says_why() -> None:
 
 
 def test_a_file_of_ones_own_changes_its_stage_and_no_other(tmp_path: Path) -> None:
-    own = stages(NAMES, LLM, MLLM, copied(tmp_path, "describe", "Briefly describe", "Describe at length"))
-    usual = stages(NAMES, LLM, MLLM)
+    own = stages(STAGE_NAMES, LLM, MLLM, copied(tmp_path, "describe", "Briefly describe", "Describe at length"))
+    usual = stages(STAGE_NAMES, LLM, MLLM)
     assert [a.prompt != b.prompt for a, b in zip(own, usual, strict=True)] == [False, True, False]
     assert own[1].build_request(ITEM, {}).messages[0].text == "Describe at length the content of the image."
 

@@ -11,8 +11,8 @@ import pytest
 from tellapart.boost import statistics as ours
 from tellapart.boost.new_words import NewWordShare
 from tellapart.boost.scripted import Scripted
-from tellapart.boost.stages import NAMES, stages
-from tellapart.boost.statistics import SAMPLE, SHOWN, Moments, Statistics, tokens_of
+from tellapart.boost.stages import STAGE_NAMES, stages
+from tellapart.boost.statistics import ANALYSED_ITEMS, MAX_EXAMPLES, Moments, Statistics, tokens_of
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item
@@ -31,7 +31,7 @@ def boosted(n: int, error: float = 0.0) -> Statistics:
     made = Statistics()
     for scene in Scenes(n, seed=31):
         item, answers = scene.item(), {}
-        for stage in stages(NAMES, backend, backend):
+        for stage in stages(STAGE_NAMES, backend, backend):
             answers[stage.name] = backend.complete(stage.build_request(item, answers)).text
         made.add(item, answers)
     return made
@@ -97,16 +97,18 @@ def test_on_scenes_precision_recall_and_errors_are_exact() -> None:
     assert any(line.startswith(f"describer's errors: {careless.errors.made}") for line in careless.lines())
     told = json.loads(json.dumps(careless.to_json()))
     assert told["describer_errors"]["made"] == careless.errors.made and told["captions"]["describe"]["precision"] < 80
-    assert set(told["new_words"]["in_no_reference"]) == set(NAMES) and told["captions"]["human"]["words"]["n"] == 75
+    assert (
+        set(told["new_words"]["in_no_reference"]) == set(STAGE_NAMES) and told["captions"]["human"]["words"]["n"] == 75
+    )
 
 
 def test_memory_is_flat_and_the_sample_even() -> None:
     made = Statistics()
-    for number in range(10 * SAMPLE):
+    for number in range(10 * ANALYSED_ITEMS):
         made.add(Item(str(number), PICTURE, ("a dog",)), {"blend": "a dog"})
-    assert len(made.sample) == SAMPLE and len(made.shown) == SHOWN and made.items == 10 * SAMPLE
+    assert len(made.sample) == ANALYSED_ITEMS and len(made.shown) == MAX_EXAMPLES and made.items == 10 * ANALYSED_ITEMS
     places = [int(one.item.id) for one in made.sample]
-    assert len(set(places)) == SAMPLE and 0.4 < plain.fmean(places) / (10 * SAMPLE) < 0.6
+    assert len(set(places)) == ANALYSED_ITEMS and 0.4 < plain.fmean(places) / (10 * ANALYSED_ITEMS) < 0.6
 
 
 def test_the_table_shows_the_papers_figures_beside_ours() -> None:

@@ -18,7 +18,7 @@ from test_samples import IDS, visual_of
 from test_table import CAPTIONERS
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.consensus import agreement, consensus
+from tellapart.captioners.consensus import consensus, mean_similarity
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
@@ -67,11 +67,13 @@ def plain_agreement(samples: list[str]) -> list[float]:
 
 
 def test_agreement_is_that_of_its_definition() -> None:
-    assert agreement(SAMPLES) == pytest.approx(plain_agreement(SAMPLES))
-    assert agreement([*SAMPLES, "on the"]) == pytest.approx(plain_agreement([*SAMPLES, "on the"]))  # no content word
-    assert agreement(["a b c d e"] * 3) == pytest.approx([5.0] * 3)
+    assert mean_similarity(SAMPLES) == pytest.approx(plain_agreement(SAMPLES))
+    assert mean_similarity([*SAMPLES, "on the"]) == pytest.approx(
+        plain_agreement([*SAMPLES, "on the"])
+    )  # no content word
+    assert mean_similarity(["a b c d e"] * 3) == pytest.approx([5.0] * 3)
     long = [" ".join(f"word{(number * k) % 60}" for k in range(60)) for number in (1, 7, 11)]  # 60-word captions
-    assert agreement(long) == pytest.approx(plain_agreement(long))
+    assert mean_similarity(long) == pytest.approx(plain_agreement(long))
 
 
 PARAGRAPHS = [
@@ -87,7 +89,7 @@ def test_paragraphs_agree_sentence_by_sentence() -> None:
 
     def similarity(a: str, b: str) -> float:
         """Of two samples: half of it, and half of the sample's with itself (4), is what the words' shares leave."""
-        return float((agreement([a, b])[0] - word_shares([a], [a, b])[0]) * 2 - 4)
+        return float((mean_similarity([a, b])[0] - word_shares([a], [a, b])[0]) * 2 - 4)
 
     parts = [[one.strip() for one in re.split("[.!]", text) if one.strip()] for text in PARAGRAPHS]
 
@@ -98,11 +100,11 @@ def test_paragraphs_agree_sentence_by_sentence() -> None:
         shares + np.mean([(one_way(own, other) + one_way(other, own)) / 2 for other in parts])
         for shares, own in zip(word_shares(PARAGRAPHS, PARAGRAPHS), parts, strict=True)
     ]
-    assert agreement(PARAGRAPHS) == pytest.approx(expected)
+    assert mean_similarity(PARAGRAPHS) == pytest.approx(expected)
     turned = [". ".join(reversed(own)) + "." for own in parts]
-    assert agreement(turned) == pytest.approx(agreement(PARAGRAPHS)), "the order of sentences says nothing"
+    assert mean_similarity(turned) == pytest.approx(mean_similarity(PARAGRAPHS)), "the order of sentences says nothing"
     false = PARAGRAPHS[0].replace("The sky is grey", "A purple tent stands beside a lake")
-    best = agreement([false, *PARAGRAPHS])
+    best = mean_similarity([false, *PARAGRAPHS])
     assert best[0] < best[1], "a sentence that no other sample has costs its sample"
     assert consensus([false, *PARAGRAPHS]) == PARAGRAPHS[0]
 
@@ -136,7 +138,7 @@ def plain_choice(samples: list[str], scorer: Scorer, images_ND: np.ndarray, plac
     """Agreement + weight x log p(picture | caption), sample by sample; all pictures are look-alikes."""
     written = [text for text in samples if text]
     totals = []
-    for text, agreed in zip(written, agreement(written), strict=True):
+    for text, agreed in zip(written, mean_similarity(written), strict=True):
         logits_N = scorer.scale * scorer.text_features([text])[0].numpy() @ images_ND.T
         totals.append(agreed + weight * (logits_N[place] - np.log(np.exp(logits_N).sum())))
     return written[int(np.argmax(totals))] if written else ""

@@ -11,7 +11,7 @@ from damaged_flickr8k import PICTURES, SHARES, make
 from real_data import DATA
 
 from tellapart.check.captions import empty, loop, rows_of
-from tellapart.check.kinds import KINDS
+from tellapart.check.kinds import DEFECTS
 from tellapart.check.result import Check
 from tellapart.check.run import check_captions
 from tellapart.data import open_data
@@ -215,4 +215,4 @@ def test_models_need_pictures(cli: Cli, tmp_path: Path) -> None:
     captions = write(tmp_path, GOOD)
     done = cli("check", str(captions), "--scorer", "scenes")
     assert done.status == 2 and "requires pictures" in done.err
-    assert set(KINDS) >= set(SHARES)
+    assert set(DEFECTS) >= set(SHARES)

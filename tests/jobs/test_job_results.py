@@ -55,7 +55,7 @@ def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
 
 
 def test_features_are_joined_and_those_of_a_larger_job_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "ROWS", 11)
+    monkeypatch.setattr(features, "ROWS_PER_FILE", 11)
     rows_ND = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float16)
     out = tmp_path / "features"
     assert features.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tellapart.language.tags import contradictions, tags_and_prose
+from tellapart.language.tags import tag_contradictions, tags_and_prose
 
 
 def test_tags_are_short_parts_between_commas() -> None:
@@ -30,4 +30,4 @@ def test_tags_are_short_parts_between_commas() -> None:
     ],
 )
 def test_contradictions_between_tags_and_prose(tags: list[str], prose: str, expected: list[str]) -> None:
-    assert contradictions(tags, prose) == expected
+    assert tag_contradictions(tags, prose) == expected

@@ -20,7 +20,7 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.text_models import LanguageModel, load_language_model
 from tellapart.metrics import ppl
-from tellapart.metrics.perplexity import token_losses
+from tellapart.metrics.perplexity import caption_losses
 
 CAPTIONS = [
     "a red circle on the sand",
@@ -72,7 +72,7 @@ def test_batches_agree_with_a_plain_loop(folder: Path, start: bool, monkeypatch:
     monkeypatch.setattr("tellapart.metrics.perplexity._TOKENS_AT_ONCE", 24)
     model = load_language_model(str(folder), start=start)
     expected = [plain(model, caption, start) for caption in CAPTIONS]
-    np.testing.assert_allclose(token_losses(CAPTIONS, model), expected, rtol=1e-4)
+    np.testing.assert_allclose(caption_losses(CAPTIONS, model), expected, rtol=1e-4)
     corpus, value_N = ppl(CAPTIONS, model=model)
     each = [math.exp(loss / count) if count else math.nan for loss, count in expected]
     np.testing.assert_allclose(value_N, each, rtol=1e-4)

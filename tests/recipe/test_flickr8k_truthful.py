@@ -13,7 +13,7 @@ import torch
 from drawn_flickr8k import write_flickr8k
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.consensus import agreement
+from tellapart.captioners.consensus import mean_similarity
 from tellapart.data import open_data
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import find_recipe, read_recipe
@@ -102,7 +102,7 @@ def chosen_by_hand(run: Run) -> dict[str, str]:
     for place, id_ in enumerate(ids):
         rows = [row for row in range(5 * place, 5 * place + 5) if texts[row]]
         log_prob_K = logits_MN[rows].log_softmax(-1)[:, place].numpy()
-        total_K = agreement([texts[row] for row in rows]) + 0.1 * log_prob_K
+        total_K = mean_similarity([texts[row] for row in rows]) + 0.1 * log_prob_K
         chosen[id_] = texts[rows[int(total_K.argmax())]]
     return chosen
 

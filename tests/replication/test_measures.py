@@ -12,7 +12,7 @@ from replication.lab import Lab
 from replication.measures import MEASURES
 from replication.test_sets import ArmCaptions, TestSets
 from replication.tokens import caption_pair
-from tellapart.boost.stages import NAMES
+from tellapart.boost.stages import STAGE_NAMES
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 
@@ -65,7 +65,9 @@ def test_the_sentences_of_figure_5_differ_by_one_true_word() -> None:
 
 
 def test_boosted_captions_are_an_arm_and_what_they_keep_out_is_measured(tmp_path: Path) -> None:
-    arms = {arm.name: arm for arm in (Arm("second", reference=1), *(Arm(stage, boosted=stage) for stage in NAMES))}
+    arms = {
+        arm.name: arm for arm in (Arm("second", reference=1), *(Arm(stage, boosted=stage) for stage in STAGE_NAMES))
+    }
     lab = Lab(tmp_path, arms, {"plain": "scenes:plain?split=test&n=40"}, {})
     captions = {name: lab.generate_captions(Measurement(name, "kept-out"), 3) for name in arms}
     assert captions["second"].first_captions == [item.references[1] for item in captions["second"].items]

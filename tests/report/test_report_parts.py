@@ -16,9 +16,9 @@ from sample_run import results
 
 from tellapart.metrics.results import Results, SystemPair
 from tellapart.metrics.statistics import Difference, Interval
-from tellapart.report.curves import CURVE, charts, draw, nice_ticks, thin
+from tellapart.report.curves import CURVE, charts, draw_curve, nice_ticks, thin
 from tellapart.report.page import duration, moment
-from tellapart.report.shown import arrange, number
+from tellapart.report.shown import arrange, format_number
 from tellapart.report.verdict import compare, headline, statistics
 
 
@@ -130,8 +130,12 @@ def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> Non
 
 
 def test_numbers_read_well_and_never_hide_a_difference() -> None:
-    assert number(-0.04, 1) == "0.0" and number(-0.04, 2, signed=True) == "−0.04" and number(1234.6, 0) == "1,235"
-    assert number(None, 1) == "–" and number(float("nan"), 1) == "–"
+    assert (
+        format_number(-0.04, 1) == "0.0"
+        and format_number(-0.04, 2, signed=True) == "−0.04"
+        and format_number(1234.6, 0) == "1,235"
+    )
+    assert format_number(None, 1) == "–" and format_number(float("nan"), 1) == "–"
     close = compare(made(R1=(41.2, 41.52, 0.3)))
     assert close is not None and close.changes[0].interval == "+0.02 to +0.62"  # +0.0 would read as touching zero
 
@@ -176,13 +180,13 @@ def test_ticks_are_few_and_inside(low: float, span: float) -> None:
 
 
 def test_a_curve_stays_in_its_frame_and_marks_the_kept_checkpoint() -> None:
-    chart = draw("validation recall@1", "Validation R@1", {50: 40.0, 100: 68.0, 150: 61.0}, best_step=100)
+    chart = draw_curve("validation recall@1", "Validation R@1", {50: 40.0, 100: 68.0, 150: 61.0}, best_step=100)
     assert [p.text for p in chart.points] == ["step 50: 40", "step 100: 68", "step 150: 61"]
     assert chart.best is not None and (chart.best.x, chart.best.y) == (chart.points[1].x, chart.points[1].y)
     assert chart.points[1].y < chart.points[2].y < chart.points[0].y  # more is higher on the page
     assert all(0 <= p.x <= CURVE.width and 0 <= p.y <= CURVE.height for p in chart.points)
     assert "; the selected checkpoint, step 100, has 68" in chart.summary
-    alone = draw("loss", "Loss", {7: 0.0})
+    alone = draw_curve("loss", "Loss", {7: 0.0})
     assert alone.points[0].x == pytest.approx((44 + CURVE.width - 10) / 2) and alone.best is None
 
 

@@ -22,7 +22,7 @@ from tellapart.recipe.presets import PRESETS, objective_names
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training import run_folder
 from tellapart.training.build import TrainingSetup
-from tellapart.training.plan import BATCH, parts_of_batch, plan
+from tellapart.training.plan import BATCH_SIZE, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"
 
@@ -38,7 +38,7 @@ def test_what_is_held_out_is_not_learned_from_and_nothing_is_lost(tiny_captioner
     assert len(train) + len(validation) + len(test) == 60 == len(train | validation | test)
     assert (len(validation), len(test)) == (6, 6)
     assert recipe.scorer is not None and recipe.scorer.name == "scenes"  # `scenes` has a listener of its own
-    assert recipe.training.batch_size == 48 < BATCH  # fewer pictures than a usual batch has
+    assert recipe.training.batch_size == 48 < BATCH_SIZE  # fewer pictures than a usual batch has
 
 
 @pytest.mark.parametrize("objective", PRESETS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tellapart.bags.large import BLOCK, LargeSearch
+from tellapart.bags.large import PICTURES_PER_BLOCK, LargeSearch
 from tellapart.features.nearest import (
     Exclusions,
     Vectors,
@@ -31,8 +31,8 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
     similarity_N = np.empty(len(features), np.float32)
     for number, first in enumerate(features.first_S[:-1]):
         near = search.neighbours(number)
-        for start in range(0, len(near), BLOCK):
-            cosine_BK = near[start : start + BLOCK]["cosine"][:, : size - 1].astype(np.float64)
+        for start in range(0, len(near), PICTURES_PER_BLOCK):
+            cosine_BK = near[start : start + PICTURES_PER_BLOCK]["cosine"][:, : size - 1].astype(np.float64)
             whole = slice(first + start, first + start + len(cosine_BK))
             similarity_N[whole] = cosine_BK.mean(1)  # −inf for too few neighbours
     order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
@@ -40,8 +40,8 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
     free_N = np.ones(len(features), bool)
     first_S = np.array(features.first_S)
     rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
-    for start in range(0, len(order_N), BLOCK):
-        row_B = order_N[start : start + BLOCK]
+    for start in range(0, len(order_N), PICTURES_PER_BLOCK):
+        row_B = order_N[start : start + PICTURES_PER_BLOCK]
         row_B = row_B[free_N[row_B]]
         bag_BS = np.empty((len(row_B), size), np.int64)
         bag_BS[:, 0] = row_B
@@ -72,8 +72,8 @@ def recall(search: LargeSearch, tops: Sequence[int], queries: int, progress: boo
     cosine_QK = np.full((len(row_Q), most), -np.inf, np.float32)
     with Progress(n, "exact neighbours of a sample", enabled=progress) as shown:
         for first, shard in zip(features.first_S, features.shards, strict=False):
-            for start in range(0, shard.rows, BLOCK):
-                part = slice(start, min(start + BLOCK, shard.rows))
+            for start in range(0, shard.rows, PICTURES_PER_BLOCK):
+                part = slice(start, min(start + PICTURES_PER_BLOCK, shard.rows))
                 row_B = np.arange(first + part.start, first + part.stop)
                 gallery = Vectors.of(shard.read(part))
                 near = nearest_among(

@@ -20,7 +20,7 @@ from tellapart.utils.files import check_output, remove_output, write_output
 from tellapart.utils.messages import few, json_value, parse_json
 
 KIND = "tellapart bags"
-FORMAT = 1
+BAGS_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class BagsFile:
 
 def write_bags(path: Path, bags: BagsFile) -> None:
     """Writes one JSON object per line, atomically: the header, then ``{"ids", "similarity"}``."""
-    lines = [{"kind": KIND, "format": FORMAT, **asdict(bags.header)}]
+    lines = [{"kind": KIND, "format": BAGS_FORMAT, **asdict(bags.header)}]
     lines += [{"ids": list(bag.ids), "similarity": json_value(bag.similarity, 9)} for bag in bags.bags]
     write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
@@ -109,9 +109,10 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     first = rows[0][1] if rows else {}
     if not isinstance(first, dict) or first.get("kind") != KIND:
         raise UsageError(f"{path} is not a bag file; expected the output of 'tellapart bags mine'")
-    if first.get("format") != FORMAT:
+    if first.get("format") != BAGS_FORMAT:
         raise UsageError(
-            f"{path} has bag format {first.get('format')}, but this version reads format {FORMAT}; update tellapart"
+            f"{path} has bag format {first.get('format')}, but this version reads format {BAGS_FORMAT}; "
+            "update tellapart"
         )
     known_fields = {name: first[name] for name in Header.__dataclass_fields__ if name in first}
     header = _header(path, known_fields)

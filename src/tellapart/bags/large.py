@@ -46,7 +46,7 @@ from tellapart.utils.files import replace_file, replace_text
 from tellapart.utils.messages import Progress, parse_json, say
 
 ROUND = "round-"
-BLOCK = 65536  # pictures assigned, merged and curated at a time
+PICTURES_PER_BLOCK = 65536  # pictures assigned, merged and curated at a time
 
 
 Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
@@ -279,8 +279,8 @@ class LargeSearch:
         """Sorts a file's rows by cluster, each row once per cluster of it, and records where each cluster begins."""
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
-        for start in range(0, rows, BLOCK):
-            part = slice(start, min(start + BLOCK, rows))
+        for start in range(0, rows, PICTURES_PER_BLOCK):
+            part = slice(start, min(start + PICTURES_PER_BLOCK, rows))
             own_BD = unit(self.features.shards[shard].read(part), str(self.features.shards[shard].path))
             cluster_NM[part] = nearest_clusters(own_BD, self.centre_CD, self.sizes.nearest)
         flat = cluster_NM.ravel()
@@ -355,7 +355,7 @@ class LargeSearch:
             place_N[row_H] = np.arange(rows) + (self.home_C[:-1] + before_2C[1] - begin_H)[cluster_H]
             self.places.write(self.features.first_S[shard], place_N)
         near_NK = np.empty((rows, k), PAIR)
-        block = max(1, min(BLOCK, 2**26 // (nearest * k)))
+        block = max(1, min(PICTURES_PER_BLOCK, 2**26 // (nearest * k)))
         for start in range(0, rows, block):
             stop = min(start + block, rows)
             of_BM = inverse[start * nearest : stop * nearest].reshape(-1, nearest)
@@ -373,7 +373,7 @@ class LargeSearch:
         """Writes the pictures whose nearest cluster is in the group, and their neighbours, to the files by place."""
         row_M, cluster_M, home_M = self.members(group)
         row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self.first_place(group)
-        chunk = max(1, min(BLOCK, self.sizes.largest, 2**24 // self.kept))
+        chunk = max(1, min(PICTURES_PER_BLOCK, self.sizes.largest, 2**24 // self.kept))
         for start in range(0, len(row_M), chunk):
             row_P = row_M[start : start + chunk]
             order = np.argsort(row_P, kind="stable")
@@ -399,7 +399,7 @@ class LargeSearch:
         first, end = self.first_place(group), self.first_place(group + 1)
         before, after = self.round_rows(number - 1), self.round_rows(number)
         step = Round(self.placed, before, self.sizes.candidates, self.max_cosine)
-        chunk = max(QUERIES, min(BLOCK, 2**24 // self.kept))
+        chunk = max(QUERIES, min(PICTURES_PER_BLOCK, 2**24 // self.kept))
         new = of = 0
         for start in range(first, end, chunk):
             part = slice(start, min(start + chunk, end))
@@ -419,7 +419,7 @@ class LargeSearch:
         first, rows = self.features.first_S[shard], self.features.shards[shard].rows
         near_NK = np.empty((rows, self.k), PAIR)
         last = self.round_rows(self._rounds_done())
-        chunk = max(1, min(BLOCK, 2**24 // self.kept))
+        chunk = max(1, min(PICTURES_PER_BLOCK, 2**24 // self.kept))
         for start in range(0, rows, chunk):
             stop = min(start + chunk, rows)
             entry_BK = last.read(self.places.read(slice(first + start, first + stop)))[:, : self.k]

@@ -15,7 +15,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.bags.clusters import sizes_for
 from tellapart.bags.curation import CuratedBags, curate, recall
-from tellapart.bags.file import FORMAT, KIND, Header, check_sizes
+from tellapart.bags.file import BAGS_FORMAT, KIND, Header, check_sizes
 from tellapart.bags.large import LargeSearch, Spread
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.row_files import disk_errors
@@ -137,7 +137,7 @@ def _clear_errors(work: Path) -> Iterator[None]:
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:
     """Writes bags in the format of `bags.file`, line by line. ``row_N``: original row number of each row."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
+        file.write(json.dumps({"kind": KIND, "format": BAGS_FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
         for of_size in bags.values():
             for row_S, similarity in zip(of_size.rows_MS, of_size.similarity_M, strict=True):
                 bag = {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}

@@ -23,9 +23,9 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.features.rows import BF16, unpack
 
-BLOCK = 8192  # rows compared at a time
+ROWS_PER_BLOCK = 8192  # rows compared at a time
 OPEN_LISTS = 64  # id lists open at a time
-SUFFIXES = (".npy", ".safetensors")
+FEATURE_SUFFIXES = (".npy", ".safetensors")
 _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
 
@@ -60,7 +60,7 @@ class FeatureShards:
     @classmethod
     def open(cls, folder: Path) -> FeatureShards:
         """Opens a folder. Raises `UsageError` if it has no files, or files that are not matrices of the same width."""
-        paths = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if folder.is_dir() else []
+        paths = sorted(p for p in folder.iterdir() if p.suffix in FEATURE_SUFFIXES) if folder.is_dir() else []
         if not paths:
             raise UsageError(f"{folder} contains no features; expected .npy or .safetensors files of shape N×D")
         shards = tuple(shard for shard in map(_opened, paths) if shard.rows)
@@ -91,8 +91,8 @@ class FeatureShards:
         factor_D2 = np.random.default_rng(0).integers(0, 2**64, (self.width, 2), np.uint64) | np.uint64(1)
         sum_N2 = np.empty((len(self), 2), np.uint64)
         for first, shard in zip(self.first_S, self.shards, strict=False):
-            for start in range(0, shard.rows, BLOCK):
-                part = slice(start, min(start + BLOCK, shard.rows))
+            for start in range(0, shard.rows, ROWS_PER_BLOCK):
+                part = slice(start, min(start + ROWS_PER_BLOCK, shard.rows))
                 bits_BD = np.ascontiguousarray(shard.read(part)).view(np.uint32).astype(np.uint64)
                 sum_N2[first + part.start : first + part.stop] = bits_BD @ factor_D2
         order_N = np.lexsort((sum_N2[:, 1], sum_N2[:, 0]))  # stable: the first of equal rows comes first

@@ -42,7 +42,7 @@ from tellapart.types import Picture
 from tellapart.utils.messages import clean_text, say
 
 
-def number(settings: dict[str, str], key: str, default: float) -> float:
+def number_setting(settings: dict[str, str], key: str, default: float) -> float:
     """Returns a setting as a number. Raises `UsageError` if it is not a number of at least 0."""
     try:
         value = float(settings.get(key, default))
@@ -146,15 +146,15 @@ class OpenAI:
         settings = settings or {}
         if not model:
             raise UsageError("openai: missing model; use openai:MODEL@http://127.0.0.1:8000/v1")
-        self.sampling = {key: number(settings, key, 0.0) for key in SAMPLING if key in settings}
+        self.sampling = {key: number_setting(settings, key, 0.0) for key in SAMPLING if key in settings}
         typed = "&".join(f"{key}={value:g}" for key, value in self.sampling.items())
         self.model, self.name = model, f"openai:{model}" + (f"?{typed}" if typed else "")
         self.address = checked_address(url or os.environ.get(URL_VARIABLE, ""), self.name)
         self.key = api_key(settings.get("key"), self.name)
-        self.timeout = number(settings, "timeout", TIMEOUT) or TIMEOUT
+        self.timeout = number_setting(settings, "timeout", TIMEOUT) or TIMEOUT
         self._limit = settings.get("limit", "max_tokens")
         priced = "in" in settings or "out" in settings
-        self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None
+        self.prices = (number_setting(settings, "in", 0.0), number_setting(settings, "out", 0.0)) if priced else None
         self._client = self._new_client()
         self._loop = _loop()
         weakref.finalize(self, _close, self._client, self._loop)
@@ -420,7 +420,9 @@ def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Ba
     """
     kind, _, rest = spec.partition(":")
     if kind not in (*BACKENDS, "local"):
-        raise UsageError(f"unknown backend '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; use one such as {EXAMPLE}")
+        raise UsageError(
+            f"unknown backend '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; use one such as {BACKEND_EXAMPLE}"
+        )
     return Local.open(rest, device, precision) if kind == "local" else BACKENDS[kind](rest)
 
 
@@ -433,11 +435,11 @@ def _openai(rest: str) -> Backend:
 def _scripted(rest: str) -> Backend:
 
     _, settings = spec_settings(f"?{rest}" if rest else "", f"scripted:{rest}", ("error", "seed"))
-    return Scripted(error=number(settings, "error", 0.0), seed=int(number(settings, "seed", 0.0)))
+    return Scripted(error=number_setting(settings, "error", 0.0), seed=int(number_setting(settings, "seed", 0.0)))
 
 
 BACKENDS: dict[str, Callable[[str], Backend]] = {"openai": _openai, "scripted": _scripted}
-EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
+BACKEND_EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
 
 
 def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
-from tellapart.boost.backends import KEYS, OpenAI, api_key, checked_address, data_url, number, spec_settings
+from tellapart.boost.backends import KEYS, OpenAI, api_key, checked_address, data_url, number_setting, spec_settings
 from tellapart.boost.job import Tally, read_text
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.redaction import redact
@@ -45,7 +45,7 @@ TIMEOUT = 600.0  # seconds; an upload of 190 MB over a slow line
 HALF = 0.5  # both companies' price of a batch
 ANTHROPIC_URL, ANTHROPIC_KEY, ANTHROPIC_VERSION = "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "2023-06-01"
 OPENAI_URL = "https://api.openai.com/v1"
-EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
+BATCH_EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
 
 
 @dataclass(frozen=True)
@@ -210,13 +210,17 @@ class AnthropicBatches:
     most_choices = 1
 
     def __init__(self, model: str, url: str | None, settings: dict[str, str]) -> None:
-        self.sampling = {name: number(settings, name, 0.0) for name in ("temperature", "top_p") if name in settings}
+        self.sampling = {
+            name: number_setting(settings, name, 0.0) for name in ("temperature", "top_p") if name in settings
+        }
         typed = "&".join(f"{name}={value:g}" for name, value in self.sampling.items())
         self.name = f"anthropic:{model}" + (f"?{typed}" if typed else "")
         if not model:
             raise UsageError("anthropic: missing model; use anthropic:MODEL?batch=1")
         self._model, priced = model, "in" in settings or "out" in settings
-        self.prices = halved((number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None)
+        self.prices = halved(
+            (number_setting(settings, "in", 0.0), number_setting(settings, "out", 0.0)) if priced else None
+        )
         key = api_key(settings.get("key"), self.name, ANTHROPIC_KEY)
         headers = {"x-api-key": key, "anthropic-version": ANTHROPIC_VERSION, "content-type": "application/json"}
         self._http = Http(self.name, checked_address(url or ANTHROPIC_URL, self.name), key, headers)
@@ -279,7 +283,7 @@ def open_batches(spec: str) -> BatchBackend:
     model, at, url = body.rpartition("@http")
     servers: dict[str, Callable[..., BatchServer]] = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
     if kind not in servers:
-        raise UsageError(f"batch=1: '{kind}' has no batch endpoint; use {EXAMPLE}")
+        raise UsageError(f"batch=1: '{kind}' has no batch endpoint; use {BATCH_EXAMPLE}")
     return BatchBackend(servers[kind](model if at else body, f"http{url}" if at else None, settings))
 
 

@@ -36,7 +36,7 @@ from tellapart.utils.files import lock_or_say, write_errors
 from tellapart.utils.messages import parse_json, say
 
 CACHE_KB = 512
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 BEGINS = b'{"key": "'
 
 
@@ -195,7 +195,7 @@ class Ledger:
             self._read.seek(self._end)
             rest = b""
             # Reads no more than available: threads that each allocate a megabyte for a few lines fragment memory.
-            while chunk := self._read.read(min(CHUNK, size - self._read.tell())):
+            while chunk := self._read.read(min(CHUNK_BYTES, size - self._read.tell())):
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._enter(lines)
             self._table.commit()

@@ -25,7 +25,7 @@ from tellapart.models.saved import loading_errors
 from tellapart.utils.messages import parse_json, say
 
 EXPECTED = "a chat model in transformers format (config.json, weights, tokenizer with a chat template)"
-SAMPLE = 1 << 20  # bytes at each end of a weights file that are hashed for the name
+HASHED_BYTES = 1 << 20  # bytes at each end of a weights file that are hashed for the name
 AT_ONCE = 64  # maximum batch size of a local model
 
 
@@ -259,7 +259,7 @@ def _fingerprint(folder: Path) -> str:
         if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):
             with path.open("rb") as file:
                 size = path.stat().st_size
-                digest.update(f"{path.name} {size} ".encode() + file.read(SAMPLE))
-                file.seek(max(0, size - SAMPLE))
+                digest.update(f"{path.name} {size} ".encode() + file.read(HASHED_BYTES))
+                file.seek(max(0, size - HASHED_BYTES))
                 digest.update(file.read())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellapart.boost.stages import NAMES
+from tellapart.boost.stages import STAGE_NAMES
 from tellapart.boost.titles import TITLES, percent
 from tellapart.errors import need_extra
 from tellapart.language.english import analyser
@@ -95,14 +95,14 @@ class NewWords:
     def to_json(self) -> dict[str, Any]:
         """Returns the shares in percent, by stage."""
         value: dict[str, Any] = {
-            name: {stage: json_value(shares[stage].percent, 3) for stage in NAMES if stage in shares}
+            name: {stage: json_value(shares[stage].percent, 3) for stage in STAGE_NAMES if stage in shares}
             for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))
         }
         return value | {"left_out": json_value(self.left_out.percent, 3)}
 
     def lines(self, sample: int) -> Iterator[str]:
         """Yields one sentence for each stage with answers."""
-        for stage in NAMES:
+        for stage in STAGE_NAMES:
             if stage in self.in_no_reference:
                 line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of content words are in "
                 line += "no reference"

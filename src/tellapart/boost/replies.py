@@ -43,7 +43,7 @@ ADVICE = {
     404: "the server does not know this model or path; its URL usually ends in /v1",
     405: "the server does not know this path; its URL usually ends in /v1",
 }
-SHOWN, FINISH = 200, 40  # maximum characters of a server's message and of its finish reason
+MAX_MESSAGE_CHARACTERS, FINISH = 200, 40  # maximum characters of a server's message and of its finish reason
 
 
 def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
@@ -100,7 +100,7 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
     reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # as OpenRouter writes them
     if not reasons and not _MODERATED.search(json.dumps(error)):
         return ""
-    return _readable(_error_text(reply), key)[:SHOWN] or "content_filter"
+    return _readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS] or "content_filter"
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
@@ -194,7 +194,7 @@ def _count(usage: Any, key: str) -> int:
 
 def _words(reply: bytes, key: str) -> str:
     """Returns the server's error message, as ``: …``."""
-    text = _readable(_error_text(reply), key)[:SHOWN]
+    text = _readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS]
     return f": {text}" if text else ""
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tellapart.boost.scene_facts import SceneFacts, Thing, facts_of, matched, say
-from tellapart.boost.stages import NAMES, stages
+from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import vocabulary as v
@@ -71,7 +71,7 @@ class Scripted:
 def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
     """Returns the texts of every stage for each item, with the paper's prompts, in memory and without a ledger."""
     backend = Scripted(error, seed)
-    chosen, found = stages(NAMES, backend, backend), []
+    chosen, found = stages(STAGE_NAMES, backend, backend), []
     for item in items:
         texts: dict[str, str] = {}
         for stage in chosen:

@@ -21,7 +21,7 @@ from tellapart.boost.types import Backend, BackendError, Request, Stage
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
-NAMES = ("blend", "describe", "holistic")
+STAGE_NAMES = ("blend", "describe", "holistic")
 TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # names of their captions in paper 2
 _OF_MLLM = ("describe",)
 PER_REFERENCE = ("blend", "holistic")  # stages that can run per reference; paper 2 has five of each per picture
@@ -35,7 +35,7 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
     names and backends do not fit together.
     """
     _check_names(names)
-    chosen = [name for name in NAMES if name in names]
+    chosen = [name for name in STAGE_NAMES if name in names]
     needs = {"llm": [name for name in chosen if name not in _OF_MLLM], "mllm": [n for n in chosen if n in _OF_MLLM]}
     for option, backend in (("llm", llm), ("mllm", mllm)):
         if backend is None and needs[option]:
@@ -59,12 +59,12 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if name not in NAMES:
-            raise UsageError(f"unknown stage '{name}'{nearest(name, NAMES)}")
+        if name not in STAGE_NAMES:
+            raise UsageError(f"unknown stage '{name}'{nearest(name, STAGE_NAMES)}")
     if not names:
-        raise UsageError(f"--stages is empty; pass --stages {','.join(NAMES)}, or some of them")
-    if "holistic" in names and len(set(names)) < len(NAMES):
-        raise UsageError(f"stage holistic requires blend and describe; pass --stages {','.join(NAMES)}")
+        raise UsageError(f"--stages is empty; pass --stages {','.join(STAGE_NAMES)}, or some of them")
+    if "holistic" in names and len(set(names)) < len(STAGE_NAMES):
+        raise UsageError(f"stage holistic requires blend and describe; pass --stages {','.join(STAGE_NAMES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _PromptRequests:
         """Returns the texts that the request quotes."""
         if self.prompt.name == "blend":
             return list(item.references)
-        return [answers[name] for name in NAMES if name in answers] if self.prompt.name == "holistic" else []
+        return [answers[name] for name in STAGE_NAMES if name in answers] if self.prompt.name == "holistic" else []
 
     def _request(
         self, item: Item, answers: Mapping[str, str], more: str, temperature: float, seed: int | None

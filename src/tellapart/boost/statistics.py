@@ -16,8 +16,8 @@ import transformers
 
 from tellapart.boost.errors import Errors, describer_errors
 from tellapart.boost.new_words import Analyser, NewWords, new_word_spans, sources_of, word_analyser
-from tellapart.boost.stages import NAMES
-from tellapart.boost.titles import HUMAN, KINDS, TITLES, percent
+from tellapart.boost.stages import STAGE_NAMES
+from tellapart.boost.titles import CAPTION_KINDS, HUMAN, TITLES, percent
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes.truth import count_claims
@@ -31,8 +31,8 @@ PAPER = {
     "holistic": ((41.5, 13.1), (50.2, 15.4)),
     "describe": ((51.1, 14.4), (59.2, 12.8)),
 }
-SAMPLE = 200  # items whose words are analysed, because tagging takes milliseconds per caption
-SHOWN = 24
+ANALYSED_ITEMS = 200  # items whose words are analysed, because tagging takes milliseconds per caption
+MAX_EXAMPLES = 24
 BIN = 5  # words
 BARS = 40  # characters of the longest bar
 
@@ -76,12 +76,12 @@ class Statistics:
 
     count_tokens: Callable[[str], int] | None = None
     items: int = 0
-    words: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in KINDS})
-    tokens: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in KINDS})
-    lengths: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
-    bad: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in NAMES})
+    words: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in CAPTION_KINDS})
+    tokens: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in CAPTION_KINDS})
+    lengths: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in CAPTION_KINDS})
+    bad: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in STAGE_NAMES})
     errors: Errors = field(default_factory=Errors)
-    claims: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
+    claims: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in CAPTION_KINDS})
     sample: list[ShownItem] = field(default_factory=list)
     shown: list[ShownItem] = field(default_factory=list)
 
@@ -101,7 +101,7 @@ class Statistics:
         one = ShownItem(item, dict(texts), dict(bad or {}), others)
         self._keep(one)
         self.items += 1
-        for kind, text in captions(one):
+        for kind, text in shown_captions(one):
             count = len(text.split())
             self.words[kind].add(count)
             self.lengths[kind][count // BIN] += 1
@@ -120,15 +120,15 @@ class Statistics:
 
     def _keep(self, one: ShownItem) -> None:
         """Keeps the first few items for the page, and a uniform sample of the data set."""
-        if len(self.shown) < SHOWN and one.texts:
+        if len(self.shown) < MAX_EXAMPLES and one.texts:
             self.shown.append(one)
-        if len(self.sample) < SAMPLE:
+        if len(self.sample) < ANALYSED_ITEMS:
             self.sample.append(one)
-        elif (place := self._chance.randrange(self.items + 1)) < SAMPLE:
+        elif (place := self._chance.randrange(self.items + 1)) < ANALYSED_ITEMS:
             self.sample[place] = one
 
     def _judge(self, one: ShownItem) -> None:
-        for kind, text in captions(one):
+        for kind, text in shown_captions(one):
             counts = count_claims(text, one.item.truth)
             for what in ("claims", "correct", "attributes", "recalled"):
                 self.claims[kind][what] += getattr(counts, what)
@@ -138,7 +138,7 @@ class Statistics:
     @property
     def kinds(self) -> list[str]:
         """The kinds of captions that occurred."""
-        return [kind for kind in KINDS if self.words[kind].n]
+        return [kind for kind in CAPTION_KINDS if self.words[kind].n]
 
     def new_words(self) -> NewWords:
         """Counts words in the sample's captions that are not in their sources. Raises `MissingExtra` without HanTa."""
@@ -263,11 +263,11 @@ class Statistics:
             )
 
 
-def captions(one: ShownItem) -> Iterator[tuple[str, str]]:
+def shown_captions(one: ShownItem) -> Iterator[tuple[str, str]]:
     """Yields (kind, text) of every caption of an item."""
     yield from ((HUMAN, text) for text in one.item.references)
     for texts in (one.texts, *one.others):
-        yield from ((stage, texts[stage]) for stage in NAMES if stage in texts)
+        yield from ((stage, texts[stage]) for stage in STAGE_NAMES if stage in texts)
 
 
 def tokens_of(name: str) -> Callable[[str], int]:

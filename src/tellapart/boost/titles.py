@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tellapart.boost import stages
-from tellapart.boost.stages import NAMES
+from tellapart.boost.stages import STAGE_NAMES
 
 
 def percent(value: float) -> str:
@@ -13,5 +13,5 @@ def percent(value: float) -> str:
 
 
 HUMAN = "human"
-KINDS = (HUMAN, *NAMES)
+CAPTION_KINDS = (HUMAN, *STAGE_NAMES)
 TITLES = {HUMAN: "human", **stages.TITLES}

@@ -17,20 +17,20 @@ from tellapart.rewards.consensus import word_shares
 
 
 def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
-    """Returns the sample with the highest `agreement`, the first among ties; empty only if all samples are empty.
+    """Returns the sample with the highest `mean_similarity`, the first among ties; empty only if all samples are empty.
 
     ``bonus_S``: added to the agreement of each of the S samples.
     """
     kept = [place for place, text in enumerate(samples) if text]
     if not kept:
         return ""
-    total_K = agreement([samples[place] for place in kept])
+    total_K = mean_similarity([samples[place] for place in kept])
     if bonus_S is not None:
         total_K = total_K + bonus_S[kept]
     return samples[kept[int(total_K.argmax())]]
 
 
-def agreement(samples: Sequence[str]) -> np.ndarray:
+def mean_similarity(samples: Sequence[str]) -> np.ndarray:
     """Computes agreement_S, how well the S samples agree with each sample (itself included), in [0, 5].
 
     This is the fraction of samples that contain a content word, averaged over the words of the sample (0 to 1), plus

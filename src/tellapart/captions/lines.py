@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 from tellapart.captions.provenance import PictureRecord
-from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, FilePicture, open_image
+from tellapart.data.pictures import CLIP_SUFFIXES, PICTURE_SUFFIXES, FilePicture, open_image
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import for_terminal, json_text, parse_json
@@ -177,7 +177,7 @@ def bytes_of(item: Item) -> tuple[bytes, str]:
     if hasattr(picture, "read"):
         data = bytes(picture.read().data)
         suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
-        return data, suffix if suffix in SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
+        return data, suffix if suffix in PICTURE_SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
     made = io.BytesIO()
     picture.image().save(made, "PNG")
     return made.getvalue(), ".png"

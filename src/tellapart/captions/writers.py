@@ -50,11 +50,11 @@ from tellapart.utils.files import locked, replace_text, temporary_beside, writab
 from tellapart.utils.files import write_errors as io_errors
 from tellapart.utils.messages import few, say, stdout_errors
 
-FORMATS = ("jsonl", "csv", "txt")
+CAPTION_FORMATS = ("jsonl", "csv", "txt")
 LOG = "log"  # pseudo-format: captions go to the log, to be turned into texts later
 PRINTED = Path("-")  # pseudo-file: standard output
 # Settings that are recorded but not compared; the models' weights and the pictures' bytes are compared instead.
-NAMES = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}
+SOURCE_KEYS = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}
 OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options", "captioner_settings"}
 PRECISION = "precision"
 SYNC_SECONDS = 3.0
@@ -109,8 +109,8 @@ def open_writer(
             f"writing {samples} captions per picture requires a .jsonl file; use -o "
             "captions.jsonl, or request a single caption"
         )
-    if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
+    if format is not None and format not in CAPTION_FORMATS:
+        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(CAPTION_FORMATS)}")
     if out == PRINTED:
         return Printed(chosen or "jsonl", settings.get("best_of") is not None)
     if chosen == "txt":
@@ -126,7 +126,7 @@ def open_writer(
         raise UsageError(
             "missing output file for the captions; use -o captions.jsonl, -o - to print them, or --format txt"
         )
-    if chosen not in FORMATS:
+    if chosen not in CAPTION_FORMATS:
         raise UsageError(f"-o {out}: cannot infer the format from this name; expected .jsonl or .csv, or pass --format")
     return LineFile.open(out, chosen, settings, items, resume, replaces)
 
@@ -209,7 +209,7 @@ def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str,
             f"{path} already exists and was not written by this command; pass --overwrite "
             "--replace-edited to start it over (a backup is kept), or choose another file"
         )
-    ignored = NAMES if "captioner_weights" in settings else NAMES - {"captioner", "scorer"}
+    ignored = SOURCE_KEYS if "captioner_weights" in settings else SOURCE_KEYS - {"captioner", "scorer"}
     before, now = (
         {key: value for key, value in each.items() if key not in ignored and value is not None}
         for each in (known.settings, _plain(settings))

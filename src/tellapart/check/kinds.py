@@ -19,7 +19,7 @@ class Kind:
     needs: str = ""  # required input: "references", "scorer", "captioner"
 
 
-KINDS = {
+DEFECTS = {
     kind.name: kind
     for kind in (
         Kind("empty", "is empty"),

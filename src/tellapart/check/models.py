@@ -19,7 +19,7 @@ from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.messages import track
 
-BLOCK = 1024
+ROWS_PER_BLOCK = 1024
 DOUBT = 0.0  # nats by which a word must be more likely for its own picture than for the average one
 DOUBTFUL_PICTURES = 32
 
@@ -51,12 +51,12 @@ def by_scorer(
     keys = list(row_of)
     own_M = np.array([row_of[row.id] for row in rows])
     rank_M, best_M = np.zeros(len(rows), int), np.zeros(len(rows), int)
-    for start in range(0, len(rows), BLOCK):
-        score_MN = text_MD[start : start + BLOCK] @ image_ND.T
-        own = own_M[start : start + BLOCK]
+    for start in range(0, len(rows), ROWS_PER_BLOCK):
+        score_MN = text_MD[start : start + ROWS_PER_BLOCK] @ image_ND.T
+        own = own_M[start : start + ROWS_PER_BLOCK]
         mine_M = score_MN[np.arange(len(own)), own]
-        rank_M[start : start + BLOCK] = (score_MN > mine_M[:, None]).sum(1)
-        best_M[start : start + BLOCK] = score_MN.argmax(1)
+        rank_M[start : start + ROWS_PER_BLOCK] = (score_MN > mine_M[:, None]).sum(1)
+        best_M[start : start + ROWS_PER_BLOCK] = score_MN.argmax(1)
     others = max(len(image_ND) - 1, 1)
     findings = []
     for row, own, rank, best in zip(rows, own_M.tolist(), rank_M.tolist(), best_M.tolist(), strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.check.kinds import KINDS, Finding
+from tellapart.check.kinds import DEFECTS, Finding
 from tellapart.check.result import Check
 from tellapart.data import Dataset
 from tellapart.report.album import Album
@@ -32,7 +32,7 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
         check=check,
         rows=check.rows(),
         cards=cards,
-        kinds=KINDS,
+        kinds=DEFECTS,
         sprites=album.sprites(),
         command=command,
     )

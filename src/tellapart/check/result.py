@@ -13,7 +13,7 @@ import rich.table
 import rich.text
 from rich import box
 
-from tellapart.check.kinds import CAPTION, KINDS, RARE, Finding, Kind
+from tellapart.check.kinds import CAPTION, DEFECTS, RARE, Finding, Kind
 from tellapart.utils.messages import few, json_value
 
 
@@ -34,7 +34,7 @@ class Check:
 
     def rate(self, kind: str) -> float:
         """Returns the share of captions (or pictures) with this kind of defect; 0 if there are none."""
-        whole = self.captions if KINDS[kind].of == CAPTION else self.pictures
+        whole = self.captions if DEFECTS[kind].of == CAPTION else self.pictures
         return self.count(kind) / whole if whole else 0.0
 
     def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
@@ -44,14 +44,14 @@ class Check:
         own level. If clean data may have a kind, the excess must also be significant (p < 0.05): one short caption
         among sixty is no alarm.
         """
-        chosen = dict.fromkeys(KINDS) if levels is None else levels
+        chosen = dict.fromkeys(DEFECTS) if levels is None else levels
         return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]
 
     def _is_alarm(self, name: str, level: float | None) -> bool:
         if level is not None:
             return self.rate(name) > level
-        own = KINDS[name].level
-        whole = self.captions if KINDS[name].of == CAPTION else self.pictures
+        own = DEFECTS[name].level
+        whole = self.captions if DEFECTS[name].of == CAPTION else self.pictures
         return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
 
     def worst(self) -> list[tuple[str, list[Finding]]]:
@@ -88,7 +88,7 @@ class Check:
                     "alarm": name in alarms,
                     "of": kind.of,
                 }
-                for name, kind in KINDS.items()
+                for name, kind in DEFECTS.items()
                 if name not in self.skipped
             },
             "facts": json_value(self.facts),
@@ -105,10 +105,12 @@ class Check:
         """Returns (kind, count, rate, alarm, example) of all checked kinds: alarms first, then other findings."""
         alarms = self.alarms()
         names = sorted(
-            (name for name in KINDS if name not in self.skipped),
+            (name for name in DEFECTS if name not in self.skipped),
             key=lambda name: (name not in alarms, not self.count(name)),
         )
-        return [(KINDS[name], self.count(name), self.rate(name), name in alarms, self._example(name)) for name in names]
+        return [
+            (DEFECTS[name], self.count(name), self.rate(name), name in alarms, self._example(name)) for name in names
+        ]
 
     def _example(self, kind: str) -> str:
         found = self.found.get(kind, [])

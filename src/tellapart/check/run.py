@@ -26,7 +26,7 @@ from tellapart.check.captions import (
     shared,
     template,
 )
-from tellapart.check.kinds import KINDS, PICTURE, Finding
+from tellapart.check.kinds import DEFECTS, PICTURE, Finding
 from tellapart.check.models import Found, ask_captioner, ask_scorer
 from tellapart.check.pictures import check_pictures
 from tellapart.check.result import Check
@@ -57,7 +57,7 @@ def check_captions(
     """
     if dataset is None and (scorer or captioner):
         raise UsageError("a scorer or captioner requires pictures; run: tellapart check CAPTIONS PICTURES")
-    found: dict[str, list[Finding]] = {name: [] for name in KINDS}
+    found: dict[str, list[Finding]] = {name: [] for name in DEFECTS}
 
     def add(findings: Iterator[Finding] | list[Finding]) -> None:
         for one in findings:
@@ -109,9 +109,9 @@ def check_captions(
         add(one.findings)
         facts |= one.facts
     given = {"references": references, "scorer": scorer, "captioner": captioner}
-    skipped = [kind.name for kind in KINDS.values() if kind.needs and given[kind.needs] is None]
+    skipped = [kind.name for kind in DEFECTS.values() if kind.needs and given[kind.needs] is None]
     if dataset is None:
-        skipped += [kind.name for kind in KINDS.values() if kind.of == PICTURE or kind.name == "no picture"]
+        skipped += [kind.name for kind in DEFECTS.values() if kind.of == PICTURE or kind.name == "no picture"]
     total = len(items) + (len(dataset.missing) if dataset is not None else 0)
     return Check(len(rows), total, found, facts, notes, tuple(skipped))
 

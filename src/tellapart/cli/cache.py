@@ -49,7 +49,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
 
     store = feature_store.FeatureStore()
     uses = store.usage()
-    others = {name: _size(_folders(store.folder, name)) for name in FOLDERS}
+    others = {name: _size(_folders(store.folder, name)) for name in CACHE_FOLDERS}
     whole = sum(use.bytes for use in uses) + sum(others.values())
     value = {
         "folder": str(store.folder),
@@ -70,7 +70,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
         table.add_row(use.name or "?", use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}", used)
     for name, size in others.items():
         if size:
-            table.add_row(FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "")
+            table.add_row(CACHE_FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "")
     return value, table
 
 
@@ -96,7 +96,7 @@ def empty_cache() -> tuple[dict[str, Any], str]:
     from tellapart.features import store as feature_store
 
     store = feature_store.FeatureStore()
-    folders = [folder for name in FOLDERS for folder in _folders(store.folder, name)]
+    folders = [folder for name in CACHE_FOLDERS for folder in _folders(store.folder, name)]
     freed = store.empty() + _size(folders)
     for folder in folders:
         shutil.rmtree(folder)
@@ -104,7 +104,7 @@ def empty_cache() -> tuple[dict[str, Any], str]:
 
 
 # Content of the cache besides features: its label in the table, and the names of its folders.
-FOLDERS = {
+CACHE_FOLDERS = {
     "meteor": ("(METEOR's tables)", r"[0-9a-f]{20}|\.making-.+"),
     "models": ("(models of packages)", r"[\w.-]+-[0-9a-f]{8}|tmp\w+"),
     "thumbnails": ("(thumbnails)", "[0-9a-f]{2}"),
@@ -114,7 +114,7 @@ FOLDERS = {
 def _folders(home: Path, name: str) -> list[Path]:
     """Returns the folders below ``name`` that tellapart made, unfinished ones included."""
     inside = (home / name).glob("*")
-    return [path for path in inside if path.is_dir() and re.fullmatch(FOLDERS[name][1], path.name)]
+    return [path for path in inside if path.is_dir() and re.fullmatch(CACHE_FOLDERS[name][1], path.name)]
 
 
 def _size(folders: Iterable[Path]) -> int:

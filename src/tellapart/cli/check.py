@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.check.kinds import KINDS
+from tellapart.check.kinds import DEFECTS
 from tellapart.check.page import write_check_page
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json
@@ -89,10 +89,10 @@ def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
     for option in options:
         name, equals, percent = (part.strip() for part in option.partition("="))
         if name == ANY and not equals:
-            levels = dict.fromkeys(KINDS) | levels
+            levels = dict.fromkeys(DEFECTS) | levels
             continue
-        if name not in KINDS:
-            raise UsageError(f"--fail-on {option}: unknown kind '{name}'{nearest(name, [*KINDS, ANY])}")
+        if name not in DEFECTS:
+            raise UsageError(f"--fail-on {option}: unknown kind '{name}'{nearest(name, [*DEFECTS, ANY])}")
         try:
             level = levels[name] = float(percent) / 100 if equals else None
         except ValueError:

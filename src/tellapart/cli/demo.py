@@ -28,7 +28,7 @@ from tellapart.report.verdict import compare
 from tellapart.utils.messages import console, say
 
 RECIPE = "demo"
-ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")
+METRIC_ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")
 app = App()
 
 
@@ -121,7 +121,7 @@ def summary(folder: Path) -> RenderableType:
     table = rich.table.Table(box=box.SIMPLE_HEAD)
     for head in ("metric", "chance", comparison.before, comparison.after, "difference", ""):
         table.add_column(head, justify="right" if head not in ("metric", "") else "left")
-    for c in filter(None, map(comparison.get, ROWS)):
+    for c in filter(None, map(comparison.get, METRIC_ROWS)):
         chance = c.metric.candidates.chance if c.metric.candidates else None
         table.add_row(
             c.metric.name, "" if chance is None else f"{chance:.1f}", *c.values.split(" to "), c.by, c.verdict

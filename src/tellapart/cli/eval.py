@@ -19,7 +19,7 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
 from tellapart.evaluation.result_keys import main_metrics
-from tellapart.metrics.results import WORDS, Results
+from tellapart.metrics.results import WORDS_KEY, Results
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors, typed_command
 
@@ -79,14 +79,14 @@ def evaluate(
         options = options.with_captions(files)
     results = run_eval(options)
     if out is not None:
-        write_output(out, formats.FORMATS[chosen_format](results))
+        write_output(out, formats.RESULT_FORMATS[chosen_format](results))
     if per_caption is not None:
         write_output(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
         write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":
         with stdout_errors():
-            print(formats.FORMATS[chosen_format](results), end="")
+            print(formats.RESULT_FORMATS[chosen_format](results), end="")
     else:
         as_json = as_json or (out is None and chosen_format == "json")
         show_results(results, as_json, five=options.metrics is None)
@@ -132,7 +132,7 @@ def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
 def show_results(results: Results, as_json: bool, *, five: bool) -> None:
     """Prints the results. five: only the main metrics in the table."""
 
-    only = main_metrics(key for key in results.signatures if key != WORDS) if five else None
+    only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if five else None
     show(results.to_json(), partial(results.table, only=only, signatures=True), as_json)
 
 

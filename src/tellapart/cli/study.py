@@ -26,7 +26,7 @@ from tellapart.evaluation.agreement import agreement_with_people
 from tellapart.evaluation.judges.arena import run_arena
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.study.analysis import analyse
-from tellapart.study.design import CONTROL, ITEM, ITEMS, KINDS, Study, check_pictures, open_study
+from tellapart.study.design import CONTROL, ITEM, ITEMS, STUDY_KINDS, Study, check_pictures, open_study
 from tellapart.study.export import export as write
 from tellapart.study.plan import Assumptions, PlannedDesign, cheapest
 from tellapart.study.plan import plan as simulate_plans
@@ -140,7 +140,7 @@ def simulate(
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.simulate import rehearse, scenes_study
 
-    kind = str(folder) if str(folder) in KINDS and not folder.exists() else ""
+    kind = str(folder) if str(folder) in STUDY_KINDS and not folder.exists() else ""
     folder = Path(f"rehearsal-{kind}") if kind else folder
     new = bool(kind) and not folder.exists()
     study = scenes_study(kind, folder) if new else open_study(folder)

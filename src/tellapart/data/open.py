@@ -12,7 +12,7 @@ from tellapart.data.caption_matching import MAX_SHOWN
 from tellapart.data.dataset import Changed, Dataset, Skipped, short_name
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.listed_pictures import check_unique_ids
-from tellapart.data.pictures import SUFFIXES
+from tellapart.data.pictures import PICTURE_SUFFIXES
 from tellapart.data.reader import READERS
 from tellapart.data.references import described
 from tellapart.data.selection import Options, choose_ids, choose_part
@@ -95,5 +95,5 @@ def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
     if left_out:
         return f"{spec}: no items; {left_out}"
     if kind == "folder":
-        return f"{spec}: no pictures in this folder (supported: {' '.join(sorted(SUFFIXES))})"
+        return f"{spec}: no pictures in this folder (supported: {' '.join(sorted(PICTURE_SUFFIXES))})"
     return f"{spec}: no items"

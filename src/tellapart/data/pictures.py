@@ -48,9 +48,9 @@ from tellapart.types import Picture
 # Formats Pillow may open. A whitelist, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
 # (MPO, which phones write into .jpg, comes with JPEG.)
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
+PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # with the extra of that name
-SUFFIXES = frozenset(
+PICTURE_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
         *("jpg", "jpeg", "jpe", "jfif", "png", "apng", "gif", "webp", "bmp", "dib", "tif", "tiff"),
@@ -67,7 +67,7 @@ UNSUPPORTED_SUFFIXES = (
             *("cr2", "cr3", "nef", "arw", "dng", "raw", "raf", "orf"),
         )
     )
-    - SUFFIXES
+    - PICTURE_SUFFIXES
 )
 NO_HEIC = "convert it to JPEG or PNG, or run: pip install 'tellapart[heic]'"
 MAX_FILE_BYTES = 1 << 30
@@ -241,7 +241,7 @@ def decode(data: bytes, name: str) -> Image.Image:
 
 
 @contextmanager
-def open_image(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
+def open_image(data: bytes, name: str, formats: Sequence[str] = PILLOW_FORMATS) -> Iterator[Image.Image]:
     """Opens encoded bytes with Pillow without decoding them. Turns errors inside the block into `PictureError`."""
     if not data:
         raise PictureError(f"{name}: empty file")

@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.pictures import CLIP_SUFFIXES, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.reader import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
 from tellapart.data.selection import Options
 from tellapart.data.text_files import plain_suffix, read_json, refuse_unread
@@ -118,7 +118,7 @@ def _folder_kind(folder: Path) -> str:
         return "folder"
     suffixes = {Path(name).suffix.lower() for name in names}
     stems = {Path(name).stem for name in names if name.endswith(".parquet")}
-    if suffixes & (SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet describes 00000/
+    if suffixes & (PICTURE_SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet describes 00000/
         return "folder"
     if {f"{stem}.tar" for stem in stems} & names:  # or in 00000.tar
         return "webdataset"
@@ -126,4 +126,4 @@ def _folder_kind(folder: Path) -> str:
 
 
 def is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES | CLIP_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()
+    return path.suffix.lower() in PICTURE_SUFFIXES | CLIP_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()

@@ -69,7 +69,7 @@ from tellapart.utils.messages import track
 
 RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, from 1
 RECORD = struct.Struct(">QQQ")
-CHUNK = 1 << 16  # records processed at a time
+RECORDS_PER_CHUNK = 1 << 16  # records processed at a time
 
 
 class RowSource(Protocol):
@@ -223,8 +223,8 @@ class RowIndex:
     def _give_first_places(self) -> Iterator[Any]:
         """Replaces each hash by the position of its first row; yields, in chunks, which records are the first."""
         last_hash, last_place = None, 0
-        for start in range(0, self._rows, CHUNK):
-            chunk = self._records[start : start + CHUNK]
+        for start in range(0, self._rows, RECORDS_PER_CHUNK):
+            chunk = self._records[start : start + RECORDS_PER_CHUNK]
             hashes = chunk[:, 0].astype(np.uint64)
             first = np.append(last_hash is None or hashes[0] != last_hash, hashes[1:] != hashes[:-1])
             run = np.maximum.accumulate(np.where(first, np.arange(len(first)), -1))
@@ -235,8 +235,8 @@ class RowIndex:
 
     def _note_starts(self) -> None:
         file = tempfile.TemporaryFile()  # noqa: SIM115 (the map keeps it)
-        for start in range(0, self._rows, CHUNK):
-            chunk = self._records[start : start + CHUNK]
+        for start in range(0, self._rows, RECORDS_PER_CHUNK):
+            chunk = self._records[start : start + RECORDS_PER_CHUNK]
             (np.flatnonzero(chunk[:, 0] == chunk[:, 1]) + start).astype(np.uint64).tofile(file)
         file.flush()
         self._starts = np.memmap(file, dtype=np.uint64, mode="r")
@@ -427,7 +427,7 @@ def read_split_lists(
     return found
 
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
+GUESSED_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
 ENOUGH_HITS = 200  # files found: enough to determine the naming scheme
 MOST_ROWS = 5_000  # rows to examine if hardly any file exists
 Naming = Callable[[str, int], str]
@@ -481,14 +481,16 @@ class DownloadedFiles:
     def path(self, url: str, row: int) -> Path:
         """Returns the file of a URL, or the path it would have if it had been downloaded."""
         found = self._find(self._naming, url, row)
-        return found or self._folder / (self._naming(url, row) + (Path(url_file_name(url)).suffix or SUFFIXES[0]))
+        return found or self._folder / (
+            self._naming(url, row) + (Path(url_file_name(url)).suffix or GUESSED_SUFFIXES[0])
+        )
 
     def _find(self, naming: Naming, url: str, row: int) -> Path | None:
         stem = naming(url, row)
         if not stem:
             return None
         suffix_of_url = Path(url_file_name(url)).suffix
-        for suffix in (suffix_of_url, *SUFFIXES) if suffix_of_url not in SUFFIXES else SUFFIXES:
+        for suffix in (suffix_of_url, *GUESSED_SUFFIXES) if suffix_of_url not in GUESSED_SUFFIXES else GUESSED_SUFFIXES:
             path = f"{self._folder}/{stem}{suffix}"
             if os.path.isfile(path):  # noqa: PTH113 (a Path for every name takes longer than the look)
                 return Path(path)

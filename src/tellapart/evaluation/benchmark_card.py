@@ -223,7 +223,7 @@ def _plain(text: str) -> str:
 
 # The card as one HTML page in the report's style: first the bags, then their similarity.
 
-KINDS = ("Most similar", "Median", "Least similar")
+EXAMPLE_TITLES = ("Most similar", "Median", "Least similar")
 CAPTIONS = 3  # of each picture
 
 
@@ -271,7 +271,7 @@ def title(card: Card) -> str:
 def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
     """Returns three bags of a size with their pictures."""
     found = []
-    for kind, bag in zip(KINDS, own.examples, strict=False):
+    for kind, bag in zip(EXAMPLE_TITLES, own.examples, strict=False):
         items = [card.items[id_] for id_ in bag.ids]
         shown = tuple(Shown(item.id, album.add_picture(item.picture), item.references[:CAPTIONS]) for item in items)
         found.append(Example(kind, f"{bag.similarity:.3f}", shown))

@@ -9,7 +9,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.selected_caption import with_choices
-from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
+from tellapart.metrics.registry import KEY_SUFFIXES, METRICS, Metric, in_order, normalized, resolve, suggestion
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
 
@@ -40,7 +40,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
         able = {
             name: metric
             for name, metric in table.items()
-            if metric.check is None and not name.endswith(SUFFIXES) and metric.missing(context) is None
+            if metric.check is None and not name.endswith(KEY_SUFFIXES) and metric.missing(context) is None
         }
         return able, _notes_on_few(table, context)
     outside = {name: of_dotted_path(name) for name in names if ":" in name and is_dotted(name)}
@@ -60,7 +60,7 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
     able, lacking = dict[str, Metric](), dict[str, list[str]]()
     table = metrics_of(context, METRICS.entries(broken=say_once))
     for name, metric in table.items():
-        if name.endswith(SUFFIXES):
+        if name.endswith(KEY_SUFFIXES):
             continue
         if missing := _all_missing(metric, context) or _missing_tool(metric):
             lacking.setdefault(missing, []).append(name)
@@ -68,7 +68,7 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
             able[name] = metric
     notes = [f"--metrics all omits {', '.join(names)} ({missing})" for missing, names in lacking.items()]
     if context.several:
-        notes.append(f"--metrics all omits {' and '.join(SUFFIXES)} of each metric; name them to compute them")
+        notes.append(f"--metrics all omits {' and '.join(KEY_SUFFIXES)} of each metric; name them to compute them")
     return able, [*notes, "name an omitted metric to see what it requires"] if lacking else notes
 
 
@@ -117,7 +117,7 @@ def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str
     few = [need for need in ("hundred", "two", "six") if context.scorer is not None and not NEEDS[need].has(context)]
     lacking: dict[str, list[str]] = {}
     for name, metric in table.items():
-        if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs):
+        if not name.endswith(KEY_SUFFIXES) and any(need in few for need in metric.needs):
             lacking.setdefault(str(metric.missing(context)), []).append(name)
     parts = [f"{', '.join(names)} ({missing})" for missing, names in lacking.items()]
     return [f"not computed because of missing requirements: {'; '.join(parts)}"] if parts else []
@@ -129,7 +129,7 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
     if not keys:
         if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
             raise UsageError(f"metric '{name}' requires candidate sets of that name; add --bags FILE")
-        if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
+        if name.lower().endswith(KEY_SUFFIXES) and resolve(name.rpartition(".")[0], table):
             raise UsageError(f"metric '{name}' requires {NEEDS['several'].message}")
         if name in METRICS.installed():
             METRICS.find(name)  # raises the reason why it cannot be loaded

@@ -22,7 +22,7 @@ from tellapart.evaluation.retrieval import CandidateSets, Retrieval
 from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.language.claims import Synonyms
 from tellapart.metrics.bert_score import BERTScore, bertscore
-from tellapart.metrics.perplexity import token_losses
+from tellapart.metrics.perplexity import caption_losses
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import truth
 from tellapart.scenes.truth import ClaimCounts
@@ -232,7 +232,7 @@ class EvalContext:
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:
         """Computes the summed loss and token count of a slot's captions under the language model, N×2."""
-        return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.loaded_language_model))
+        return self.once(("losses", id(slot)), lambda: caption_losses(slot.captions, self.loaded_language_model))
 
     def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:
         """Computes the scorer's ranks for a slot's captions."""

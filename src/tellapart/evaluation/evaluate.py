@@ -20,7 +20,7 @@ from tellapart.evaluation.notes import notes_on_cider, notes_on_cut_texts, notes
 from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.registry import Metric
-from tellapart.metrics.results import WORDS, Results
+from tellapart.metrics.results import WORDS_KEY, Results
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
 from tellapart.metrics.statistics import Measurement
 from tellapart.metrics.words import associated_words, tagger_signature
@@ -57,7 +57,7 @@ def evaluate(
     if inputs.words:
         texts = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
         results.words = associated_words(texts, inputs.words)
-        results.signatures[WORDS] = f"{WORDS}|{tagger_signature()}"
+        results.signatures[WORDS_KEY] = f"{WORDS_KEY}|{tagger_signature()}"
     results.notes += notes_on_pairing(results, context.references)
     results.notes += notes_on_queries(results, context)
     results.notes += notes_on_cider(chosen, context)

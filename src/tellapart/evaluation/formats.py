@@ -124,7 +124,7 @@ def table(results: Results) -> str:
     return "\n".join([*lines, "", *map(for_terminal, signatures)]) + "\n"
 
 
-FORMATS: dict[str, Callable[[Results], str]] = {
+RESULT_FORMATS: dict[str, Callable[[Results], str]] = {
     TABLE: table,
     "markdown": markdown,
     "latex": latex,
@@ -135,8 +135,8 @@ FORMATS: dict[str, Callable[[Results], str]] = {
 
 def format_of(out: Path | None, format: str | None) -> str:
     """Returns ``--format``, else the format inferred from the file name, else a table. Raises `UsageError`."""
-    if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
+    if format is not None and format not in RESULT_FORMATS:
+        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(RESULT_FORMATS)}")
     if out is None or format is not None:
         return format or TABLE
     if out.suffix.lower() not in _SUFFIXES:

@@ -39,8 +39,8 @@ from tellapart.utils.rng import ItemSeeds
 
 Interval = tuple[float, float, float]  # a value, and its 95 % interval over pictures
 
-BATCH = 50
-LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
+PICTURES_PER_BATCH = 50
+PRECISION_LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
 QUANTILES = (0.025, 0.975)
 
 
@@ -133,7 +133,7 @@ class Headroom:
             "pictures": len(self.facts_N),
             "greedy": {"precision": _named(greedy.precision), "recall": _named(greedy.recall)},
             "at_greedy_precision": _named(self.recall_at(greedy.precision[0])),
-            "recall_at": {str(level): _named(self.recall_at(level)) for level in LEVELS},
+            "recall_at": {str(level): _named(self.recall_at(level)) for level in PRECISION_LEVELS},
             "curve": [
                 {"precision": round(float(precision_C[c]), 2), "recall": round(float(recall_C[c]), 2)} for c in places
             ],
@@ -146,7 +146,7 @@ class Headroom:
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns rows for the terminal: precision and recall of the greedy captions, and points of the curve."""
         greedy = self.greedy()
-        levels = ((f"at a precision of {level}", level) for level in LEVELS)
+        levels = ((f"at a precision of {level}", level) for level in PRECISION_LEVELS)
         points = [("at the same precision", greedy.precision[0]), *levels]
         curve = [(name, f"{level:.1f}", _cell(self.recall_at(level))) for name, level in points]
         return [("of the greedy captions", _cell(greedy.precision), _cell(greedy.recall)), *curve]
@@ -193,9 +193,9 @@ def measure_headroom(
         (Decoding(kind="greedy", max_tokens=max_tokens), (known, of_greedy)),
         (Decoding(kind="sample", samples=samples, max_tokens=max_tokens), (known,)),
     )
-    for start in range(0, len(items), BATCH):
-        block = items[start : start + BATCH]
-        rows = torch.as_tensor(np.asarray(visual[start : start + BATCH])).to(captioner.device)
+    for start in range(0, len(items), PICTURES_PER_BATCH):
+        block = items[start : start + PICTURES_PER_BATCH]
+        rows = torch.as_tensor(np.asarray(visual[start : start + PICTURES_PER_BATCH])).to(captioner.device)
         seeds = ItemSeeds(tuple(item.id for item in block), seed)
         for decoding, pools in ways:
             rollout, log_p_RT = _captions(captioner, rows, decoding, seeds)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.selected_caption import with_choices
 from tellapart.metrics.keys import parse_key
-from tellapart.metrics.registry import METRICS, SUFFIXES, Metric
+from tellapart.metrics.registry import KEY_SUFFIXES, METRICS, Metric
 from tellapart.metrics.results import Candidates, MetricInfo
 
 
@@ -18,7 +18,7 @@ def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     """
     parsed = parse_key(key)
     base = parsed.base
-    suffix = next((suffix for suffix in SUFFIXES if base.endswith(suffix)), "")
+    suffix = next((suffix for suffix in KEY_SUFFIXES if base.endswith(suffix)), "")
     metric = metric_of_key(base.removesuffix(suffix))
     if metric is None:
         return MetricInfo(base.replace("_", " "), "unknown metric")

@@ -19,7 +19,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 
-ROWS = 4096  # captions and candidates of a large set compared at a time: 64 MB of scores
+ROWS_PER_BLOCK = 4096  # captions and candidates of a large set compared at a time: 64 MB of scores
 TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summation
 
 
@@ -210,7 +210,9 @@ def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, rows: int = ROWS) -> Retrieval:
+def retrieve(
+    sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, rows: int = ROWS_PER_BLOCK
+) -> Retrieval:
     """Ranks each question's candidates by their similarity to the target's caption (row of ``text_ND``).
 
     Both features are L2-normalised floats. Every question counts, even if several have the same target (overlapping
@@ -232,7 +234,7 @@ def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> 
 
     differ: also reject rows that are all equal.
     """
-    parts = (features_ND[at : at + ROWS] for at in range(0, len(features_ND), ROWS))
+    parts = (features_ND[at : at + ROWS_PER_BLOCK] for at in range(0, len(features_ND), ROWS_PER_BLOCK))
     length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
     if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
         raise UsageError(

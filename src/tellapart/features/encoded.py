@@ -11,7 +11,7 @@ import numpy as np
 
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.features.filling import BATCH, Filling, encoder_rows
+from tellapart.features.filling import BATCH_SIZE, Filling, encoder_rows
 from tellapart.features.rows import RowStore
 from tellapart.types import Encoder, Item
 
@@ -62,7 +62,7 @@ class EncodedRows:
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
     """Encodes the rows that the store lacks. Returns the rows of readable pictures, and the errors of the others."""
     maker = encoder_rows(encoder)
-    filling = Filling(store, maker, items, BATCH)
+    filling = Filling(store, maker, items, BATCH_SIZE)
     for _ in filling.run():
         pass
     kept = [(item, key) for item, key in zip(items, filling.keys, strict=True) if key is not None]

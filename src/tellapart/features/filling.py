@@ -23,7 +23,7 @@ from tellapart.models.alone import alone
 from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.messages import detail, say
 
-BATCH = 64
+BATCH_SIZE = 64
 TOWER_ROWS = 256  # rows of a frozen encoder in memory at once
 WINDOW = 512  # number of items whose keys are looked up at once
 # A file modified more recently may change again within the clock's resolution and look unchanged.

@@ -25,12 +25,12 @@ import numpy as np
 from tellapart.data import Skipped
 from tellapart.data.pictures import FilePicture, is_clip
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features.filling import BATCH, SETTLED_NS, TOWER_ROWS, Filling, RowMaker, encoder_rows, head_rows
+from tellapart.features.filling import BATCH_SIZE, SETTLED_NS, TOWER_ROWS, Filling, RowMaker, encoder_rows, head_rows
 from tellapart.features.rows import RowStore, StoredRows, TableUse
 from tellapart.types import Encoder, Item
 from tellapart.utils.messages import Progress, few, say
 
-SMALL = 8 << 20  # files up to this many bytes are rehashed, which is faster than an index lookup
+SMALL_FILE_BYTES = 8 << 20  # files up to this many bytes are rehashed, which is faster than an index lookup
 
 
 class FeatureStore:
@@ -51,7 +51,7 @@ class FeatureStore:
         return self._rows
 
     def features(
-        self, items: Sequence[Item], encoder: Encoder, *, batch_size: int = BATCH, progress: bool = True
+        self, items: Sequence[Item], encoder: Encoder, *, batch_size: int = BATCH_SIZE, progress: bool = True
     ) -> StoredRows:
         """Returns float32 features N×D (or N×P×D, depending on the encoder), in the order of ``items``.
 
@@ -63,7 +63,7 @@ class FeatureStore:
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
         """Returns rows computed by ``maker``, such as `training.batches.TrainingPixels`; otherwise like `features`."""
-        return self._array(items, maker, BATCH, progress)
+        return self._array(items, maker, BATCH_SIZE, progress)
 
     def readable(
         self,
@@ -78,9 +78,9 @@ class FeatureStore:
         encoder: an encoder, or the `RowMaker` of other rows.
         """
         if not isinstance(encoder, RowMaker):
-            self._fill_by_tower(items, encoder, BATCH, progress)
+            self._fill_by_tower(items, encoder, BATCH_SIZE, progress)
         maker = encoder if isinstance(encoder, RowMaker) else encoder_rows(encoder)
-        keys, errors = self._fill(items, maker, BATCH, progress)
+        keys, errors = self._fill(items, maker, BATCH_SIZE, progress)
         if skipped is not None:
             for item, error in errors:
                 skipped.add_error(item.picture.name, error)
@@ -105,7 +105,7 @@ class FeatureStore:
         Raises `TellapartError` if it cannot be read.
         """
         picture = FilePicture(path)
-        if (signature := picture.signature())[0] < SMALL:
+        if (signature := picture.signature())[0] < SMALL_FILE_BYTES:
             return picture.read().key()
         address = os.fsencode(picture.address()).decode("utf-8", "backslashreplace")
         if (known := self._rows.known_files({address: signature}).get(address)) is not None:

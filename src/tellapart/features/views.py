@@ -120,7 +120,7 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
 
 
 OFF = "off"  # replaces a path of feature files: recompute features each time
-BATCH = 64
+BATCH_SIZE = 64
 
 
 def decodable() -> RowMaker:
@@ -131,7 +131,7 @@ def decodable() -> RowMaker:
 class StreamedRows:
     """Array-like access to rows of items by a slice or an index array; the same rows as the store would keep."""
 
-    def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH) -> None:
+    def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH_SIZE) -> None:
         self._items, self._maker, self._batch_size = items, maker, batch_size
 
     def __len__(self) -> int:

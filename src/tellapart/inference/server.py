@@ -48,7 +48,7 @@ PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # longer answers are not captions
 MAX_STRUCTURED_TOKENS = 1024  # of structured captions and of several paragraphs
 CONCURRENCY = 16
-SHOWN = 20  # failed pictures listed by name
+MAX_FAILED_LISTED = 20  # failed pictures listed by name
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ServerSummary:
     unspelled: int = 0
 
     def lines(self) -> list[str]:
-        """Returns the number of requests, tokens and cost, and up to `SHOWN` failed pictures with their reasons."""
+        """Returns the number of requests, tokens and cost, and up to `MAX_FAILED_LISTED` failed pictures."""
         used = self.tally
         cost = "" if used.cost is None else f", cost {used.cost:.2f}"
         several = f" to {used.requests:,} requests" if used.requests != used.asked else ""
@@ -92,8 +92,8 @@ class ServerSummary:
             found.append(
                 f"{self.unspelled:,} captions were not edited, because the server's tokens do not match their text"
             )
-        found += [f"no caption for {name}: {reason}" for name, reason in self.failed[:SHOWN]]
-        more = len(self.failed) - SHOWN
+        found += [f"no caption for {name}: {reason}" for name, reason in self.failed[:MAX_FAILED_LISTED]]
+        more = len(self.failed) - MAX_FAILED_LISTED
         return [*found, f"no caption for {more:,} other pictures"] if more > 0 else found
 
     def refuse_unanswered(self) -> None:

@@ -24,7 +24,7 @@ with suppress(ImportError):  # without the extra boost, which `AnswerSchema.read
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-SHOWN = 120  # maximum characters of a validation error
+MAX_ERROR_CHARACTERS = 120  # maximum characters of a validation error
 
 
 @dataclass(frozen=True)
@@ -100,4 +100,4 @@ def _references(schema: Any) -> Iterator[str]:
 def _described(error: Any) -> str:
     place = "".join(f"/{part}" for part in error.absolute_path)
     words = " ".join(str(error.message).split())
-    return f"{place}: {words[:SHOWN]}" if place else words[:SHOWN]
+    return f"{place}: {words[:MAX_ERROR_CHARACTERS]}" if place else words[:MAX_ERROR_CHARACTERS]

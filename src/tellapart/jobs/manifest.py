@@ -41,7 +41,7 @@ from tellapart.utils.files import is_url
 from tellapart.utils.messages import parse_json
 
 SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in one process
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 OF_THE_WHOLE = ("ids", "part", "limit")  # keys that count items over all files
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
 URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -210,7 +210,7 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
         raise UsageError(f"{path}: no such file")
     version = str(path.stat().st_mtime_ns)
     with path.open("rb") as file:
-        for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK), b""), shard_items):
+        for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
             yield replace(
                 base, path=str(path.absolute()), span=(start, stop), count=lines, size=stop - start, version=version
             )
@@ -317,8 +317,8 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
             yield base
             continue
         fs, root = file_system(path)
-        with url_errors(path), fs.open(root, "rb", block_size=CHUNK) as file:
-            for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK), b""), shard_items):
+        with url_errors(path), fs.open(root, "rb", block_size=CHUNK_BYTES) as file:
+            for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
                 yield replace(base, span=(start, stop), count=lines, size=stop - start)
 
 

@@ -453,7 +453,7 @@ def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tup
 
 # Converts claims to comparable tuples: (object), (object, attribute), (object, relation, object).
 
-KINDS = ("object", "attribute", "relation")
+CLAIM_KINDS = ("object", "attribute", "relation")
 Tuple = tuple[str, ...]
 _ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
 _ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}

@@ -37,7 +37,7 @@ def _is_tag(part: str) -> bool:
     return len(words) <= LONGEST_TAG and part[-1] not in ".!?" and words[0] not in _NO_TAGS
 
 
-def contradictions(tags: Sequence[str], prose: str) -> list[str]:
+def tag_contradictions(tags: Sequence[str], prose: str) -> list[str]:
     """Returns contradictions between tags and prose: colours and numbers of a noun, opposites, and "no hat"."""
     return list(dict.fromkeys(_contradictions(tags, [word.lower() for word in re.findall(r"[\w'’-]+", prose)])))
 

@@ -15,7 +15,7 @@ from tellapart.errors import need_extra
 from tellapart.language.english import FUNCTION_WORDS, analyser, third_person, word_set
 
 Kind = Literal["modifier", "head", "verb", "relation"]
-KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
+WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # also matches the PTB tokenizer's "farmer 's" as one word

@@ -19,18 +19,18 @@ def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple
     very low is dull. The corpus score is the **mean of the captions' perplexities**, as in Hugging Face's
     ``perplexity`` metric. A caption without scorable tokens is NaN.
     """
-    value_N = of_counts(token_losses(captions, model))
+    value_N = of_counts(caption_losses(captions, model))
     kept_N = value_N[~np.isnan(value_N)]
     return (float(kept_N.mean()) if len(kept_N) else float("nan")), value_N
 
 
 def of_counts(loss_N2: np.ndarray) -> np.ndarray:
-    """Computes exp(loss / tokens) of rows of `token_losses`; NaN without tokens."""
+    """Computes exp(loss / tokens) of rows of `caption_losses`; NaN without tokens."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(loss_N2[:, 1] > 0, np.exp(loss_N2[:, 0] / loss_N2[:, 1]), np.nan)
 
 
-def token_losses(captions: Sequence[str], model: Any) -> np.ndarray:
+def caption_losses(captions: Sequence[str], model: Any) -> np.ndarray:
     """Computes the summed negative log-likelihood in nats and the number of scored tokens, N×2.
 
     Scores every token if the model has a start token, else all but the first. Does not score the end of the caption.

@@ -191,7 +191,7 @@ context_metric = partial(metric, kind=ContextMetric)
 caption_set_metric = partial(metric, kind=CaptionSetMetric)
 
 
-SUFFIXES = (ORACLE, BEST)
+KEY_SUFFIXES = (ORACLE, BEST)
 
 # Names of a metric: its key in any case, the COCO tools' name, the papers' name.
 
@@ -209,9 +209,9 @@ def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
     if name in table:
         return [name]
     wanted = normalized(name)
-    if family := [key for key, metric in table.items() if wanted in metric.families and not key.endswith(SUFFIXES)]:
+    if family := [key for key, metric in table.items() if wanted in metric.families and not key.endswith(KEY_SUFFIXES)]:
         return family
-    suffix = next((suffix for suffix in SUFFIXES if wanted.endswith(suffix)), "")
+    suffix = next((suffix for suffix in KEY_SUFFIXES if wanted.endswith(suffix)), "")
     base = wanted.removesuffix(suffix)
     found = (key for key, metric in table.items() if base in (normalized(key), *metric.aliases))
     return [key + suffix for key in found if key + suffix in table][:1]

@@ -26,7 +26,7 @@ HOLM_HEAD = "p (Holm)"
 ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
 BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")
-WORDS = "words"  # the key of word analysis among the signatures, which is not a score
+WORDS_KEY = "words"  # the key of word analysis among the signatures, which is not a score
 
 GROUPS = (
     "Distinguishing pictures",
@@ -239,7 +239,7 @@ class Results:
         signatures: print the signatures of the shown metrics below the notes.
         of: text for the title; each of ``test_sets`` follows under its name.
         """
-        shown = [key for key in self.signatures if key != WORDS and (only is None or key in only)]
+        shown = [key for key in self.signatures if key != WORDS_KEY and (only is None or key in only)]
         parts: list[Any] = [self._systems_table(shown, of)]
         pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without) and pair.metric in shown]
         if pairs:
@@ -251,7 +251,7 @@ class Results:
             parts.extend(
                 rich.text.Text(f"{key}: {self.signatures[key]}", style="dim", overflow="fold") for key in shown
             )
-        if more := sum(key != WORDS for key in self.signatures) - len(shown):
+        if more := sum(key != WORDS_KEY for key in self.signatures) - len(shown):
             parts.append(
                 rich.text.Text(
                     f"{more} more metric{'s were' if more > 1 else ' was'} measured; add --metrics all to show them"
@@ -273,7 +273,7 @@ class Results:
                 *(self.cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
-            if metric != WORDS  # which has its own tables
+            if metric != WORDS_KEY  # which has its own tables
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:

@@ -138,14 +138,14 @@ def hardware(*models: Any) -> dict[str, str]:
 
 R = TypeVar("R")
 # Messages of torch allocators that raise a plain RuntimeError: CPU (two variants) and MPS.
-WORDS = ("can't allocate memory", "not enough memory", "out of memory")
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether torch could not allocate memory, on an accelerator or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in WORDS)
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in OUT_OF_MEMORY_MESSAGES)
 
 
 class BatchSize:

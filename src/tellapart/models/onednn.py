@@ -22,7 +22,7 @@ from transformers import pytorch_utils
 from tellapart.models.devices import multiplies_in_bf16
 
 MOST_BYTES = 2**31  # maximum size of packed copies; further layers use their original weights
-ROWS = 16  # number of input rows that copies are packed for; other numbers also work
+PACKED_ROWS = 16  # number of input rows that copies are packed for; other numbers also work
 # Modules of transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),
@@ -146,7 +146,9 @@ class PackedLinear:
         if self.weight_NK is None:
             weight_NK = module.weight.detach()
             weight_NK = weight_NK if isinstance(module, torch.nn.Linear) else weight_NK.t().contiguous()
-            self.weight_NK = torch.ops.mkldnn._reorder_linear_weight(weight_NK, ROWS) if self.copied else weight_NK
+            self.weight_NK = (
+                torch.ops.mkldnn._reorder_linear_weight(weight_NK, PACKED_ROWS) if self.copied else weight_NK
+            )
         after: tuple[str, list[float], str] = ("gelu", [], "none") if self.gelu else ("none", [], "")
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight_NK, module.bias, *after)
         return product

@@ -34,7 +34,7 @@ class DetailLevel(Strict):
     speaker: float | None = Field(None, ge=0)
 
 
-def contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[str]:
+def level_contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[str]:
     """Yields error messages for inconsistent levels of an objective whose own weight is ``speaker``."""
     prompts = [level.prompt for level in detail]
     if detail and prompts.count("") != 1:

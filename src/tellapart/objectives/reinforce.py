@@ -27,7 +27,7 @@ from tellapart.objectives.baselines import (
     leave_one_out_tokens,
     like_class_means,
 )
-from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
+from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.max_at_k import MaxAtK, max_at_k
 from tellapart.objectives.set_quality import SetQuality
@@ -142,7 +142,7 @@ class Reinforce:
             if self.detail:
                 prices = [reward.weight for reward in self.rewards if reward.kind == "likelihood"]
                 if len(prices) == 1:
-                    yield from contradictions(self.detail, prices[0])
+                    yield from level_contradictions(self.detail, prices[0])
                 else:
                     yield (
                         "detail sets the weight of the likelihood reward; expected exactly one such reward, got "

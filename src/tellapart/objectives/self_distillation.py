@@ -27,7 +27,7 @@ from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
+from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
@@ -277,7 +277,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
                 raise ValueError(
                     "select = 'random' ignores speaker weights, so all levels of detail would be equal; remove detail"
                 )
-            for wrong in contradictions(self.detail, self.speaker):
+            for wrong in level_contradictions(self.detail, self.speaker):
                 raise ValueError(wrong)
             return self
 

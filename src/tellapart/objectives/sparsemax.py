@@ -42,10 +42,10 @@ def sparsemax_loss(logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: 
     Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
-    return token_losses(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT][:, None]).mean()
+    return sparsemax_losses(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT][:, None]).mean()
 
 
-def token_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tensor:
+def sparsemax_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tensor:
     """Computes the sparsemax loss of each token, N×1. Adding a constant to a token's scores leaves it unchanged."""
     centred_NV = scores_NV - scores_NV.detach().amax(1, keepdim=True)
     tau_N1 = sparsemax_threshold(centred_NV)
@@ -61,7 +61,7 @@ class SparsemaxTerm(head.VocabularyTerm):
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Computes the loss of a chunk of tokens and its gradient with respect to the scores."""
         label_n1 = self.label_N[n, None]
-        loss = self.share * token_losses(scores_nV, label_n1).sum()
+        loss = self.share * sparsemax_losses(scores_nV, label_n1).sum()
         grad_nV = sparsemax(scores_nV)
         one_n1 = torch.ones_like(grad_nV[:, :1])
         return loss, grad_nV.scatter_add_(1, label_n1, -one_n1).mul_(self.share)

@@ -11,7 +11,7 @@ from tellapart.captions.journal import Author
 from tellapart.captions.layouts import open_layout
 from tellapart.captions.provenance import JournaledRun
 from tellapart.captions.store import CaptionStore, Edit
-from tellapart.check.kinds import CAPTION, KINDS
+from tellapart.check.kinds import CAPTION, DEFECTS
 from tellapart.check.run import check_captions
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile
@@ -45,7 +45,7 @@ def find_doubts(
             captioner=captioner,
         )
         for kind, findings in checked.found.items():
-            for one in findings if KINDS[kind].of == CAPTION and kind not in OF_SETS else ():
+            for one in findings if DEFECTS[kind].of == CAPTION and kind not in OF_SETS else ():
                 doubts.setdefault(one.id, []).append((kind, one.detail))
     return {key: some for key, some in doubts.items() if some and key not in people}
 

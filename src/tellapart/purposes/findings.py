@@ -10,7 +10,7 @@ import transformers
 
 from tellapart.captions.writers import NAMED_FILES
 from tellapart.data.pictures import FilePicture
-from tellapart.language.tags import contradictions, tags_and_prose
+from tellapart.language.tags import tag_contradictions, tags_and_prose
 from tellapart.purposes.beside import text_of
 from tellapart.purposes.lora import WordShare
 from tellapart.purposes.texts import has_phrase
@@ -84,7 +84,7 @@ def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> lis
     if other is not None and isinstance(item.picture, FilePicture):
         parts.append(tags_and_prose(text_of(item.picture.path.with_suffix(other))))
     tags = [tag for some, _ in parts for tag in some]
-    return contradictions(tags, " . ".join(prose for _, prose in parts)) if tags else []
+    return tag_contradictions(tags, " . ".join(prose for _, prose in parts)) if tags else []
 
 
 def token_counter(repository: str) -> tuple[Callable[[str], int], bool]:

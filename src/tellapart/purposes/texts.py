@@ -12,7 +12,7 @@ from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends
 from tellapart.language.words import sentences
 
-SHOWN = 20  # maximum number of words, examples and pictures in a message
+MAX_LISTED = 20  # maximum number of words, examples and pictures in a message
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def has_phrase(text: str, phrase: str) -> bool:
 
 
 def without_text(edited: Mapping[str, Edited]) -> Iterator[str]:
-    """Yields a line with the reason for each picture without a text, up to `SHOWN` lines."""
+    """Yields a line with the reason for each picture without a text, up to `MAX_LISTED` lines."""
     bad = [(key, one.doubts[0][1]) for key, one in edited.items() if not one.text]
-    yield from (f"no text for {key}: the caption is {why}" for key, why in bad[:SHOWN])
-    if len(bad) > SHOWN:
-        yield f"no text for {len(bad) - SHOWN:,} other pictures"
+    yield from (f"no text for {key}: the caption is {why}" for key, why in bad[:MAX_LISTED])
+    if len(bad) > MAX_LISTED:
+        yield f"no text for {len(bad) - MAX_LISTED:,} other pictures"

@@ -13,7 +13,7 @@ from itertools import groupby
 from tellapart.language.phrases import word_runs
 from tellapart.language.words import sentences
 
-LEVELS = ("all", "most", "some", "one")
+AMOUNTS = ("all", "most", "some", "one")
 LEAST = 3  # samples; of two, each claim is in both or in one
 FUNCTION_SHARE = 0.5  # of pictures: in a language whose function words are unknown, a more frequent word is one
 ENOUGH = 5  # pictures that show which words are frequent
@@ -24,8 +24,8 @@ Variation = dict[str, int | list[str]]
 def variations(captions: Mapping[str, Sequence[str]], language: str = "en") -> dict[str, Variation]:
     """Returns the variation of each picture that has at least `LEAST` captions.
 
-    It maps each of `LEVELS` to phrases, the most frequent level first, and ``samples`` to their number: ``all`` samples
-    say it, ``most`` (more than half), ``some`` (up to half, but at least two), or ``one``.
+    It maps each of `AMOUNTS` to phrases, the most frequent first, and ``samples`` to their number: ``all`` samples say
+    it, ``most`` (more than half), ``some`` (up to half, but at least two), or ``one``.
     """
     sampled = {id_: texts for id_, texts in captions.items() if len(texts) >= LEAST}
     common = set[str]()
@@ -47,7 +47,7 @@ def _variation(texts: Sequence[str], common: set[str]) -> Variation:
         by_share = "all" if times == len(texts) else "most" if 2 * times > len(texts) else "some"
         return "one" if times == 1 else by_share
 
-    phrases: dict[str, dict[tuple[str, ...], str]] = {name: {} for name in LEVELS}
+    phrases: dict[str, dict[tuple[str, ...], str]] = {name: {} for name in AMOUNTS}
     for text in texts:
         for part in sentences(text):
             for run in word_runs(part):

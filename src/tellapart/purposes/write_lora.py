@@ -20,7 +20,7 @@ from tellapart.purposes.lora import LEAST, LoraCaptions, WordShare
 from tellapart.purposes.options import LoraOptions
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.source import log_captions, read_source
-from tellapart.purposes.texts import SHOWN, several, without_text
+from tellapart.purposes.texts import MAX_LISTED, several, without_text
 from tellapart.review.models import open_models
 from tellapart.types import Item
 from tellapart.utils.files import locked
@@ -62,7 +62,7 @@ def write_lora(
         for line in without_text(edited):
             say(line)
         shares = maker.evidence(captions)
-        show([one for n, one in enumerate(shares) if one.left_out or n < SHOWN], len(captions))
+        show([one for n, one in enumerate(shares) if one.left_out or n < MAX_LISTED], len(captions))
         if options.scorer is not None:
             finder, _ = open_models(options.scorer, None, device, dataset)
             for line in words_that_fit_all(shares, captions, finder, options.scorer):
@@ -73,7 +73,7 @@ def write_lora(
                 "words in --avoid are removed"
             )
         pairs = [(captions[key], one.text) for key, one in single.items() if one.text]
-        for before, after in pairs[: SHOWN if options.dry_run else 3]:
+        for before, after in pairs[: MAX_LISTED if options.dry_run else 3]:
             say(f"{before} → {after}")
         if options.dry_run:
             for line in findings(items, {key: one.text for key, one in edited.items()}, place.suffix):

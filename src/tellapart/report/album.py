@@ -17,7 +17,7 @@ from tellapart.types import Picture
 from tellapart.utils.messages import few
 
 # Pictures with sides up to this many pixels stay PNG and are scaled without smoothing; larger ones become JPEG.
-SMALL = 96
+CRISP_SIDE = 96
 # Limit for all pictures of a page, in base64 characters, and the sides in pixels to try until they fit.
 BUDGET = 3_800_000
 SIDES = (288, 224, 176, 136, 104)
@@ -85,14 +85,14 @@ def _open(content: bytes) -> Image.Image:
     with open_image(content, "picture") as image:
         image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
         upright = to_rgb(image)
-    if max(upright.size) > SMALL:
+    if max(upright.size) > CRISP_SIDE:
         upright.thumbnail((SIDES[0], SIDES[0]), Image.Resampling.LANCZOS)
     return upright
 
 
 def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
     """Encodes ``image``; shrinks a photo in place, so that the next smaller side starts from the result."""
-    crisp = max(image.size) <= SMALL
+    crisp = max(image.size) <= CRISP_SIDE
     if not crisp:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
     stream = io.BytesIO()

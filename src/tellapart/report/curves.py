@@ -125,7 +125,7 @@ def step_text(step: float) -> str:
     return f"{step:g}"
 
 
-def draw(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
+def draw_curve(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
     """Draws one logged number; ``best_step`` marks the kept checkpoint. ``series`` must not be empty."""
     buckets = thin(series)
     to_x = CURVE.x(buckets[0].step, buckets[-1].step)
@@ -209,13 +209,13 @@ def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
     """Returns the main curves (loss, reward, and validation R@1 or else validation loss), and all others."""
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
-    first = [draw(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
+    first = [draw_curve(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
     first += [_validation_chart(log, key) for key in leading]
-    rest = [draw(key, key, series) for key, series in log.training.items() if key not in _FIRST]
+    rest = [draw_curve(key, key, series) for key, series in log.training.items() if key not in _FIRST]
     rest += [_validation_chart(log, key) for key in log.validation if key not in leading]
     return first, rest
 
 
 def _validation_chart(log: TrainingLog, key: str) -> Chart:
     name = "R@1" if key == "recall@1" else log.labels.get(key, key)
-    return draw(f"validation {key}", f"Validation {name}", log.validation[key], log.best_step)
+    return draw_curve(f"validation {key}", f"Validation {name}", log.validation[key], log.best_step)

@@ -11,7 +11,7 @@ from tellapart.errors import PictureError
 from tellapart.report.album import Album, unreadable_line
 from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer, StoredClaims
 from tellapart.report.marked_text import JudgedWord, Piece, judged_words, pieces
-from tellapart.report.shown import number
+from tellapart.report.shown import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 
 # People look through a gallery by eye; more sets than this only slow the page down.
@@ -230,7 +230,7 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
     places = _places([x for x in scores.values() if x is not None])
 
     def text(id: str | None) -> str:
-        return number(scores.get(id) if id else None, places)
+        return format_number(scores.get(id) if id else None, places)
 
     by_id = {c.id: c for c in candidates}
     rivals = [c for c in candidates if not c.is_target and scores[c.id] is not None]

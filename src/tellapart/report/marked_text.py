@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tellapart.report.shown import number
+from tellapart.report.shown import format_number
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> t
         if 0 <= start < end <= len(text) and math.isfinite(worth) and math.isfinite(belief):
             belief = min(max(belief, 0.0), 1.0)
             width = 100 * min(abs(worth) / MOST_NATS, 1.0)
-            shown = number(worth, 1, signed=True)
-            words.append(JudgedWord(text[start:end], shown, width, worth < 0, number(100 * belief, 0), 100 * belief))
+            shown = format_number(worth, 1, signed=True)
+            words.append(
+                JudgedWord(text[start:end], shown, width, worth < 0, format_number(100 * belief, 0), 100 * belief)
+            )
     return tuple(words)

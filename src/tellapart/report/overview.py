@@ -10,7 +10,7 @@ from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Interval
 from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import RunFolder
-from tellapart.report.shown import ShownMetric, arrange, describe, metric_of, number
+from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
 from tellapart.report.verdict import (
     BeforeAfter,
     compare,
@@ -150,7 +150,7 @@ def _overview_cell(
         return OverviewCell("–")
     change = comparison.get(metric.key) if comparison else None
     shown = change.by if change else ""
-    return OverviewCell(number(estimate.value, metric.digits), shown, change.verdict if change else "", unlike)
+    return OverviewCell(format_number(estimate.value, metric.digits), shown, change.verdict if change else "", unlike)
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
@@ -194,7 +194,7 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
 def _ranking(metric: ShownMetric, estimates: dict[int, Interval], names: Sequence[str]) -> str:
     ranked = sorted(estimates, key=lambda i: -estimates[i].value)
     best, second = (estimates[i] for i in ranked[:2])
-    first, other = number(best.value, metric.digits), number(second.value, metric.digits)
+    first, other = format_number(best.value, metric.digits), format_number(second.value, metric.digits)
     start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
     if first == other:
         return f"{start} and “{names[ranked[1]]}” are equal: {metric.name} {first}"

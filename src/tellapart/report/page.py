@@ -18,7 +18,7 @@ from tellapart.report.curves import CURVE, Chart, charts
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import GalleryView, view_gallery
 from tellapart.report.overview import Overview, overview, overview_headline, unique_names
-from tellapart.report.table import ResultsTable, table
+from tellapart.report.table import ResultsTable, results_table
 from tellapart.report.template import HERE, template
 from tellapart.report.trade_off import trade_off
 from tellapart.report.verdict import (
@@ -109,8 +109,8 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
         _facts(run),
         _recipe_summary(run),
         [one for one in comparisons(run.results) if one.changes] if run.results else [],
-        table(run.results) if run.results else None,
-        {name: (found, own.notes) for name, own in tests.items() if (found := table(own)) is not None},
+        results_table(run.results) if run.results else None,
+        {name: (found, own.notes) for name, own in tests.items() if (found := results_table(own)) is not None},
         first,
         more,
         gallery,

@@ -78,7 +78,7 @@ def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
     return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
 
 
-def number(x: float | None, places: int, *, signed: bool = False) -> str:
+def format_number(x: float | None, places: int, *, signed: bool = False) -> str:
     """Formats ``x`` with a true minus sign and thousands separators; an en dash for None and NaN."""
     if x is None or x != x:
         return "–"

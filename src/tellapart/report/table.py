@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Interval
-from tellapart.report.shown import ShownMetric, arrange, metric_of, number
+from tellapart.report.shown import ShownMetric, arrange, format_number, metric_of
 from tellapart.report.verdict import (
     BeforeAfter,
     Change,
@@ -60,7 +60,7 @@ class ResultsTable:
     groups: tuple[tuple[str, tuple[TableRow, ...]], ...]
 
 
-def table(results: Results) -> ResultsTable | None:
+def results_table(results: Results) -> ResultsTable | None:
     """Builds the table of one run; None if nothing was measured."""
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
@@ -97,8 +97,8 @@ def _cell(estimate: Interval | None, places: int) -> TableCell | None:
         return None
     interval = ""
     if not (math.isnan(estimate.low) or math.isnan(estimate.high)):
-        interval = f"{number(estimate.low, places)} to {number(estimate.high, places)}"
-    return TableCell(number(estimate.value, places), interval, repr(estimate.value), estimate.n or None)
+        interval = f"{format_number(estimate.low, places)} to {format_number(estimate.high, places)}"
+    return TableCell(format_number(estimate.value, places), interval, repr(estimate.value), estimate.n or None)
 
 
 def _whiskers(pair: tuple[Interval, Interval]) -> tuple[Whisker, ...]:

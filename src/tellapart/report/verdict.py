@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
-from tellapart.report.shown import ShownMetric, arrange, describe, metric_of, number
+from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
 
 # Reference systems. They are shown, but a run is compared with them only if there is nothing else.
 YARDSTICKS = ("human", "chance", "random")
@@ -55,14 +55,14 @@ class Change:
     @property
     def values(self) -> str:
         """Formats both values, e.g. ``41.2 to 68.0``."""
-        return f"{number(self.before.value, self.places)} to {number(self.after.value, self.places)}"
+        return f"{format_number(self.before.value, self.places)} to {format_number(self.after.value, self.places)}"
 
     @property
     def interval(self) -> str:
         """Formats the paired interval, e.g. ``+22.1 to +31.0``; "" if there is none."""
         if math.isnan(self.paired.low) or math.isnan(self.paired.high):
             return ""
-        low, high = (number(x, self.difference_places, signed=True) for x in (self.paired.low, self.paired.high))
+        low, high = (format_number(x, self.difference_places, signed=True) for x in (self.paired.low, self.paired.high))
         return f"{low} to {high}"
 
     @property
@@ -77,7 +77,7 @@ class Change:
     @property
     def by(self) -> str:
         """Formats the difference, e.g. ``+26.8``."""
-        return number(self.difference, self.difference_places, signed=True)
+        return format_number(self.difference, self.difference_places, signed=True)
 
     @property
     def setting(self) -> str:
@@ -189,7 +189,7 @@ def headline(results: Results | None) -> str:
     comparison = compare(results)
     if comparison is None or not comparison.changes:
         name, metric, estimate = _lone(results)
-        value = number(estimate.value, metric.digits)
+        value = format_number(estimate.value, metric.digits)
         return _sentence(f"{metric.name} is {value} for “{name}”; there is no other system to compare with")
     key = main_metric([c.metric.key for c in comparison.changes])
     main = comparison.get(key) if key else None
@@ -212,7 +212,7 @@ def _values(results: Results, comparison: BeforeAfter, main: Change) -> str:
     pair = {name: found[main.metric.key].value for name, found in results.systems.items()
             if name not in YARDSTICKS and main.metric.key in found}  # fmt: skip
     ranked = sorted(pair, key=lambda name: -pair[name])
-    return ", ".join(f"{number(pair[name], main.places)} (“{name}”)" for name in ranked)
+    return ", ".join(f"{format_number(pair[name], main.places)} (“{name}”)" for name in ranked)
 
 
 def _tally(comparison: BeforeAfter) -> str:
@@ -230,7 +230,7 @@ def statistics(results: Results | None) -> str:
     comparison = compare(results)
     if comparison is None or not comparison.changes:
         _, metric, estimate = _lone(results)
-        low, high = (number(x, metric.digits) for x in (estimate.low, estimate.high))
+        low, high = (format_number(x, metric.digits) for x in (estimate.low, estimate.high))
         found = [
             f"95\u00a0% interval {low} to {high}" if not math.isnan(estimate.low) else "",
             metric.setting(estimate),

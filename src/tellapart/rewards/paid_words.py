@@ -15,7 +15,16 @@ import torch
 from pydantic import Field
 
 from tellapart.language.token_spans import NO_WORD, words_of_tokens
-from tellapart.language.words import KINDS, WORD_FINDERS, FindWords, Word, check_words, content_words, neutral, without
+from tellapart.language.words import (
+    WORD_FINDERS,
+    WORD_KINDS,
+    FindWords,
+    Word,
+    check_words,
+    content_words,
+    neutral,
+    without,
+)
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.rewards.speaker import Speaker, WordEvidence, spread, word_evidence
 from tellapart.scorers.base import Scorer
@@ -249,7 +258,7 @@ class PaidWords:
         kinds = torch.zeros(len(found), max(1, max(map(len, found))), dtype=torch.long)
         for r, words in enumerate(found):
             for w, word in enumerate(words):
-                kinds[r, w] = 1 + KINDS.index(word.kind)
+                kinds[r, w] = 1 + WORD_KINDS.index(word.kind)
         return torch.where(word_RT == NO_WORD, 0, kinds.gather(1, word_RT.clamp(min=0)))
 
 
@@ -257,7 +266,7 @@ def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch)
     """Permutes the gates of the batch's words among words of the same kind."""
     mixed_RW = gate_RW.clone()
     generator = torch.Generator().manual_seed(batch.seed * 1_000_003 + batch.step)
-    for kind in KINDS:
+    for kind in WORD_KINDS:
         where = [(r, w) for r, words in enumerate(found) for w, word in enumerate(words) if word.kind == kind]
         if where:
             row_N, place_N = torch.tensor(where).T

@@ -467,7 +467,7 @@ def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _TONES = {name: _tones(name) for name in _RGB}
 
 
-def draw(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
+def draw_scene(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
     """Renders a scene to uint8 size × size × 3. ``frame`` is the index of a clip's frame; None is the middle one."""
     canvas = ground(scene.ground, scene.grain, size).copy()
     # The middle frame shows every object at its position, so that the picture's ground truth applies.

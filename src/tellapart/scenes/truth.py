@@ -19,7 +19,7 @@ CLAIM = 64
 """Score of a true claim (a false one scores minus this); a true shape scores one point more, to break ties."""
 _EXACT = 6
 PLACE = {slot: place for place, slot in enumerate(FIELDS)}  # of a slot in the facts of an object
-KINDS = (*FIELDS, "relation", "ground", "number")
+FACT_KINDS = (*FIELDS, "relation", "ground", "number")
 """Kinds of claims. A number ("three things") is no fact of its own."""
 
 
@@ -191,7 +191,7 @@ class _ClaimCounter:
         self.scene, self.facts, self.meant = scene, scene.facts, meant
         self.claims = self.correct = self.bound = self.binding = self.invented = 0
         self.wrong_relations = self.conflicts = self.recalled = 0
-        self.kinds = {kind: KindCounts() for kind in KINDS}
+        self.kinds = {kind: KindCounts() for kind in FACT_KINDS}
         self.false: list[tuple[Words, str]] = []
         self.true: list[tuple[Words, Fact]] = []
 

@@ -15,7 +15,7 @@ from PIL import Image
 from tellapart.errors import UsageError, nearest
 from tellapart.scenes.contents import Content, SceneTruth, base, members
 from tellapart.scenes.grammar import describe, full_description, paraphrases
-from tellapart.scenes.render import draw
+from tellapart.scenes.render import draw_scene
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
 from tellapart.utils.rng import RandomStream, digest, permuted
@@ -40,7 +40,7 @@ class Scene(SceneTruth):
 
     def array(self, size: int | None = None) -> np.ndarray:
         """Renders uint8 pixels, height × width × 3; the middle frame of a clip."""
-        return draw(self, size or self.size)
+        return draw_scene(self, size or self.size)
 
     def image(self, size: int | None = None) -> Image.Image:
         """Renders the picture as RGB; at another ``size`` it is rendered again, not resized."""
@@ -51,7 +51,7 @@ class Scene(SceneTruth):
         wanted = (
             range(self.length) if count is None else [(2 * k + 1) * self.length // (2 * count) for k in range(count)]
         )
-        drawn = {k: Image.fromarray(draw(self, size or self.size, frame=k)) for k in set(wanted)}
+        drawn = {k: Image.fromarray(draw_scene(self, size or self.size, frame=k)) for k in set(wanted)}
         return [drawn[k] for k in wanted]
 
     def item(self) -> Item:
@@ -79,7 +79,7 @@ class Still:
         return hashlib.blake2b(f"{self.clip.key()}#{self.number}".encode(), digest_size=16).hexdigest()
 
     def image(self) -> Image.Image:
-        return Image.fromarray(draw(self.clip, self.clip.size, frame=self.number))
+        return Image.fromarray(draw_scene(self.clip, self.clip.size, frame=self.number))
 
 
 class Scenes(Sequence[Scene]):

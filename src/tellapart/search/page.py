@@ -14,7 +14,7 @@ from tellapart.types import Item
 from tellapart.utils.files import write_output
 from tellapart.utils.web import encode_picture
 
-SIDE = 320  # pixels of a picture's longer side
+THUMBNAIL_SIDE = 320  # pixels of a picture's longer side
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _note(one: QueryHits) -> str:
 
 def _image(item: Item) -> str:
     try:
-        data, kind = encode_picture(item.picture.image(), SIDE)
+        data, kind = encode_picture(item.picture.image(), THUMBNAIL_SIDE)
     except PictureError:
         return ""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -15,7 +15,7 @@ from tellapart.search.page import QueryHits, write_search_page
 from tellapart.search.queries import read_queries
 from tellapart.utils.messages import say
 
-SUFFIXES = (*BESIDE, ".xmp")
+CAPTION_SUFFIXES = (*BESIDE, ".xmp")
 
 __all__ = ["open_index", "search_all", "write_search_page"]
 
@@ -23,9 +23,9 @@ __all__ = ["open_index", "search_all", "write_search_page"]
 def open_index(folder: str, captions: Path | None, scorer: str | None, device: str) -> SearchIndex:
     """Builds the index of a folder's captions and, with a scorer, of its pictures. Raises `UsageError`."""
     dataset = open_many([folder])
-    if captions is not None and str(captions).lower() not in SUFFIXES and not captions.is_file():
+    if captions is not None and str(captions).lower() not in CAPTION_SUFFIXES and not captions.is_file():
         raise UsageError(f"--captions {captions}: no such file; expected a file of captions, or a suffix: "
-                         f"{', '.join(SUFFIXES)}")  # fmt: skip
+                         f"{', '.join(CAPTION_SUFFIXES)}")  # fmt: skip
     store = CaptionStore.open(dataset, captions, Path(folder))
     texts = store.captions()
     if scorer is None and not any(one.text or one.texts for one in texts.values()):

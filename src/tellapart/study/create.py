@@ -35,19 +35,19 @@ from tellapart.scorers import load_scorer
 from tellapart.study.design import (
     CONTROL,
     EXAMPLE,
-    FORMAT,
     ITEM,
     ITEMS,
-    KINDS,
     PICTURES,
     PRACTICE,
     SCALE,
+    STUDY_FORMAT,
+    STUDY_KINDS,
     Study,
     Trial,
     open_study,
     shuffled,
 )
-from tellapart.study.settings import CHECK_CAPTION, FILE, settings_text
+from tellapart.study.settings import CHECK_CAPTION, SETTINGS_FILE, settings_text
 from tellapart.types import Item
 from tellapart.utils.files import write_errors, write_output
 from tellapart.utils.messages import Progress, say, typed_command
@@ -161,8 +161,8 @@ class StudyPlan:
     payment: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(KINDS)}")
+        if self.kind not in STUDY_KINDS:
+            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(STUDY_KINDS)}")
         if self.human not in (None, "first", "random", "none"):
             raise UsageError(f"--human: expected first, random or none, got {self.human}")
         if self.candidates < 2:
@@ -197,7 +197,7 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
                                 "max_cosine": plan.max_cosine if plan.kind == "pick" else None,
                                 **(material.source or {})}  # fmt: skip
         document = {
-            "format": FORMAT,
+            "format": STUDY_FORMAT,
             "id": secrets.token_hex(6),
             "kind": plan.kind,
             "systems": systems,
@@ -211,7 +211,7 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
         minutes = max(5, round(each * (15 if plan.kind == "pick" else 20) / 60 / 5) * 5)
         text = settings_text(plan.kind, title=plan.title, raters=plan.raters or 1, minutes=minutes,
                              payment=plan.payment, writing=writing)  # fmt: skip
-        write_output(folder / FILE, text)
+        write_output(folder / SETTINGS_FILE, text)
         write_output(folder / ITEMS, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
     return open_study(folder)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import psycopg
 
 APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for whose file it is
-FORMAT = 1
+SCHEMA_VERSION = 1
 Row = tuple[Any, ...]
 
 
@@ -68,7 +68,10 @@ class SqliteDatabase:
         if not create and not path.is_file():
             raise UsageError(f"{path} contains no answers yet; run: tellapart study serve, or tellapart study simulate")
         return cls(
-            path, open_sqlite(path, FileKind("answers", "--store", APPLICATION, FORMAT, schema, ["secure_delete = ON"]))
+            path,
+            open_sqlite(
+                path, FileKind("answers", "--store", APPLICATION, SCHEMA_VERSION, schema, ["secure_delete = ON"])
+            ),
         )
 
     @contextmanager

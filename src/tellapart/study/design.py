@@ -22,10 +22,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tellapart.errors import UsageError
-from tellapart.study.settings import FILE, Settings, read_settings
+from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings
 from tellapart.utils.messages import parse_json
 
-KINDS = ("pick", "rate", "compare")
+STUDY_KINDS = ("pick", "rate", "compare")
 SCALE = ("terrible", "poor", "fair", "good", "excellent")  # paper 1, Table 2: 1 to 5
 ASPECTS = ("descriptiveness", "accuracy", "fluency")
 MORE, WRONG = "more", "wrong"
@@ -65,7 +65,7 @@ def option_counts(kind: str, pictures: int) -> tuple[int, ...]:
     return (pictures,) if kind == "pick" else tuple(len(question.options) for question in questions(kind))
 
 
-FORMAT = 1
+STUDY_FORMAT = 1
 ITEMS, PICTURES = "items.json", "pictures"
 ITEM, CONTROL, PRACTICE, EXAMPLE = "item", "control", "practice", "example"
 
@@ -143,7 +143,7 @@ class Study:
     def items_json(self) -> dict[str, Any]:
         """Returns the content of items.json."""
         return {
-            "format": FORMAT,
+            "format": STUDY_FORMAT,
             "id": self.id,
             "kind": self.kind,
             "systems": self.systems,
@@ -167,8 +167,8 @@ class Study:
             lot = items[len(items) * part // parts : len(items) * (part + 1) // parts]
             own = [self.blocks[block][number] for number in lot]
             if part < len(controls):  # in the second half of each part, so that no control comes first
-                at = len(own) - draw(max(1, (len(own) + 1) // 2), seed, f"place {part}")
-                own.insert(max(at, min(1, len(own))), (controls[part], bool(draw(2, seed, f"control {part}"))))
+                at = len(own) - drawn_number(max(1, (len(own) + 1) // 2), seed, f"place {part}")
+                own.insert(max(at, min(1, len(own))), (controls[part], bool(drawn_number(2, seed, f"control {part}"))))
             sequence += own
         return tuple(self._place(trial, flip, ordinal, seed, n) for n, (trial, flip) in enumerate(sequence))
 
@@ -192,7 +192,7 @@ class Study:
         return self.canonical_options(place, options)  # swapping two captions is its own inverse
 
 
-def draw(count: int, seed: str, purpose: str) -> int:
+def drawn_number(count: int, seed: str, purpose: str) -> int:
     """Draws a number from 0 to count − 1, determined by seed and purpose."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{purpose}".encode(), digest_size=8).digest(), "big") % count
 
@@ -222,8 +222,8 @@ def open_study(folder: Path) -> Study:
         ) from None
     except ValueError as error:
         raise UsageError(f"{path}: damaged ({error}); create the study again") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("kind") not in KINDS:
-        raise UsageError(f"{path} is not a study of format {FORMAT}; create it again, or update tellapart")
+    if not isinstance(found, dict) or found.get("format") != STUDY_FORMAT or found.get("kind") not in STUDY_KINDS:
+        raise UsageError(f"{path} is not a study of format {STUDY_FORMAT}; create it again, or update tellapart")
     try:
         trials = TypeAdapter(tuple[Trial, ...]).validate_python(found["trials"])
         blocks = tuple(tuple((int(number), bool(flip)) for number, flip in block) for block in found["blocks"])
@@ -238,7 +238,7 @@ def open_study(folder: Path) -> Study:
             trials=trials,
             blocks=blocks,
             made=dict(found["made"]),
-            settings=read_settings(folder / FILE),
+            settings=read_settings(folder / SETTINGS_FILE),
         )
     except (KeyError, TypeError, ValueError) as error:
         why = error

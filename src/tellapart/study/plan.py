@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import UsageError
-from tellapart.study.design import KINDS
+from tellapart.study.design import STUDY_KINDS
 from tellapart.study.intervals import Ratings, difference, means, resampled_means
 from tellapart.utils.messages import Progress
 
@@ -52,8 +52,8 @@ class Assumptions:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(KINDS)}")
+        if self.kind not in STUDY_KINDS:
+            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(STUDY_KINDS)}")
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
         # The shares of two compared systems are half the difference above and below one half.
         first = self.base - (self.difference / 2 if self.kind == "compare" else 0)

@@ -21,7 +21,7 @@ from tellapart.study.limits import StartLimit, TooManyStarts, address_of
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.utils.web import SameOrigin, own_origins, part_routes, read_body, want
 
-TOKEN = "x-participant"
+PARTICIPANT_HEADER = "x-participant"
 NO_STORE = {"Cache-Control": "no-store"}
 LONGEST_IDENTIFIER = 200
 
@@ -33,7 +33,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         return JSONResponse(session.public(), headers=NO_STORE)
 
     def state(request: Request) -> Response:
-        return JSONResponse(session.state(request.headers.get(TOKEN, "")), headers=NO_STORE)
+        return JSONResponse(session.state(request.headers.get(PARTICIPANT_HEADER, "")), headers=NO_STORE)
 
     def picture(request: Request) -> Response:
         found = session.picture(request.path_params["address"])
@@ -73,7 +73,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         action = request.path_params["action"]
         if action not in ("begin", "decline", "answer", "back", "finish", "withdraw"):
             return PlainTextResponse("not found", status_code=404)
-        token, body = request.headers.get(TOKEN, ""), await read_body(request)
+        token, body = request.headers.get(PARTICIPANT_HEADER, ""), await read_body(request)
         return await run_in_threadpool(write, action, token, body, address_of(request))
 
     def error_response(_: Request, error: Exception) -> Response:

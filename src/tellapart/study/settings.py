@@ -81,7 +81,7 @@ TASKS = {
     "compare": "you read pairs of captions of the same picture and compare them.",
 }
 CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
-FILE = "study.toml"
+SETTINGS_FILE = "study.toml"
 OPEN = "TODO"  # marks a text that the researcher has not written yet
 
 

@@ -178,7 +178,7 @@ def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
     return image.transform(image.size, Image.Transform.AFFINE, maps[name], Image.Resampling.BILINEAR, fillcolor=GREY)
 
 
-BLOCK = 4096  # rows hashed at a time
+ROWS_PER_HASH = 4096  # rows hashed at a time
 
 
 def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
@@ -245,8 +245,8 @@ def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, score
 def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
     """Hashes the features and, if captions are used, the captions and the scorer that encodes them."""
     digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
-    for start in range(0, len(image_ND), BLOCK):
-        digest.update(np.ascontiguousarray(image_ND[start : start + BLOCK]).data)
+    for start in range(0, len(image_ND), ROWS_PER_HASH):
+        digest.update(np.ascontiguousarray(image_ND[start : start + ROWS_PER_HASH]).data)
     if captions is not None:
         digest.update(json.dumps([scorer, captions]).encode())
     return digest.hexdigest()

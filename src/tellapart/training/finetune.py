@@ -14,7 +14,7 @@ from tellapart.training.runs import train
 from tellapart.utils.messages import say
 
 
-def summary(recipe: Recipe, out: Path) -> str:
+def plan_summary(recipe: Recipe, out: Path) -> str:
     """Returns one line with the model, the data and the length of the training."""
     specs = [recipe.data.train, recipe.data.validation, recipe.data.test or ()]
     train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
@@ -34,7 +34,7 @@ def run_finetune(
     overwrite: removes an existing run.
     """
     repository = None if hub_id is None else check_hub(hub_id)
-    run = train(recipe, out, resume=True, overwrite=overwrite, extend=True, summary=summary(recipe, out))
+    run = train(recipe, out, resume=True, overwrite=overwrite, extend=True, summary=plan_summary(recipe, out))
     if not ranks.is_main():
         return run
     model = run.folder / "model"

@@ -38,7 +38,7 @@ from tellapart.utils.versions import VERSIONS
 WITHOUT_EFFECT = ("name", "about")  # recipe keys that affect no result, like training.trackers
 # Files in a model's folder that affect its output: weights, configuration, tokenizer, templates.
 DECIDING = frozenset((".safetensors", ".json", ".txt", ".model", ".jinja", ".pt", ".pth", ".bin", ".py"))
-WORDS = ("references", "training", "batch")  # keywords accepted in place of a file
+IDF_KEYWORDS = ("references", "training", "batch")  # keywords accepted in place of a file
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Identities:
     def file(self, path: str) -> str:
         """Returns the digest of a file, or of the names and sizes of a folder's files; other strings are unchanged."""
         where = Path(path).expanduser()
-        if path in WORDS or not where.exists():
+        if path in IDF_KEYWORDS or not where.exists():
             return path
         if where.is_file():
             return f"file:{FeatureStore().digest(where)}"

@@ -28,7 +28,7 @@ CLIP = "openai/clip-vit-base-patch32"  # default scorer: small and widely known
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
 RATE, LORA_RATE = 3e-5, 3e-4
 TOKENS_A_WORD = 1.4  # average for English tokenizers, including punctuation
-STEPS, BATCH = 300, 50
+STEPS, BATCH_SIZE = 300, 50
 MIN_PICTURES = 8  # two for the test set, two for validation, the rest for training
 MEMORY_SHARE = 0.4  # share of free memory for activations kept for the backward pass
 
@@ -60,7 +60,7 @@ def plan(
         scorer: name of the scorer. Default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`.
         steps: number of training steps. Default: `STEPS`, or the steps of the run in ``folder``.
         epochs: number of passes over the training pictures; replaces ``steps``.
-        batch_size: pictures per step, split into micro-batches that fit into free memory. Default: `BATCH` or all.
+        batch_size: pictures per step, split into micro-batches that fit into free memory. Default: `BATCH_SIZE` or all.
         settings: further keys as in ``--set``; they override everything else.
         folder: the run's folder. An existing run's precision and micro-batches are reused: they affect the result.
         overwrite: ignores the run in ``folder``.
@@ -82,7 +82,7 @@ def plan(
             "remain after holding out validation and test pictures; use at most that many"
         )
     parts = parts_of_data(count)
-    batch = batch_size or min(BATCH, count * (parts - 2) // parts)
+    batch = batch_size or min(BATCH_SIZE, count * (parts - 2) // parts)
     before = None if overwrite else planned(folder)
     if epochs is not None:
         steps = max(1, round(epochs * learned_from / batch))

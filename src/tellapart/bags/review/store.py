@@ -22,7 +22,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.file import FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
+from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
 from tellapart.utils.messages import parse_json
@@ -366,7 +366,7 @@ def _write(
 ) -> None:
     _remove_earlier(out)
     header = replace(file.header, sizes=tuple(sorted({len(bag) for bag in kept})))
-    lines: list[dict[str, Any]] = [{"kind": KIND, "format": FORMAT, **asdict(header), "review": provenance}]
+    lines: list[dict[str, Any]] = [{"kind": KIND, "format": BAGS_FORMAT, **asdict(header), "review": provenance}]
     for bag in kept:
         own = of_bag[bag_key(bag.ids)]
         facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))

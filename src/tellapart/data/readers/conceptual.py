@@ -23,13 +23,13 @@ from tellapart.data.tables import MOST_ROWS, DownloadedFiles, Lines, LineSource,
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test": ("test",)}
+SPLIT_FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test": ("test",)}
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of the file."""
     split = split_from_name(path.name)
-    named = [path.parent / name for name in ("images", *FOLDERS.get(split, ()))]
+    named = [path.parent / name for name in ("images", *SPLIT_FOLDERS.get(split, ()))]
     source = Conceptual(path, picture_folder(options, *named, path.parent), split)
     source.learn()
     return stream_items(source, options, merge=True)

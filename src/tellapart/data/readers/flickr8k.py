@@ -24,7 +24,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 
 TOKENS = "Flickr8k.token.txt"
-FOLDERS = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images")
+PICTURE_FOLDERS = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images")
 LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt", "test": "Flickr_8k.testImages.txt"}
 
 
@@ -38,7 +38,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     captions = _captions(tokens)
     splits = _splits(home) if tokens.name == TOKENS else {}
     names = dict.fromkeys([*captions, *splits])
-    folder = picture_folder(options, *(home / name for name in FOLDERS))
+    folder = picture_folder(options, *(home / name for name in PICTURE_FOLDERS))
     items = [
         Item(
             name,

@@ -23,7 +23,7 @@ from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.dataset import Skipped
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
 from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
-from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES, picture_file
+from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES, picture_file
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, MAY_LACK
 from tellapart.data.references import clean_captions
@@ -36,7 +36,7 @@ from tellapart.utils.files import path_id
 from tellapart.utils.messages import say
 
 TEXT_SUFFIXES = (".txt", ".caption")  # of files beside a picture; the first existing one is read
-WANTED = SUFFIXES | CLIP_SUFFIXES
+WANTED = PICTURE_SUFFIXES | CLIP_SUFFIXES
 # What download programs append to a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
 MORE_AFTER_SUFFIX = re.compile(
     rf".+?\.({'|'.join(sorted(suffix[1:] for suffix in WANTED))})([?&;:@!~ _].*|\.\d+)", re.IGNORECASE

@@ -34,7 +34,7 @@ from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
 
 PART = 1 << 40  # position = part · PART + row
-BATCH = 1024
+ROWS_PER_BATCH = 1024
 LOOKED_AT = 2000  # rows used to infer the names of downloaded files
 PICTURES, CLIPS = ("Image",), ("Video",)
 
@@ -111,7 +111,7 @@ class SavedParts:
 
     def _contents(self, texts: Any) -> Iterator[dict[str, Any]]:
         """Yields rows as dicts, read in batches. Raises `UsageError` if the files are damaged."""
-        batches = iter(texts.iter(BATCH))
+        batches = iter(texts.iter(ROWS_PER_BATCH))
         while True:
             try:
                 rows = next(batches).to_pylist()

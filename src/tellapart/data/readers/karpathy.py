@@ -23,7 +23,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 
 # Folders beside the file, as in the archives of Flickr30k and Flickr8k.
-FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "")
+PICTURE_FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "")
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -31,7 +31,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{path}: not Karpathy\'s JSON; expected an object with "images"')
-    homes = [path.parent / name for name in FOLDERS]
+    homes = [path.parent / name for name in PICTURE_FOLDERS]
     records = [image for image in content["images"] if isinstance(image, dict)]
     names = (f"{image.get(key) or '.'}/{image.get('filename')}" for image in records for key in ("filepath", ""))
     folder = picture_folder(options, *homes, names=names)

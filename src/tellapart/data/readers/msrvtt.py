@@ -26,8 +26,8 @@ from tellapart.types import Item
 from tellapart.utils.messages import parse_json
 
 FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # both are read if a folder is given
-FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")
-SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
+CLIP_FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")
+CLIP_SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
 TEXT_KEYS = ("caption", "captions", "sentence")
 
 
@@ -54,7 +54,7 @@ def _items(path: Path, options: Options) -> list[Item]:
             entry["video_id"], normalize_split(str(entry.get("split") or "")) or split_from_name(path.name)
         )
     chosen = options.text("images")
-    folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in FOLDERS]
+    folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in CLIP_FOLDERS]
     return [
         Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts, f"{path}: {id_}"), splits[id_])
         for id_, texts in captions.items()
@@ -93,7 +93,7 @@ def _texts(entry: dict[str, Any], where: str) -> list[str]:
 
 def _clip(id_: str, folders: list[Path]) -> Path:
     """Returns the clip's file, or the expected path if there is none."""
-    paths = [folder / (id_ + suffix) for folder in folders for suffix in SUFFIXES]
+    paths = [folder / (id_ + suffix) for folder in folders for suffix in CLIP_SUFFIXES]
     return next((path for path in paths if path.is_file()), paths[0])
 
 

@@ -40,7 +40,7 @@ from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import few
 
-FILE = 1 << 40  # position = file · FILE + row
+FILE_STRIDE = 1 << 40  # position = file · FILE + row
 TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows of a batch
 CLIP_COLUMNS = ("video", "clip", "gif")
 LOOKED_AT = 2000  # rows used to infer the names of downloaded files
@@ -99,7 +99,9 @@ class ParquetTables:
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `RowSource`."""
         for place in places:
-            yield self._item(place, cursor(self._files[place[0] // FILE], self._wanted, TEXT_ROWS)[place[0] % FILE])
+            yield self._item(
+                place, cursor(self._files[place[0] // FILE_STRIDE], self._wanted, TEXT_ROWS)[place[0] % FILE_STRIDE]
+            )
 
     def _rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
         number = 0
@@ -111,12 +113,12 @@ class ParquetTables:
                 rows = cursor(file, self._wanted, TEXT_ROWS)
                 for row in range(len(rows)):
                     number += 1
-                    yield (place * FILE + row, number), rows[row]
+                    yield (place * FILE_STRIDE + row, number), rows[row]
             except PictureError as error:
                 missing.add_error(str(file), error)
 
     def _item(self, place: RowPosition, content: dict[str, Any]) -> Item:
-        file, row = self._files[place[0] // FILE], place[0] % FILE
+        file, row = self._files[place[0] // FILE_STRIDE], place[0] % FILE_STRIDE
         where = f"{file}, row {row}"
         picture: StoredPicture
         if self.packed:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from tellapart.data.dataset import Skipped
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
-from tellapart.data.pictures import CLIP_SUFFIXES, MAX_FILE_BYTES, SUFFIXES, PackedClip, PackedPicture
+from tellapart.data.pictures import CLIP_SUFFIXES, MAX_FILE_BYTES, PICTURE_SUFFIXES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, text_keys
 from tellapart.data.references import clean_captions
@@ -33,7 +33,7 @@ from tellapart.types import Item
 from tellapart.utils.files import path_id
 from tellapart.utils.messages import parse_json
 
-BLOCK = tarfile.BLOCKSIZE
+TAR_BLOCK_BYTES = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # position = shard · SHARD + byte
 LONGEST_TEXT = 1 << 20
 COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"\x28\xb5": "unzstd"}
@@ -135,8 +135,8 @@ def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
         tar.members.clear()  # type: ignore[attr-defined]
         yield member
     file.seek(tar.offset)
-    block = file.read(BLOCK)
-    if block.strip(b"\0") or 0 < len(block) < BLOCK:
+    block = file.read(TAR_BLOCK_BYTES)
+    if block.strip(b"\0") or 0 < len(block) < TAR_BLOCK_BYTES:
         raise tarfile.ReadError(f"no header at byte {tar.offset:,}")
 
 
@@ -153,7 +153,7 @@ def _is_plain(member: tarfile.TarInfo) -> bool:
 
 def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
     """Returns the pictures and clips of a sample: plain names first (`_is_plain`), files before links."""
-    found = [m for m in members if Path(m.name).suffix.lower() in SUFFIXES | CLIP_SUFFIXES]
+    found = [m for m in members if Path(m.name).suffix.lower() in PICTURE_SUFFIXES | CLIP_SUFFIXES]
     return sorted(found, key=lambda member: (not _is_plain(member), not member.isfile()))
 
 

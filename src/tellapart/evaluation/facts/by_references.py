@@ -13,7 +13,7 @@ import numpy as np
 
 from tellapart.evaluation.facts.verdict import Span, Verdict
 from tellapart.language.claims import (
-    KINDS,
+    CLAIM_KINDS,
     NO_SYNONYMS,
     Synonyms,
     Tuple,
@@ -48,7 +48,7 @@ class Facts:
     relations: frozenset[Tuple]
 
     def of(self, kind: str) -> frozenset[Tuple]:
-        """Returns the tuples of one of `KINDS`."""
+        """Returns the tuples of one of `CLAIM_KINDS`."""
         return {"object": self.objects, "attribute": self.attributes, "relation": self.relations}[kind]
 
 
@@ -57,17 +57,17 @@ def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
     found: tuple[set[Tuple], set[Tuple], set[Tuple]] = (set(), set(), set())
     for text in texts:
         for kind, claim, _ in claims_of(extract(text), synonyms):
-            found[KINDS.index(kind)].add(claim)
+            found[CLAIM_KINDS.index(kind)].add(claim)
     return Facts(*(frozenset(own) for own in found))
 
 
 def verify_references(
-    caption: str, references: Sequence[str], synonyms: Synonyms = NO_SYNONYMS, kinds: Sequence[str] = KINDS
+    caption: str, references: Sequence[str], synonyms: Synonyms = NO_SYNONYMS, kinds: Sequence[str] = CLAIM_KINDS
 ) -> Verdict:
     """Verifies a caption's claims against its references.
 
     Precision is the share of distinct claims that a reference makes. Recall is the share of the references' distinct
-    facts that the caption states. ``kinds``: which claims count, from `KINDS` and `FINE_KINDS`.
+    facts that the caption states. ``kinds``: which claims count, from `CLAIM_KINDS` and `FINE_KINDS`.
     """
 
     def counts(kind: str, claim: Tuple) -> bool:
@@ -82,7 +82,7 @@ def verify_references(
             correct += 1
         else:
             false += [(start, end, NOT_NAMED) for start, end in places]
-    expected = sum(counts(kind, claim) for kind in KINDS for claim in known.of(kind))
+    expected = sum(counts(kind, claim) for kind in CLAIM_KINDS for claim in known.of(kind))
     return Verdict(len(claims), correct, expected, correct, tuple(sorted(set(false))))
 
 
@@ -111,7 +111,7 @@ class Unmatched:
 
 
 def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
-    """Returns the claims of one of `KINDS` that `verify_references` finds only in the caption or only in references."""
+    """Returns the claims of one of `CLAIM_KINDS` that `verify_references` finds on one side only."""
     known = _known(tuple(references), synonyms.name, synonyms).of(kind)
     made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
     alone, others = (

@@ -18,7 +18,7 @@ from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.language.claims import KINDS
+from tellapart.language.claims import CLAIM_KINDS
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
@@ -126,7 +126,7 @@ for _name, (_verify, _need, _true, _all, _label, _group) in _VERIFIERS.items():
             help=_MEANING[_rate].format(true=_true, all=_all),
             group=_group,
         )(partial(rate, _verify, _which))
-for _kind in (*KINDS, *FINE_KINDS):
+for _kind in (*CLAIM_KINDS, *FINE_KINDS):
     for _which, _rate in enumerate(_NAMES[:2]):
         fact_metric(
             f"facts_{_rate}_{_kind}",
@@ -317,7 +317,7 @@ for _name, (_above, _below, _label, _help, _better) in _RATES.items():
 
 
 def kind_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes `truth_rate` for one kind of claim (`scenes.truth.KINDS`)."""
+    """Computes `truth_rate` for one kind of claim (`scenes.truth.FACT_KINDS`)."""
     kinds = [c.kinds[kind] for c in context.claim_counts(slot)]
     return _truth_rate(above, below, kinds)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import by_references, check_tagger
-from tellapart.language.claims import KINDS, NO_SYNONYMS, Tuple
+from tellapart.language.claims import CLAIM_KINDS, NO_SYNONYMS, Tuple
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.ptb import check
@@ -72,7 +72,7 @@ def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
 def tuples_of(texts: Iterable[str]) -> list[Tuple]:
     """Returns the distinct tuples of some texts: (object,), (object, attribute), (object, relation, object)."""
     facts = by_references.facts_of(texts, NO_SYNONYMS)
-    return [one for kind in KINDS for one in sorted(facts.of(kind))]
+    return [one for kind in CLAIM_KINDS for one in sorted(facts.of(kind))]
 
 
 class Synonymy:

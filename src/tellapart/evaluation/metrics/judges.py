@@ -14,7 +14,7 @@ from tellapart.evaluation.facts.by_references import claim_phrase, facts_of
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges import caption_qa, ratings
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.language.claims import KINDS
+from tellapart.language.claims import CLAIM_KINDS
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
@@ -154,7 +154,7 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
     facts = [
         [
             claim_phrase(kind, claim)
-            for kind in KINDS
+            for kind in CLAIM_KINDS
             for claim in sorted(facts_of(texts, context.inputs.synonyms).of(kind))
         ]
         for texts in slot.references or []

@@ -20,7 +20,7 @@ from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 
-BLOCK = 512  # queries scored at once
+QUERIES_PER_BLOCK = 512  # queries scored at once
 
 
 def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -66,7 +66,7 @@ def by_scorer(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def _blocks(target_Q: np.ndarray, scores: Callable[[slice], np.ndarray], *, zero: bool) -> np.ndarray:
-    parts = [slice(start, start + BLOCK) for start in range(0, len(target_Q), BLOCK)]
+    parts = [slice(start, start + QUERIES_PER_BLOCK) for start in range(0, len(target_Q), QUERIES_PER_BLOCK)]
     return np.concatenate([places(scores(part), target_Q[part], zero=zero) for part in parts])
 
 

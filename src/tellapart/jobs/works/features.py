@@ -25,7 +25,7 @@ from tellapart.utils.files import check_removable, is_url, write_output
 from tellapart.utils.registry import allow_code
 
 SUFFIX = ".npz"
-ROWS = 2**18  # a result file ends with the shard that reaches this many rows
+ROWS_PER_FILE = 2**18  # a result file ends with the shard that reaches this many rows
 WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
 
 
@@ -90,7 +90,7 @@ def check_features(out: str) -> None:
 
 
 class _Files:
-    """Writes the rows of many shards to files of about `ROWS` rows, and moves each full file to ``target``."""
+    """Writes the rows of many shards to files of about `ROWS_PER_FILE` rows, and moves each full file to ``target``."""
 
     def __init__(self, target: Folder, scratch: Path) -> None:
         self._target, self._path = target, scratch / "rows.npy"
@@ -110,7 +110,7 @@ class _Files:
             file.seek(0, 2)
             file.write(np.ascontiguousarray(rows.rows_ND).data)
         self.count += len(rows.ids)
-        if len(self._ids) >= ROWS:
+        if len(self._ids) >= ROWS_PER_FILE:
             self.finish()
 
     def finish(self) -> None:

@@ -24,7 +24,7 @@ from tellapart.jobs.works.shards import results, wanted_shards
 from tellapart.utils.files import check_output, is_url, write_output
 from tellapart.utils.messages import parse_json
 
-FORMATS = (".jsonl", ".csv", ".parquet", ".tar")
+RESULT_SUFFIXES = (".jsonl", ".csv", ".parquet", ".tar")
 NAMED = 5
 
 
@@ -33,8 +33,10 @@ def check_format(out: str) -> str:
     if PurePosixPath(out).name == METADATA:
         raise UsageError(f"-o {out}: metadata.jsonl cannot be written with --workers or --ray; use -o captions.jsonl")
     suffix = PurePosixPath(out).suffix.lower()
-    if suffix not in FORMATS:
-        raise UsageError(f"-o {out}: cannot infer the format from this name; expected one of {' '.join(FORMATS)}")
+    if suffix not in RESULT_SUFFIXES:
+        raise UsageError(
+            f"-o {out}: cannot infer the format from this name; expected one of {' '.join(RESULT_SUFFIXES)}"
+        )
     return suffix
 
 

@@ -140,7 +140,7 @@ def path_number(request: Request, count: int, what: str) -> int:
     return int(text)
 
 
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
 def part_routes(package: str) -> list[Route]:
@@ -160,19 +160,19 @@ def part_routes(package: str) -> list[Route]:
     def part(request: Request) -> Response:
         read = parts[request.url.path]
         text = "".join(file.read_text(encoding="utf-8") for file in read)
-        kind = KINDS["." + read[0].name.rpartition(".")[2]]
+        kind = CONTENT_TYPES["." + read[0].name.rpartition(".")[2]]
         return Response(text, media_type=kind, headers={"Cache-Control": "no-cache"})
 
     return [Route(path, part) for path in parts]
 
 
-SMALL = 256  # pixels; smaller pictures are sent losslessly as PNG
+LOSSLESS_SIDE = 256  # pixels; smaller pictures are sent losslessly as PNG
 
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
     """Encodes a picture, resized in place to at most ``longest`` pixels per side. Returns bytes and media type."""
 
-    small = max(image.size) < SMALL
+    small = max(image.size) < LOSSLESS_SIDE
     image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     image.save(buffer, "PNG" if small else "JPEG", **({} if small else {"quality": 90}))
