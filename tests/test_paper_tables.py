@@ -151,7 +151,7 @@ def test_a_table_of_peoples_answers_reads_the_study_that_it_prepared(world: Worl
     words = ("tables", "3:6", "--json", "--out", "runs/people", *brought)
     (before,) = json.loads(cli(*words).out)["tables"]
     assert {row["ours"]["accuracy"] for row in before["rows"]} == {None}
-    assert "waiting for participants: tellapart study serve" in plan.notes()[0]
+    assert "waiting for participants; run: tellapart study serve" in plan.notes()[0]
     assert cli("study", "simulate", plan.study_folder, "--participants", "6").status == 0
     shutil.copy(plan.study_folder / "simulated" / STORE, plan.study_folder / STORE)
     reported = json.loads(cli("study", "report", plan.study_folder, "--json").out)["systems"]

@@ -117,7 +117,7 @@ captioner = { new = { vision = "scenes", width = 16, heads = 2 } }
     [
         ("heads = 2", "heads = 3", "width = 16 is not a multiple of heads = 3;"),
         ("heads = 2", 'heads = 2, visual = "cells"', "visual = 'cells' and mapper = 'linear' require each other;"),
-        ("", "", "objective 'reinforce' requires a start model (as do objective.kl and"),
+        ("", "", "objective 'reinforce' requires an initial model (as do objective.kl and"),
         ("1e-3", "inf", "training.learning_rate must be a finite number"),
         ("1e-3", "1e300", "training.learning_rate must be less than or equal to 1000"),
         ("1e-3", "9" * 5000, "is not valid TOML"),

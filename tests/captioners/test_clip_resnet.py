@@ -170,7 +170,7 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, gpt2: Path) -> None:
     path = tmp_path / "none.pt"
     torch.save({"visual.proj": torch.zeros(2, 2)}, path)
     with pytest.raises(
-        TellapartError, match=r"none.pt contains no ResNet of CLIP .*expected weights under OpenAI's names"
+        TellapartError, match=r"none.pt does not contain a CLIP ResNet .*expected weights under OpenAI's names"
     ):
         load_vision(str(path))
     state = Clip().state_dict()

@@ -130,7 +130,7 @@ def test_options_that_it_does_not_have(llava: Path, tiny_captioner: Path) -> Non
     assert "unknown option 'promt=hi'; did you mean 'prompt'?" in told(f"{llava}?promt=hi", UsageError)
     assert "unknown option 'prompt'; did you mean 'prompt'?" in told(f"{llava}?prompt", UsageError)
     assert ": visual_tokens must be a number; got 'many'" in told(f"{llava}?visual_tokens=many", UsageError)
-    assert "visual_tokens is 9; its pictures have one shape" in told(f"{llava}?visual_tokens=9", UsageError)
+    assert "visual_tokens is 9; all its pictures have one shape" in told(f"{llava}?visual_tokens=9", UsageError)
     assert "unknown option 'promt=hi'; did you mean 'prompt'?" in told(f"{tiny_captioner}?promt=hi", UsageError)
 
 
@@ -200,11 +200,11 @@ def test_the_base_of_an_adapter_may_lie_elsewhere(adapter: tuple[Path, Path, Any
 
 def test_an_adapter_of_another_model_is_refused(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
     other = FAMILIES["git"](tmp_path / "git")
-    assert "lacks 8 weights of an adapter of this GitForCausalLM" in told(f"{adapter[0]}?base_model={other}")
+    assert "lacks 8 of the weights of an adapter for GitForCausalLM" in told(f"{adapter[0]}?base_model={other}")
     weights = load_file(adapter[0] / "adapter_model.safetensors")
     dropped = weights.pop(min(weights))
     save_file(weights, adapter[0] / "adapter_model.safetensors")
-    assert dropped is not None and "lacks 1 weights of an adapter of this Qwen2VL" in told(str(adapter[0]))
+    assert dropped is not None and "lacks 1 of the weights of an adapter for Qwen2VL" in told(str(adapter[0]))
     assert ", which is itself an adapter; expected a" in told(f"{adapter[0]}?base_model={adapter[0]}")
 
 

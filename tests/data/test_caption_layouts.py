@@ -235,13 +235,13 @@ def test_lines_of_a_batch_without_an_answer_are_named(
         assert read.texts == {FILES[0]: [TEXTS[0]], FILES[2]: [TEXTS[2]]} and not read.numbered
         (said,) = capsys.readouterr().err.splitlines()
         why = {"Anthropic": "errored", "OpenAI": "status 400"}[server]
-        assert f"3 of 5 lines contain no whole answer: '{FILES[1]}' ({why}: image exceeds 5 MB), '4.jpg' (" in said
+        assert f"3 of 5 lines contain no complete answer: '{FILES[1]}' ({why}: image exceeds 5 MB), '4.jpg' (" in said
     repeated = [*records[1:2], {**records[0], "custom_id": FILES[1]}]
     (tmp_path / "again.jsonl").write_text(lines(repeated))
     assert read_caption_file(tmp_path / "again.jsonl").texts == {FILES[1]: [TEXTS[0]]}
     assert not capsys.readouterr().err, "what was asked again is no failure"
     (tmp_path / "none.jsonl").write_text(lines(records[3:]))
-    with pytest.raises(UsageError, match=r"2 of 2 lines contain no whole answer: '4.jpg' \(.*at least one caption"):
+    with pytest.raises(UsageError, match=r"2 of 2 lines contain no complete answer: '4.jpg' \(.*at least one caption"):
         read_caption_file(tmp_path / "none.jsonl")
 
 
@@ -268,7 +268,7 @@ def test_half_answers_and_reasoning_of_a_batch_are_no_captions(
         file = tmp_path / f"{name}.jsonl"
         file.write_text(lines([{"custom_id": f"{n}.jpg", key: answer(reason)} for n, reason in enumerate(reasons)]))
         assert read_caption_file(file).texts == {"0.jpg": ["a dog"]}, name
-        expected = f"2 of 3 lines contain no whole answer: '1.jpg' (ended with '{reasons[1]}'), '2.jpg' (ended with"
+        expected = f"2 of 3 lines contain no complete answer: '1.jpg' (ended with '{reasons[1]}'), '2.jpg' (ended with"
         assert expected in capsys.readouterr().err
 
 

@@ -117,7 +117,7 @@ def test_a_metric_that_returns_something_else_is_one_line(
     monkeypatch.setattr(registry, "_allowed", set())
     done = cli("eval", "--captions", str(package / "loud.txt"), "--metrics", f"loud_metrics:{name}")
     assert done.status == 1 and f"metric '{name}' returned" in done.line
-    assert "expected (corpus, values): a number, and an array with a number for each of the 2 captions" in done.line
+    assert "corpus is a number; values is None or an array of 2 numbers, one per caption" in done.line
 
 
 def test_a_metric_without_values_needs_its_statistic(package: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def test_a_malformed_setting_says_what_one_looks_like(tmp_path: Path, setting: s
 def test_a_setting_inside_a_value_is_refused(tmp_path: Path) -> None:
     assert (
         refusal(tmp_path, MLE, "training.steps.x=3")
-        == "--set training.steps.x=3: 'steps' holds a value, so it cannot hold keys"
+        == "--set training.steps.x=3: 'steps' is a value, not a table, so it has no keys"
     )
 
 

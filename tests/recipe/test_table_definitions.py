@@ -115,7 +115,7 @@ def test_only_what_a_metric_reads_is_asked_for(tmp_path: Path) -> None:
 def test_columns_that_are_empty_for_one_reason_share_a_line(tmp_path: Path) -> None:
     ((paper, table),) = find_tables(["1:2"])
     (people,) = [note for note in make_plan(paper, table, tmp_path).notes() if "waiting for participants" in note]
-    assert people.startswith("Descrip., Acc., F1, Flu.: waiting for participants: tellapart study")
+    assert people.startswith("Descrip., Acc., F1, Flu.: waiting for participants; run: tellapart study")
 
 
 def test_boosted_captions_that_lack_an_answer_are_not_taken_for_done(tmp_path: Path) -> None:

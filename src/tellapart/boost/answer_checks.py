@@ -1,7 +1,7 @@
 """Detects bad answers of a stage by a few explainable rules, without a model.
 
 An answer is bad if it is broken text, is empty, repeats the API key, is a refusal, is too long for a caption, has more
-than one paragraph, talks about itself, repeats the prompt, or is in another language than the references.
+than one paragraph, talks about itself, repeats the prompt, or is not in the references' language.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tellapart.boost.types import REDACTED
 from tellapart.language.answers import refusal
 from tellapart.utils.messages import broken
 
-RUN = 8  # consecutive words that a caption shares with a prompt only by copying
-SCRIPT_SHARE = 0.3  # share of letters; quoted names and signs have fewer
+RUN = 8  # a caption with this many consecutive words of the prompt was copied from it
+SCRIPT_SHARE = 0.3  # minimum share of letters in another script; quoted names and signs have fewer
 WORDS_FOR_A_LANGUAGE = 3
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _PREAMBLE = re.compile(
@@ -27,7 +27,7 @@ _PREAMBLE = re.compile(
       |(?:assistant|user|system|caption|description|answer|output|response)\s*:)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Words so frequent that a sentence of ten words has some, but rare in other languages.
+# Words so frequent that a sentence of ten words contains some, but rare in other languages.
 _FREQUENT = {
     "English": "the of and with is are in on to that an at by his her their has from which there",
     "German": "der die das und mit ist sind auf einem einer einen ein eine dem den im am zwei von steht vor",
@@ -41,11 +41,11 @@ _LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUEN
 
 
 def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: Sequence[str] = ()) -> str | None:
-    """Returns why the answer is bad, as words that follow "the answer was"; None if it can be used.
+    """Returns why the answer is bad, as words that complete "the answer was …"; None if it can be used.
 
     sources: the captions quoted in the question; words shared with them are not an echo, and the answer may be as long
         as all of them together.
-    references: define the expected language; without references the prompt does.
+    references: determine the expected language; if there are none, the prompt does.
     """
     if (why := unusable(text)) is not None:
         return why
@@ -74,7 +74,7 @@ def unusable(text: str) -> str | None:
 
 
 def length(text: str) -> int:
-    """Counts words; in scripts without spaces every two letters count as one word."""
+    """Counts words; in scripts without spaces, two letters count as one word."""
     unspaced = sum(_script(letter) in ("CJK", "HIRAGANA", "KATAKANA", "THAI") for letter in text)
     return max(len(text.split()), unspaced // 2)
 
@@ -88,7 +88,9 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Returns whether the text has another script than ``expected``, or clearly another language of the same script."""
+    """Returns whether the text is in a different script from ``expected``, or clearly in another language that uses the
+    same script.
+    """
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
         return False
@@ -114,7 +116,7 @@ def _script(letter: str) -> str:
 
 
 def _evidence(text: str) -> dict[str, int]:
-    """Counts the text's words that are frequent in each language."""
+    """Counts, for each language, the words of the text that are frequent in it."""
     words = [word.lower() for word in _WORD.findall(text)]
     return {language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()}
 

@@ -3,14 +3,14 @@
 openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, hosted servers
 openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `KEYS`
 local:FOLDER                                a transformers chat model on this machine (`Local`)
-scripted:error=0.2                          blends and describes `scenes` by grammar (`tellapart.boost.scripted`)
+scripted:error=0.2                          blends and describes `scenes` using a grammar (`tellapart.boost.scripted`)
 
 Requests are sent as ``POST URL/chat/completions`` with the picture as a data URL. A reply becomes either an `Answer` or
 a `BackendError` that says whether a retry may help. ``temperature`` and ``top_p`` are sent only if they are set. A
-field that the server rejects by name is left out of all further requests, and a line reports it. The first request for
-an optional feature (several choices, log-probabilities) finds out whether the server supports it. The API key is read
-from the environment, sent in one header, and redacted, whole or in part, from the server's replies before anything is
-truncated, stored or shown.
+field that the server rejects by name is left out of all later requests, and this is reported once. The first request
+for an optional feature (several choices, log-probabilities) finds out whether the server supports it. The API key is
+read from the environment, sent in one header, and redacted, whole or in part, from the server's replies before anything
+is truncated, stored or shown.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def number_setting(settings: dict[str, str], key: str, default: float) -> float:
 
 
 AS_IT_IS = {"JPEG": "image/jpeg", "PNG": "image/png"}  # formats that every server decodes
-LARGEST_SIDE = 1024  # pixels; multimodal models use less
+LARGEST_SIDE = 1024  # longer side in pixels; multimodal models use less
 LARGEST_FILE = 2 << 20  # bytes
-ORIENTATION = 0x0112  # EXIF tag; not all servers apply it
+ORIENTATION = 0x0112  # EXIF tag, which not all servers apply
 
 
 def data_url(picture: Picture) -> str:
@@ -92,7 +92,9 @@ def _plain(data: bytes) -> str | None:
 
 
 def _drawn(image: Image.Image) -> tuple[str, bytes]:
-    """Encodes a picture resized to `LARGEST_SIDE`: as lossless PNG if that is small, otherwise as JPEG."""
+    """Resizes a picture to `LARGEST_SIDE` and encodes it: as lossless PNG if that is small enough,
+    otherwise as JPEG.
+    """
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     file = io.BytesIO()
     small = max(image.size) <= LARGEST_SIDE // 4
@@ -111,9 +113,9 @@ SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields that are left out if the server rejects them
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
-ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # words in a chat template's rejection of a system prompt
-MOST_CHOICES = 128  # limit of OpenAI's servers
-REFUSALS = (400, 422, 501)  # also 500, llama.cpp's reply to n = 2 in 2024
+ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # in a template's rejection of a system prompt
+MOST_CHOICES = 128  # the limit on OpenAI's servers
+REFUSALS = (400, 422, 501)  # including 500, llama.cpp's reply to n = 2 in 2024
 LACKS = {
     "logprobs": "the server does not return log-probabilities of its answers (logprobs)",
     "scored": (
@@ -132,13 +134,13 @@ def _wants(request: Request) -> set[str]:
 
 
 class OpenAI:
-    """A model behind a server, accessed with OpenAI's SDK.
+    """A model on a server, accessed with OpenAI's SDK.
 
-    Thread-safe; each request uses one connection. Of the first requests for optional features (`_wants`), one is sent
-    and the others wait for its result.
+    Thread-safe; each request uses one connection. The first request for an optional feature (`_wants`) is sent alone;
+    the others wait for its result.
 
-    name: name without the address, so that a model that moves keeps its answers.
-    sampling: sampling settings of the specification; part of the name.
+    name: the name without the address, so that a model keeps its answers when it moves to another server.
+    sampling: sampling settings from the specification; part of the name.
     most_choices: largest known number of choices per request.
     """
 
@@ -162,7 +164,7 @@ class OpenAI:
         self._no_system = ""  # the server's rejection of system prompts, which then go into the user turn
         self._lock, self._first = threading.Lock(), threading.Lock()
         self.most_choices, self._served = MOST_CHOICES, False
-        self._has: set[str] = set()  # features that the server has, or that have a replacement
+        self._has: set[str] = set()  # features that the server supports, or for which there is a replacement
 
     def complete(self, request: Request) -> Answer:
         """Returns one answer within the timeout. Raises `BackendError`."""
@@ -191,10 +193,10 @@ class OpenAI:
                     continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
                 if request.scored and "scored" not in self._has and (lacking or status >= 500):
-                    if not lacking:  # a server that also fails at everything else is just down
+                    if not lacking:  # a server that fails at everything else as well is just down
                         self._complete(replace(request, messages=request.messages[:-1], scored=False))
                     raise self._lacking("scored", f": {words}") from None
-                if status == 403 and self._served and error.fatal:  # so not the key but this request is at fault
+                if status == 403 and self._served and error.fatal:  # this request is at fault, not the key
                     error = failure(words, error, fatal=False)
                 named = refused_field(status, reply, [name for name in OPTIONAL if name in sent])
                 if named is None and lacking and self._unknown(request):
@@ -215,12 +217,12 @@ class OpenAI:
         return LacksFeature(f"{self.name}: {LACKS[what]}{words}")
 
     def _with_less(self, request: Request, words: str) -> Answer:
-        """Repeats a rejected request without optional features. Raises `BackendError`."""
+        """Repeats a rejected request without the optional features. Raises `BackendError`."""
         if request.n > 1:
             answer = self._complete(replace(request, n=1))
             self._learn_choices(1, f": {words}")
             return answer
-        answer = self._complete(replace(request, logprobs=False))  # succeeds only if it rejects log-probabilities
+        answer = self._complete(replace(request, logprobs=False))  # works only if those were rejected
         if request.lenient:
             self._learn({"logprobs": words}, "")
             return answer
@@ -251,7 +253,7 @@ class OpenAI:
             say(f"{self.name}: the server returns {each} per request ('n'{words}), so more requests are sent")
 
     def _learn(self, refused: Mapping[str, str], no_system: str) -> None:
-        """Applies the changes of an answered request to all further requests, and reports them once."""
+        """Applies the changes that made a request succeed to all later requests, and reports them once."""
         with self._lock:
             told, self._no_system = self._no_system, self._no_system or no_system
             new = {name: words for name, words in refused.items() if name not in self._refused}
@@ -295,7 +297,7 @@ class OpenAI:
                     reply += await anext(parts)
                 except StopAsyncIteration:
                     return response.status_code, response.headers.get("retry-after"), bytes(reply)
-                except Exception as error:  # of the HTTP client; the SDK wraps its errors only before the body
+                except Exception as error:  # the SDK does not wrap errors while reading the body
                     raise ConnectionError from error
         raise BackendError(f"{self.name}: the answer exceeds {LARGEST_REPLY >> 20} MiB", retry=True)
 
@@ -322,7 +324,7 @@ class OpenAI:
         return body
 
     def _clean(self, text: str) -> str:
-        """Cleans a text to one line and redacts the key, which some servers repeat."""
+        """Reduces a text to one clean line and redacts the key, which some servers repeat."""
         text = clean_text(redact(text, self.key))
         return " ".join((text.replace(self.key, REDACTED) if self.key else text).split())
 
@@ -346,14 +348,16 @@ class OpenAI:
 
 
 def response_format(schema: str) -> dict[str, Any]:
-    """Returns the field that asks OpenAI's and vLLM's servers for an answer as a JSON schema says."""
+    """Returns the request field that makes OpenAI's and vLLM's servers answer in a JSON schema."""
     content = json.loads(schema)
     strict = {"strict": True} if is_strict(content) else {}
     return {"type": "json_schema", "json_schema": {"name": "caption", "schema": content, **strict}}
 
 
 def is_strict(schema: Any) -> bool:
-    """Returns whether OpenAI's strict mode takes the schema: every object requires all properties and no others."""
+    """Returns whether OpenAI's strict mode accepts the schema: every object requires all its properties and allows no
+    others.
+    """
     if isinstance(schema, list):
         return all(map(is_strict, schema))
     if not isinstance(schema, dict):
@@ -368,9 +372,9 @@ def is_strict(schema: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop of all servers, which runs in its own thread so that requests can be cancelled."""
+    """Returns the event loop for all servers, which runs in its own thread, so that requests can be cancelled."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # requests cut off at exit
+    loop.set_exception_handler(lambda *_: None)  # requests that are interrupted at exit
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
@@ -414,7 +418,7 @@ def api_key(variable: str | None, name: str, default: str = KEY_VARIABLE) -> str
 
 
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
-    """Opens the backend of a specification; see the module's docstring for the grammar. Raises `UsageError`.
+    """Opens the backend that a specification describes; for the grammar, see the module's docstring.
 
     ``device`` and ``precision`` apply to local models, see `tellapart.models.devices`.
     """

@@ -3,11 +3,11 @@
 openai:MODEL?batch=1            uploads a file of requests to ``/files`` and answers it through ``/batches``
 anthropic:MODEL?batch=1         ``/messages/batches``
 
-`BatchBackend.fill` sends all requests that the ledger lacks and waits for their answers, which go into the ledger; the
-job then finds them there. A file beside the ledger lists the batches that were sent, so that the same command waits for
-them instead of paying twice. The id of a request is the address of its answer in the ledger. Bad answers are requested
-once more, in a second batch. Requests that failed or expired stay without an answer, and the same command sends them
-again.
+`BatchBackend.fill` sends all requests whose answers the ledger lacks, waits, and stores the answers in the ledger,
+where the job then finds them. A file beside the ledger lists the batches that were sent, so that the same command waits
+for them instead of paying twice. The id of a request is the address of its answer in the ledger. Bad answers are
+requested once more, in a second batch. Requests that failed or expired stay without an answer, and the same command
+sends them again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MAX_BYTES = 190 << 20  # per batch; OpenAI's limit is 200 MB, Anthropic's 256 MB
 POLL_SECONDS = 20.0
 PUT_AT_ONCE = 256  # answers per flush of the ledger
 RETRY_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0)
-TIMEOUT = 600.0  # seconds; an upload of 190 MB over a slow line
-HALF = 0.5  # both companies' price of a batch
+TIMEOUT = 600.0  # seconds, enough to upload 190 MB over a slow line
+HALF = 0.5  # price of a batch at both companies, relative to single requests
 ANTHROPIC_URL, ANTHROPIC_KEY, ANTHROPIC_VERSION = "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "2023-06-01"
 OPENAI_URL = "https://api.openai.com/v1"
 BATCH_EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
@@ -50,7 +50,7 @@ BATCH_EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
 
 @dataclass(frozen=True)
 class BatchState:
-    """State of a batch at the server. ``refusal``: why the server refused the whole batch; "" if it did not."""
+    """State of a batch on the server. ``refusal``: why the server refused the whole batch; "" if it did not."""
 
     ended: bool
     done: int
@@ -58,7 +58,7 @@ class BatchState:
     refusal: str = ""
 
 
-Result = tuple[str, Answer | BackendError]  # the id of a request and its answer
+Result = tuple[str, Answer | BackendError]  # the id of a request, and its answer
 
 
 class BatchServer(Protocol):
@@ -86,7 +86,7 @@ class BatchServer(Protocol):
 
 
 class Http:
-    """A client of one server that repeats requests after failures of the network, 429 and 5xx."""
+    """An HTTP client for one server that repeats requests after network failures and the statuses 429 and 5xx."""
 
     def __init__(self, name: str, address: str, key: str, headers: Mapping[str, str]) -> None:
         need_extra("boost", "a batch endpoint", "httpx2")
@@ -105,7 +105,7 @@ class Http:
                     return response.json()
                 error = self._error(response)
             except httpx2.TransportError as broken:
-                # Another POST could pay for a second batch, unless the first never reached the server.
+                # Unless the first POST never reached the server, another one could pay for a second batch.
                 again = method == "GET" or isinstance(broken, httpx2.ConnectError | httpx2.ConnectTimeout)
                 words = str(broken) or type(broken).__name__
                 error = BackendError(f"the server is unreachable or closed the connection ({words})", retry=again)
@@ -137,7 +137,7 @@ class Http:
             return error
 
     def clean(self, text: str) -> str:
-        """Cleans a server's text to one line and redacts the key."""
+        """Reduces a server's text to one clean line and redacts the key."""
         return " ".join(clean_text(redact(text, self._key)).split())
 
     def _error(self, response: Any) -> BackendError:
@@ -205,7 +205,9 @@ class OpenAIBatches:
 
 
 class AnthropicBatches:
-    """Anthropic's batch endpoint; see `BatchServer`. It has no seeds, no log-probabilities and one choice a request."""
+    """Anthropic's batch endpoint; see `BatchServer`. It has no seeds, no log-probabilities and one
+    choice per request.
+    """
 
     most_choices = 1
 
@@ -277,7 +279,9 @@ def halved(prices: tuple[float, float] | None) -> tuple[float, float] | None:
 
 
 def open_batches(spec: str) -> BatchBackend:
-    """Opens the batch endpoint of ``openai:MODEL@URL?key=…`` or ``anthropic:MODEL``. Raises `UsageError`."""
+    """Opens the batch endpoint of ``openai:MODEL@URL?key=…`` or ``anthropic:MODEL``. Raises `UsageError` for other
+    backends.
+    """
     kind, _, rest = spec.partition(":")
     body, settings = spec_settings(rest, spec, KEYS)
     model, at, url = body.rpartition("@http")
@@ -295,22 +299,22 @@ class BatchBackend:
     tally: Tally = field(default_factory=Tally)
     _failures: dict[str, str] = field(default_factory=dict)  # by item
     _places: dict[str, tuple[Item, Stage, int]] = field(default_factory=dict)  # item, stage and attempt by address
-    _following: dict[str, list[str]] = field(default_factory=dict)  # addresses of the further choices
+    _following: dict[str, list[str]] = field(default_factory=dict)  # addresses of the other choices
 
     def __post_init__(self) -> None:
         self.name, self.prices, self.most_choices = self.server.name, self.server.prices, self.server.most_choices
         self.sampling: Mapping[str, float] = getattr(self.server, "sampling", {})
 
     def complete(self, request: Request) -> Answer:
-        """Raises `UnansweredError`: the ledger would have the answer if there were one."""
+        """Raises `UnansweredError`, because an answer, if there were one, would be in the ledger."""
         reason = self._failures.get(request.item, "the batch contains no answer")
         raise UnansweredError(f"{self.name}: {reason}")
 
     def fill(self, stages: Sequence[Stage], items: Sequence[Item], ledger: Ledger) -> None:
-        """Gets the answers that the ledger lacks; returns when all batches have ended.
+        """Requests the answers that the ledger lacks; returns when all batches have ended.
 
-        stages: samples of one question, which do not depend on each other's answers. Raises `TellapartError` if the
-        server refuses a batch or cannot be reached; the same command continues.
+        stages: samples of the answer to one question, so that none depends on another's answer. Raises `TellapartError`
+        if the server refuses a batch or cannot be reached; the same command continues.
         """
         log = BatchLog(ledger.path.with_name(ledger.path.name.removesuffix(".ledger.jsonl") + ".batches.jsonl"))
         for attempt in (0, 1):
@@ -325,7 +329,7 @@ class BatchBackend:
     def _lacking(
         self, stages: Sequence[Stage], items: Sequence[Item], ledger: Ledger, attempt: int
     ) -> Iterator[tuple[str, Request]]:
-        """Yields the requests that the ledger lacks; after the first attempt, those of bad answers."""
+        """Yields the requests whose answers the ledger lacks and, after the first attempt, retries of bad answers."""
         for item in items:
             with suppress(PictureError):  # the job reports it
                 yield from self._first(stages, item, ledger) if not attempt else self._again(stages, item, ledger)
@@ -435,7 +439,7 @@ class BatchBackend:
 
 
 class BatchLog:
-    """The batches that were sent and that ended, one JSON object per line."""
+    """A log of sent and ended batches, one JSON object per line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -461,6 +465,6 @@ class BatchLog:
 
     def _append(self, value: Mapping[str, Any]) -> None:
         with self.path.open("ab") as file:
-            file.write(b"\n" + json.dumps(value).encode() + b"\n")  # the first ends a torn line
+            file.write(b"\n" + json.dumps(value).encode() + b"\n")  # the first line break ends a torn line
             file.flush()
             os.fsync(file.fileno())

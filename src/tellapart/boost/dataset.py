@@ -22,7 +22,7 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of a job: items written, items with the last stage's caption, and items that a server failed.
+    """The summary of a job: items written, items with the last stage's caption, and items for which a server failed.
 
     ``captions_of``: the stage whose texts are the captions; empty if no stage has a good answer.
     """
@@ -36,7 +36,7 @@ class Summary:
     stages: dict[str, Tally]
     captions_of: str
     without: tuple[str, ...]
-    """Stages that ran and have no good answer about any item."""
+    """Stages that ran but have no good answer for any item."""
     failure: str = ""  # reason of the last failed request
 
     def to_json(self) -> dict[str, Any]:
@@ -105,25 +105,25 @@ def boost_dataset(
 
 
 def ledger_of(out: Path) -> Path:
-    """Returns the default ledger of a result."""
+    """Returns the default path of a result's ledger."""
     return out.with_name(f"{out.stem}.ledger.jsonl")
 
 
 def check_out(out: Path) -> None:
-    """Raises `UsageError` for a name that could not be read back, or a file that must not be replaced."""
+    """Raises `UsageError` for a name that could not be read back, and for a file that must not be replaced."""
     if out.parts and out.parts[0].endswith(":"):  # as a path, s3://bucket/x.jsonl becomes s3:/bucket/x.jsonl
         raise UsageError(
             f"-o {out}: boost cannot write to a URL; use a local file, such as -o boosted.jsonl, "
             "and upload it afterwards"
         )
     if out.suffix != ".jsonl":
-        raise UsageError(f"-o {out}: the result is in JSON lines; use a name such as -o boosted.jsonl")
+        raise UsageError(f"-o {out}: the result is written as JSON lines; use a name such as -o boosted.jsonl")
     for path in (out, made_file(out), out.with_suffix(".html")):
         check_output(path)
 
 
 def check_same_data(out: Path, dataset: Dataset) -> None:
-    """Raises `UsageError` if ``out`` is the result of other pictures, which would be replaced."""
+    """Raises `UsageError` if ``out`` exists and contains the result for other pictures, which would be lost."""
     if not out.exists():
         return
     known = {item.id for item in dataset}

@@ -12,12 +12,12 @@ from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 _GROUND = -1  # in place of an object's number in a claim
-Claim = tuple[int, str, str]  # object number or _GROUND, slot, value
+Claim = tuple[int, str, str]  # (object number or _GROUND, slot, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The describer's false values on `scenes`, those that the references contradict, and their fate.
+    """The describer's false values on `scenes`, how many of them the references contradict, and what became of them.
 
     ``kept_out``: contradicted errors that are not in the final caption. ``passed_on``: other errors that are in it.
     """
@@ -37,9 +37,9 @@ class Errors:
 
 
 def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
-    """Counts the errors of ``texts["describe"]`` and which of them are in ``texts["holistic"]``, by the ground truth.
+    """Counts the errors in ``texts["describe"]``, by ground truth, and how many of them are in ``texts["holistic"]``.
 
-    A reference contradicts an error if it would be false for a picture in which only the error were true.
+    A reference contradicts an error if it would be false for the same picture with the error made true.
     """
     wrong = claims(texts["describe"], scene) - truth(scene)
     final = claims(texts["holistic"], scene)
@@ -63,7 +63,9 @@ def _all_true(captions: Iterable[str], scene: Scene) -> bool:
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:
-    """Returns the values that a caption claims for objects or the ground; aligns mentions to the best objects."""
+    """Returns the values that a caption claims for objects or the background; aligns each mention to the
+    best object.
+    """
     reading = parse_caption(text)
     _, meant = align(reading, scene)
     found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}
@@ -75,6 +77,6 @@ def claims(text: str, scene: Scene) -> set[Claim]:
 
 
 def truth(scene: Scene) -> set[Claim]:
-    """Returns every value of every object, and the ground."""
+    """Returns all true values for a scene: those of every object, and the background."""
     value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
     return {*value, (_GROUND, "ground", scene.ground)}

@@ -34,17 +34,17 @@ from tellapart.language.answers import answer_text
 from tellapart.types import Item
 from tellapart.utils.messages import clean_text
 
-WINDOW = 64  # items taken but not yet written, per item in flight
-SAME_REFUSALS = 8  # identical rejections before any answer that end the job
-FIRST_ITEMS = 20  # items with only bad new answers that end the job
-IN_A_ROW = 32  # consecutive items without an answer that end the job
+WINDOW = 64  # items started but not yet written, per item in flight
+SAME_REFUSALS = 8  # this many identical rejections before any answer end the job
+FIRST_ITEMS = 20  # this many first items with only bad new answers end the job
+IN_A_ROW = 32  # this many consecutive items without an answer end the job
 STRIPES = 4096
 SPARE = 4  # one extra thread per this many in flight, to send requests while answers are flushed to disk
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items.
+    """Counts for one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items.
 
     One of the server's ``requests`` may return several of the answers ``asked`` for.
     """
@@ -79,10 +79,12 @@ class BoostJob:
         self.failure = ""
         self._failed_in_a_row = 0
         self._served = False  # whether a server has answered any request of this job
-        self._refusals: Counter[str] = Counter()  # by message, without numbers
+        self._refusals: Counter[str] = Counter()  # counts by message, with numbers removed
         self._good: set[str] = set()  # stages with a good answer
-        self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, until a good answer
-        self._arrived = set[str]()  # keys of choices that came with another stage's answer and are unread
+        self._bad: dict[str, Counter[str]] = {
+            stage.name: Counter() for stage in stages
+        }  # by reason; until a good answer
+        self._arrived = set[str]()  # keys of choices that came with another stage's answer and have not been read yet
 
     @property
     def retries(self) -> int:
@@ -99,7 +101,9 @@ class BoostJob:
             yield from found
 
     def boost(self, item: Item) -> Boosted:
-        """Runs one item through the stages. Marks stages without a good answer as bad; later ones may not need them."""
+        """Runs one item through the stages. Marks a stage without a good answer as bad, but still runs later ones,
+        which may not need it.
+        """
         first = self._run_stages(item, self.stages, {})
         again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
         if not self.per_reference or not again or first.unreadable is not None:
@@ -137,7 +141,9 @@ class BoostJob:
         return Boosted(item, texts, bad, unanswered)
 
     def _answer_with_retry(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
-        """Returns a stage's text, why it is bad or None, and whether it is new. Retries a bad answer once."""
+        """Returns a stage's text, the reason if it is bad (else None), and whether it is new. Retries a bad answer
+        once.
+        """
         try:
             request = stage.build_request(item, texts)
         except BackendError as error:  # the item lacks an input of the stage
@@ -157,7 +163,8 @@ class BoostJob:
     def _answer(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[Answer, bool]:
-        """Returns the answer from the ledger, otherwise from the backend. Concurrent equal requests wait for the first.
+        """Returns the answer from the ledger, otherwise from the backend. Concurrent identical requests wait for the
+        first one.
 
         One request asks for the choices of all stages in its group that have no answer yet.
         """
@@ -191,7 +198,9 @@ class BoostJob:
         return answer, True
 
     def _without_answer(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> list[tuple[Stage, str]]:
-        """Returns later stages of the group whose first request has no answer yet, with the request's address."""
+        """Returns the later stages in the group whose first request has no answer yet, each with the
+        request's address.
+        """
         most = most_choices(stage.backend)
         later = self.stages[self.stages.index(stage) + 1 :] if most > 1 else ()
         found: list[tuple[Stage, str]] = []
@@ -202,7 +211,7 @@ class BoostJob:
         return found
 
     def _failed(self, error: BackendError) -> None:
-        """Continues without an answer, unless no request gets one."""
+        """Continues without an answer; raises the error if no request can succeed."""
         if error.fatal:
             raise error
         if isinstance(error, UnansweredError):
@@ -253,7 +262,7 @@ CUT = ("length", "max_tokens")  # finish reasons of truncated answers
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """Returns an answer's text without reasoning and control tokens, and why it is bad or None."""
+    """Returns an answer's text without reasoning and control tokens, and the reason if it is bad, else None."""
     text = answer_text(answer.text)
     if answer.finish.lower() in CUT:
         return text or "", f"truncated after {request.max_tokens} tokens" + (

@@ -1,8 +1,8 @@
-"""The ledger: every answer is on disk before it is used, so that an interrupted job repeats no request.
+"""The ledger: every answer is on disk before it is used, so an interrupted job does not repeat any request.
 
 One JSON object per line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
 tokens. The key is the address of the request (`address`), so the file maps requests to answers: the order of its
-lines does not matter, the first line of a key counts, and ``cat`` can join two ledgers.
+lines does not matter, the first line for a key counts, and ``cat`` can join two ledgers.
 
 - **Group commit.** Threads queue their answers; the first in the queue writes all of them at once and flushes them to
 disk (fsync). `put` returns when its own answer is on disk.
@@ -62,7 +62,7 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A queued answer. ``stands``: the answer under its key once the queue has been written."""
+    """A queued answer. ``stands``: the valid answer under its key, once the queue has been written."""
 
     key: str
     line: bytes
@@ -80,7 +80,7 @@ class Ledger:
         self.path, self._file, self._read, self._table = path, file, read, table
         self._line = threading.Lock()  # guards the queue
         self._index = threading.Lock()  # guards the table and reads of the file
-        self._commit = threading.Lock()  # one thread at a time writes
+        self._commit = threading.Lock()  # held by the thread that writes
         self._waiting: list[_Waiting] = []
         self._end = 0  # end of the indexed part of the file
         self._unread = 0
@@ -119,18 +119,18 @@ class Ledger:
         return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"], tokens)
 
     def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
-        """Stores an answer. Returns the valid answer, i.e. an earlier one if there is one, when it is on disk.
+        """Stores an answer. Returns the valid answer (an earlier one, if there is one) as soon as it is on disk.
 
         ``note``: stage, model and item, written to the line for people.
         """
         return self.put_all([(key, answer, note)])[0]
 
     def put_all(self, entries: Sequence[tuple[str, Answer, Mapping[str, str]]]) -> list[Answer]:
-        """Stores several answers with one flush; see `put`."""
+        """Stores several answers with a single flush; see `put`."""
         waiting = [_Waiting(key, _line_of(key, answer, note)) for key, answer, note in entries]
         with self._line:
             self._waiting += waiting
-        with self._commit:  # most waiting threads are served by the previous one
+        with self._commit:  # the previous thread usually wrote the answers of those that waited
             if any(one.stands is None for one in waiting):
                 self._write_all()
         return [one.stands for one in waiting if one.stands is not None]
@@ -162,7 +162,7 @@ class Ledger:
             with _write_errors(self.path), self._locked():
                 self._append(group)
         except BaseException:
-            with self._line:  # the other threads retry on their own
+            with self._line:  # the other threads retry by themselves
                 self._waiting = group + self._waiting
             raise
         for waiting in group:
@@ -208,7 +208,9 @@ class Ledger:
             os.ftruncate(self._file, self._end)
 
     def _refuse_another_kind(self) -> None:
-        """Raises `UsageError` for a file without answers, unless it begins like a torn line."""
+        """Raises `UsageError` for a file without answers, unless it may be the beginning of an
+        interrupted first line.
+        """
         head = os.pread(self._file, len(BEGINS) + 32, 0)
         key = head[len(BEGINS) :]
         if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
@@ -218,7 +220,7 @@ class Ledger:
             )
 
     def _enter(self, lines: list[bytes]) -> None:
-        """Indexes complete lines from `_end` on. The first line of a key counts."""
+        """Indexes complete lines from `_end` on. The first line for a key counts."""
         for line in lines:
             if (key := _key(line)) is not None:
                 row = (key, self._end, len(line))
@@ -232,7 +234,7 @@ class Ledger:
         """Holds the file lock between processes."""
         try:
             import fcntl
-        except ImportError:  # no file locks on this system: only one process per ledger
+        except ImportError:  # this system has no file locks, so only one process may use a ledger
             yield
             return
         lock_or_say(self._file, self.path)
@@ -247,7 +249,7 @@ def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flushes a folder, and so a new file's name, to disk if the system supports it."""
+    """Flushes a folder, and with it a new file's name, to disk if the system supports it."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -257,7 +259,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _new_table() -> sqlite3.Connection:
-    """Creates a private table in a temporary file that SQLite removes, which an empty name requests."""
+    """Creates a private table in a temporary file that SQLite removes (requested by an empty name)."""
     table = sqlite3.connect("", check_same_thread=False)
     table.execute("PRAGMA journal_mode = OFF")
     table.execute("PRAGMA synchronous = OFF")

@@ -40,9 +40,9 @@ class _Queued:
 
 
 class Batcher:
-    """Answers requests of several threads in batches of similar requests that wait at the same time.
+    """Answers requests from several threads, batching similar requests that are waiting at the same time.
 
-    work: ``work(requests, prepared)`` returns an answer or an error per request; called by one thread at a time.
+    work: ``work(requests, prepared)`` returns an answer or an error for each request; called by one thread at a time.
         ``prepared`` is what each thread prepared for its request, e.g. its decoded picture.
     like: requests with equal ``like(request)`` share a batch.
     """
@@ -58,7 +58,9 @@ class Batcher:
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def answer(self, request: Request, prepared: Any = None) -> Answer:
-        """Returns the answer. The thread whose turn it is also works for others. Raises the errors of ``work``."""
+        """Returns the answer. The thread whose turn it is also answers the requests of others. Raises the errors of
+        ``work``.
+        """
         mine = _Queued(request, prepared)
         with self._lock:
             self._queue.append(mine)
@@ -91,8 +93,8 @@ class Batcher:
 class Local:
     """A model in a folder or on the hub, loaded on first use.
 
-    Answers requests that wait at the same time in one batch, except for sampled ones, which have their own seeds. If
-    the chat template rejects system prompts, they go into the first user turn.
+    Requests that wait at the same time are answered in one batch, except for sampled ones, which have their own seeds.
+    If the chat template rejects system prompts, they go into the first user turn.
     """
 
     def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
@@ -102,7 +104,8 @@ class Local:
 
     @classmethod
     def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
-        """Finds the model's files. The model's name ends with their hash, because other weights give other answers.
+        """Finds the model's files. The model's name ends with their hash, because different weights give different
+        answers.
 
         The name includes the precision if it differs from the files'. ``device`` and ``precision``: see
         `tellapart.models.devices`.
@@ -118,7 +121,9 @@ class Local:
         return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
 
     def complete(self, request: Request) -> Answer:
-        """Returns one answer. Raises `BackendError` if the model takes no pictures, `PictureError` for bad pictures."""
+        """Returns one answer. Raises `BackendError` if the model does not accept pictures, and `PictureError` for bad
+        pictures.
+        """
         return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
 
     def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
@@ -132,7 +137,7 @@ class Local:
         tokenizer = processor.tokenizer if sees else processor
         inputs = self._templated(requests, images, processor, sees).to(model.device)
         settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
-        settings |= {"num_beams": 1, "num_return_sequences": 1}  # overrides the folder's own settings
+        settings |= {"num_beams": 1, "num_return_sequences": 1}  # overrides the settings in the folder
         if request.temperature:
             settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
         if request.stop:
@@ -188,7 +193,7 @@ class Local:
         if not processor.chat_template:
             raise UsageError(f"{self.source} has no chat template, so it cannot answer requests; specify a chat model")
         tokenizer = processor.tokenizer if vision else processor
-        tokenizer.padding_side = "left"  # generation starts at the right end
+        tokenizer.padding_side = "left"  # padding is on the left, because generation continues at the right end
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         return model.to(self.device), processor
@@ -206,7 +211,7 @@ def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, p
 
 
 def _greedy_settings(request: Request) -> object:
-    """Returns the key of requests that share a batch: common settings if greedy, unique if sampled."""
+    """Returns the key of requests that may share a batch: their settings if greedy; unique if sampled."""
     return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
 
 
@@ -226,7 +231,7 @@ def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[in
 
 
 def has_chat_template(source: str) -> bool:
-    """Returns whether a model's files (for a hub model, those in the cache) have a chat template."""
+    """Returns whether a model's files (for a hub model, those in the cache) include a chat template."""
     folder = _folder(source)
     if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
         return True

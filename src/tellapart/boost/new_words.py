@@ -1,4 +1,4 @@
-"""Finds the words of a caption that are in none of its source texts."""
+"""Finds the words in a caption that are in none of its source texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NewWordShare:
 
     @property
     def percent(self) -> float:
-        """The share in percent; NaN without words."""
+        """The percentage of new words; NaN if there are no words."""
         return 100 * self.new / self.total if self.total else float("nan")
 
 
@@ -51,7 +51,7 @@ def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str,
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """Returns (start, end, why), in characters, of every content word of ``text`` that is in no source."""
+    """Returns (start, end, why), in characters, for every content word of ``text`` that is in no source."""
     plain = text.replace("’", "'")
     words = dict.fromkeys(new_words(text, sources, analyse))
     found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}
@@ -67,10 +67,10 @@ def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> 
 class NewWords:
     """Shares of new content words, by stage.
 
-    in_no_reference: words of a stage that are in no reference.
-    in_no_source: words of a stage that are in none of its inputs (a describer has no text input).
+    in_no_reference: a stage's words that are in no reference.
+    in_no_source: a stage's words that are in none of its inputs (a describer has no text input).
     left_out: the describer's words that are neither in a reference nor in the holistic caption, i.e. conflicts and
-        words that it found verbose.
+        words dropped for brevity.
     """
 
     in_no_reference: dict[str, NewWordShare] = field(default_factory=dict)

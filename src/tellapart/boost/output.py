@@ -1,13 +1,13 @@
 """The result: JSON Lines that every reader and recipe accepts, in the order of the data, written atomically.
 
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
-     "references": ["people's own", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
+     "references": ["written by people", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
-``captions`` has the last stage's text, or its texts for each reference, of which all but the first are also in
-``others`` (as ``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions`` has
-the references. If it has none for any item, ``captions`` has another stage's texts (`FALLBACK`), which ``captions_of``
-in ``RESULT.made.json`` names. Pictures without a file (of `scenes`) are drawn into a folder beside the result.
-``RESULT.made.json`` records how the result was made, for `merge`.
+``captions`` contains the last stage's text, or its texts for each reference, of which all but the first are also in
+``others`` (as ``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions``
+contains the references. If it has none for any item, ``captions`` contains the texts of another stage (`FALLBACK`),
+whose name is ``captions_of`` in ``RESULT.made.json``. Pictures without a file (of `scenes`) are drawn into a folder
+beside the result. ``RESULT.made.json`` records how the result was made, for `merge`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_file, temporary_beside, writable_file, write_errors, write_output
 from tellapart.utils.messages import parse_json
 
-FALLBACK = ("holistic", "blend", "describe")  # order of stages for captions: those based on references first
+FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, in order: those based on references first
 
 
 class Output:
@@ -60,7 +60,7 @@ class Output:
         return stage
 
     def take_captions_of(self, stage: str) -> None:
-        """Replaces the captions of all written items by the texts of ``stage`` if it has one."""
+        """Replaces the captions of all written items with the texts of ``stage``, if it has any for them."""
         with _write_errors(self.path):
             self._file.close()
             again = self._temporary.with_name(f"{self._temporary.name}.again")
@@ -108,7 +108,7 @@ def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
 
 
 def texts_of(value: Mapping[str, Any], stage: str) -> list[str]:
-    """Returns the texts of a stage in a line, one or one per reference; empty if it has none."""
+    """Returns a stage's texts in a line, a single one or one per reference; empty if it has none."""
     return [texts[stage] for texts in (value["stages"], *value.get("others", ())) if stage in texts]
 
 
@@ -138,7 +138,7 @@ def drawn(picture: Picture, out: Path) -> Path:
 def made_by(
     spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int], per_reference: bool = False
 ) -> dict[str, Any]:
-    """Returns how a result is made; the parts of one job differ only in ``data`` and ``shard``, on any machine."""
+    """Returns how a result is made. The parts of one job, on any machine, differ only in ``data`` and ``shard``."""
     ids = hashlib.blake2b(digest_size=16)
     for item in items:
         ids.update(item.id.encode("utf-8", "backslashreplace") + b"\0")
@@ -177,7 +177,8 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def stage_of_captions(good: Mapping[str, int], last: str) -> str:
-    """Returns the stage whose texts become the captions: ``last`` or, if it has none, the first in `FALLBACK` that has.
+    """Returns the stage whose texts become the captions: ``last`` or, if it has none, the first in `FALLBACK` that has
+    texts.
 
     Returns "" if no stage has texts. ``good``: number of texts by stage.
     """
@@ -194,7 +195,7 @@ def is_record(value: Any) -> bool:
 
 
 def merge(parts: Iterable[Path], out: Path) -> int:
-    """Joins the results of ``--shard 1/n`` to ``n/n``, in any order, as one job would have written them.
+    """Joins the results of ``--shard 1/n`` to ``n/n``, given in any order, into what a single job would have written.
 
     Returns the number of items. Raises `UsageError` if a part is missing, duplicate, or from another job.
     """
@@ -203,7 +204,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
         made = _read_made(path)
         place, of = made.pop("shard")
         made.pop("data")
-        made.pop("captions_of", None)  # applies to this part only; decided for the whole below
+        made.pop("captions_of", None)  # applies only to this part; set for the whole result below
         if (place, of) in found:
             raise UsageError(f"{path} and {found[place, of][0]} are both part {place}/{of}")
         found[place, of] = (path, made)

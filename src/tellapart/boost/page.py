@@ -21,7 +21,7 @@ _NAMES = {HUMAN: "people’s"}
 
 @dataclass(frozen=True)
 class Caption:
-    """One stage's caption of an item, in pieces, some of them marked. ``why``: the reason if there is no caption.
+    """One stage's caption for an item, in pieces, some of which are marked. ``why``: the reason if there is no caption.
 
     ``claims``: numbers of (true, all) claims, if the ground truth is known.
     """
@@ -33,7 +33,7 @@ class Caption:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """The pieces with a false claim."""
+        """The pieces that contain a false claim."""
         return tuple(piece for piece in self.pieces if piece.why and not piece.new)
 
 
@@ -88,7 +88,7 @@ def render(statistics: Statistics, command: str = "") -> str:
 
 
 def headline(statistics: Statistics) -> str:
-    """Summarises the result in one sentence."""
+    """Summarizes the result in one sentence."""
     ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
     means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
     return f"{statistics.items:,} items; mean words per caption: {', '.join(means) or 'none'}"
@@ -130,7 +130,7 @@ def bars(statistics: Statistics, kind: str) -> list[Bar]:
 
 
 def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
-    """Returns the new words of each shown item, by stage; None if words cannot be analysed."""
+    """Returns the new words in each shown item, by stage; None if words cannot be analyzed."""
     try:
         return [statistics.new_word_spans(one) for one in statistics.shown]
     except MissingExtra:

@@ -1,6 +1,6 @@
 """Parses a server's reply: an answer, its log-probabilities, or an error, classified by its body.
 
-An error concerns this picture (`moderated`), the key (fatal), or the current moment (``retry``).
+An error is about this picture (`moderated`), is about the key (fatal), or is temporary (``retry``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODERATED = re.compile(
     r"|inappropriate content|safety system",
     re.IGNORECASE,
 )
-_NO_PICTURES = re.compile(  # llama.cpp (500); OpenRouter (404); LM Studio; vLLM; Ollama: retries cannot help
+_NO_PICTURES = re.compile(  # llama.cpp (500); OpenRouter (404); LM Studio; vLLM; Ollama: a retry would not help
     r"image input is not supported|no endpoints found that support image|does not support images"
     r"|is not a multimodal model|missing data required for image input",
     re.IGNORECASE,
@@ -43,7 +43,7 @@ ADVICE = {
     404: "the server does not know this model or path; its URL usually ends in /v1",
     405: "the server does not know this path; its URL usually ends in /v1",
 }
-MAX_MESSAGE_CHARACTERS, FINISH = 200, 40  # maximum characters of a server's message and of its finish reason
+MAX_MESSAGE_CHARACTERS, FINISH = 200, 40  # maximum length of a server's message and of its finish reason, in characters
 
 
 def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
@@ -54,7 +54,7 @@ def failure(message: str, like: BackendError, fatal: bool | None = None) -> Back
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
     """Returns the answer in a reply. Raises `BackendError` for any other reply.
 
-    Redacts ``key`` in both. Otherwise keeps the answer's text; `check.trouble` detects bad answers.
+    Redacts ``key`` in both. Leaves the answer's text otherwise unchanged; `stages.trouble` detects bad answers.
     """
     status = _status(status, reply)
     if status == 200:
@@ -76,7 +76,9 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
 
 
 def _status(status: int, reply: bytes) -> int:
-    """Returns the status of a reply, or the error's ``code`` if a reply with status 200 has an error, not choices."""
+    """Returns the status of a reply, or the error's ``code`` if a reply with status 200 contains an error instead of
+    choices.
+    """
     error = _error(reply) if status == 200 else {}
     wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
     code = error.get("code") or (404 if wrong_path else 500)
@@ -97,7 +99,7 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
     """Returns the server's message if it rejects the content of this request; "" if it does not."""
     if _status(status, reply) not in (400, 403, 422, 451) or not (error := _error(reply)):
         return ""
-    reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # as OpenRouter writes them
+    reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # OpenRouter's format
     if not reasons and not _MODERATED.search(json.dumps(error)):
         return ""
     return _readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS] or "content_filter"
@@ -116,7 +118,7 @@ def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
 
 
 def seconds(retry_after: str | None) -> float | None:
-    """Parses ``Retry-After``, a number or a date (RFC 9110, 10.2.3), to seconds from now; None if it is neither."""
+    """Parses ``Retry-After``, a number or a date (RFC 9110, 10.2.3), into seconds from now; None if it is neither."""
     if retry_after is None:
         return None
     try:
@@ -148,7 +150,7 @@ def _choice(choice: Any, key: str) -> Answer:
     finish = choice.get("finish_reason") or "stop"
     if isinstance(content, list):  # some servers return parts
         content = "".join(part.get("text") or "" for part in content)
-    # None is an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.
+    # None means an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.
     if not isinstance(content, str | None) or not isinstance(finish, str):
         raise ValueError("expected text or null")
     text = redact(content or "", key)
@@ -157,7 +159,8 @@ def _choice(choice: Any, key: str) -> Answer:
 
 
 def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
-    """Returns tokens and their log-probabilities in nats; a token is its ``bytes``, otherwise the text in ``named``.
+    """Returns tokens and their log-probabilities in nats. A token's text comes from ``bytes`` or, if absent, from
+    ``named``.
 
     Raises ValueError or other errors for malformed entries.
     """
@@ -174,7 +177,7 @@ def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
 def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
     """Returns the tokens of ``text`` in vLLM's ``prompt_logprobs`` of a prompt that ends with the text.
 
-    Empty if the reply has none or they do not spell the text.
+    Returns () if the reply contains none, or if they do not spell the text.
     """
     try:
         entries = json.loads(reply).get("prompt_logprobs") or ()
@@ -193,7 +196,7 @@ def _count(usage: Any, key: str) -> int:
 
 
 def _words(reply: bytes, key: str) -> str:
-    """Returns the server's error message, as ``: …``."""
+    """Returns ``: MESSAGE`` with the server's error message; "" if there is none."""
     text = _readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS]
     return f": {text}" if text else ""
 

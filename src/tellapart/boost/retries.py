@@ -17,20 +17,20 @@ from tellapart.utils.messages import say
 TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 PATIENCE_SECONDS = 900.0
-SILENT_SECONDS = 10.0  # without an answer before a line reports it
+SILENT_SECONDS = 10.0  # without an answer before this is reported
 
 
 class Stopped(Exception):
-    """The job ends, so a request waiting for its next attempt is dropped."""
+    """The job is stopping, so a request that is waiting for its next attempt is dropped."""
 
 
 class RetryingBackend:
-    """Retries failed requests of ``backend`` if that may help. Thread-safe.
+    """Retries failed requests to ``backend`` when a retry may help. Thread-safe.
 
     While other requests succeed, a request fails after ``tries`` attempts. While no request succeeds, the server is
-    considered down, and all requests wait for up to ``patience`` seconds since its last answer; a server that never
-    answered gets ``tries`` attempts. A "not now" reply does not count as an attempt, and its ``Retry-After`` delays all
-    threads.
+    considered down, and all requests wait until ``patience`` seconds after its last answer; a server that has never
+    answered gets ``tries`` attempts. A reply such as 429 does not count as an attempt, and its ``Retry-After`` delays
+    all threads.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class RetryingBackend:
         self._lock = threading.Lock()
         self._answered: float | None = None  # time of the server's last answer to any request
         self._not_before = 0.0
-        self._waiting, self._waiting_since = 0, 0.0  # number of pending requests, and since when there are any
+        self._waiting, self._waiting_since = 0, 0.0  # number of pending requests, and since when there have been any
         self._told, self._failure = -1.0, ""
 
     def complete(self, request: Request) -> Answer:
-        """Returns the backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
+        """Returns the backend's answer. Raises `BackendError` after the last attempt, and `Stopped` when the job is
+        stopping.
+        """
         with self._lock:
             self._waiting += 1
             if self._waiting == 1:
@@ -68,7 +70,7 @@ class RetryingBackend:
     def tell_silence(self) -> None:
         """Reports once that a server does not answer: its address, since when, and until when requests wait for it.
 
-        Call it regularly. Raises `BackendError` when that time has passed, even if a request still hangs.
+        Call it regularly. Raises `BackendError` once that time has passed, even if a request still hangs.
         """
         since = max(self._waiting_since, self._answered or 0.0)
         silent = time.monotonic() - since

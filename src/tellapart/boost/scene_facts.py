@@ -32,7 +32,7 @@ class SceneFacts:
     number: int = 0
 
     def relate(self, i: int, j: int, relation: Word) -> None:
-        """Adds a relation, unless the pair already has one that is as specific."""
+        """Adds a relation, unless the pair already has an equally specific one."""
         for pair in ((i, j), (j, i)):
             old = self.relations.get(pair)
             if old is not None and (old[0] != "near" or relation[0] == "near"):
@@ -83,7 +83,7 @@ def _used(caption: str) -> dict[tuple[str, str], str]:
 
 @lru_cache(maxsize=1)
 def _usual_forms() -> dict[tuple[str, str], str]:
-    """Maps plurals to singulars, participles to finite verbs, and grounds to their phrase with its preposition."""
+    """Maps plurals to singulars, participles to finite verbs, and backgrounds to their phrase with its preposition."""
     forms: dict[tuple[str, str], str] = {}
     for key, sense in senses().items():
         if sense.kind == "shape" and not sense.plural:
@@ -103,10 +103,10 @@ Score = Callable[[Thing, Thing], float | None]
 
 
 def matched(theirs: SceneFacts, ours: SceneFacts, score: Score, agreeing: float) -> list[int]:
-    """Assigns to each of their things one of ours, or -1 for none, with the highest total score.
+    """Assigns one of our things, or -1 for none, to each of theirs, so that the total score is highest.
 
     score: the score of a pair; None if the two cannot be the same thing.
-    agreeing: added for each relation that both texts have between the same things, subtracted for contradictions.
+    agreeing: added for each relation that both texts state for the same things, subtracted for contradictions.
     Different things are never assigned to the same thing.
     """
     best: tuple[float, list[int]] = (-1.0, [-1] * len(theirs.things))
@@ -160,7 +160,7 @@ def noun_phrase(thing: Thing) -> str:
 
 
 def _start(facts: SceneFacts) -> int:
-    """Returns the thing that starts a chain of relations, otherwise the one with the most facts."""
+    """Returns the thing that starts a chain of relations or, if there is none, the one with the most facts."""
 
     def worth(number: int) -> tuple[bool, bool, int]:
         pairs = [pair for pair in facts.relations if number in pair]
@@ -170,7 +170,9 @@ def _start(facts: SceneFacts) -> int:
 
 
 def _next(facts: SceneFacts, mentioned: list[int], first: bool) -> str:
-    """Phrases the next thing, related to the last or an earlier one if possible, and adds it to ``mentioned``."""
+    """Phrases the next thing, if possible by its relation to the last or an earlier one, and adds it to
+    ``mentioned``.
+    """
     rest = [number for number in range(len(facts.things)) if number not in mentioned]
     for number in rest:
         if (relation := facts.between(mentioned[-1], number)) is not None:
@@ -197,6 +199,6 @@ def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
 
 
 def _fits(named: Thing, other: Thing) -> bool:
-    """Returns whether the name could also refer to the other thing."""
+    """Returns whether the name would fit the other thing, too."""
     same_shape = named.get("shape", ("", ""))[0] == other.get("shape", ("", ""))[0]
     return same_shape and all(other.get(slot, word)[0] == word[0] for slot, word in named.items())

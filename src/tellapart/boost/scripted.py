@@ -1,7 +1,7 @@
-"""A backend without a model that describes `scenes` and blends captions by grammar.
+"""A backend without a model that describes `scenes` and blends captions using a grammar.
 
-It is for trials, tests and claims. Blending and adding use only their input texts, as a language model would. Only the
-describer sees the picture; it knows the ground truth and gets some of it wrong.
+It is meant for trials, tests and replication. Blending and adding use only their input texts, as a language model
+would. Only the describer sees the picture; it knows the ground truth and gets some of it wrong.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from tellapart.utils.rng import RandomStream
 _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
 _CORRECT = re.compile(r"^Correct caption: (.*)$", re.MULTILINE)
 _NEW = re.compile(r"^New noisy caption: (.*)$", re.MULTILINE)
-VERSION = 1  # version of the grammar; a new version invalidates old answers
+VERSION = 1  # version of the grammar; changing it invalidates old answers
 _WEIGHTS = {"shape": 4.0}  # for matching things; other slots have weight 2
 
 
 class Scripted:
-    """The scripted backend. ``error``: probability of a wrong shape, colour, size, texture, motion or ground, 0 to 1.
+    """The scripted backend. ``error``: probability of a wrong shape, colour, size, texture, motion or background, 0 to
+    1.
 
     The errors depend only on ``seed``, the picture's content and the question.
     """
@@ -69,7 +70,7 @@ class Scripted:
 
 
 def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
-    """Returns the texts of every stage for each item, with the paper's prompts, in memory and without a ledger."""
+    """Returns each item's texts by stage, using the paper's prompts; works in memory, without a ledger."""
     backend = Scripted(error, seed)
     chosen, found = stages(STAGE_NAMES, backend, backend), []
     for item in items:
@@ -81,7 +82,7 @@ def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dic
 
 
 def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
-    """Returns the scene with each value replaced by another one with probability ``error``."""
+    """Returns the scene, in which each value has been replaced with another one with probability ``error``."""
     shapes = v.UNSEEN_SHAPES if scene.objects[0].shape in v.UNSEEN_SHAPES else v.SHAPES
     options = {"shape": shapes, "colour": v.COLOURS, "size": v.SIZES, "texture": v.TEXTURES, "motion": v.MOTIONS}
 
@@ -100,7 +101,7 @@ def blend(captions: Sequence[str]) -> str:
     """Merges all captions of one picture into one without repetitions. All of them are assumed to be true."""
     richest = sorted(map(facts_of, captions), key=_amount, reverse=True)
     whole = SceneFacts()
-    for named in (True, False):  # "a red thing" can be resolved once all others are known
+    for named in (True, False):  # "a red thing" can be resolved only when all others are known
         for facts in richest:
             _take_in(whole, facts, named)
     return say(whole)
@@ -111,7 +112,7 @@ def _amount(facts: SceneFacts) -> int:
 
 
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
-    """Adds the facts of another caption; ``named``: only new things with a name, otherwise also those without.
+    """Adds the facts of another caption. ``named``: add new things only if they have a name.
 
     "A red thing" is new if it matches none of the known things; if it could be one of them, it is left out.
     """
@@ -144,7 +145,7 @@ def _same_thing(one: Thing, other: Thing) -> float | None:
 
 
 def add(correct: str, new: str) -> str:
-    """Adds the facts of the new caption to the correct one, which wins contradictions."""
+    """Adds the facts of the new caption to the correct one, which takes precedence if they contradict each other."""
     ours, theirs = facts_of(correct), facts_of(new)
     meant = matched(ours, theirs, _alike, agreeing=2.0)
     whole = SceneFacts([*ours.things], {}, ours.ground or theirs.ground, ours.number)
@@ -163,7 +164,7 @@ def add(correct: str, new: str) -> str:
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores whether two things are the same when one caption may be wrong. Any match is better than none."""
+    """Scores whether two things are the same if one caption may be wrong. Any match is better than none."""
     total = 10.0
     for slot in ours.keys() & theirs.keys():
         weight = _WEIGHTS.get(slot, 2.0)

@@ -2,11 +2,11 @@
 
 Paper 2, section 2 and appendix A.1:
 
-| stage | paper 2 | asks | sees |
+| stage | paper 2 | model | input |
 |---|---|---|---|
 | `blend` | BlendCap | the language model | the references |
 | `describe` | VisualCap | the multimodal model | the picture |
-| `holistic` | HolisticCap | the language model | both answers; people's captions win conflicts |
+| `holistic` | HolisticCap | the language model | both answers; the references' facts take precedence |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAGE_NAMES = ("blend", "describe", "holistic")
 TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # names of their captions in paper 2
 _OF_MLLM = ("describe",)
 PER_REFERENCE = ("blend", "holistic")  # stages that can run per reference; paper 2 has five of each per picture
-AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0 the same question gives the same answer
+AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0, the same question gives the same answer
 
 
 def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prompts: Path | None = None) -> list[Stage]:
@@ -78,7 +78,7 @@ class _PromptRequests:
         return self._request(item, answers, "", self.prompt.temperature, None)
 
     def build_retry(self, item: Item, answers: Mapping[str, str], bad: str) -> Request:
-        """Builds the request after the ``bad`` answer, which names the problem and samples."""
+        """Builds the request after the ``bad`` answer: it states the problem, and the answer is sampled."""
         more = self.prompt.again
         if reason := self.check(item, answers, bad):
             more = f"{more} (The last answer was {reason}.)"

@@ -24,14 +24,14 @@ from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
 from tellapart.utils.messages import track
 
-# Table 9 of paper 2, on COCO: mean and standard deviation of words and of tokens of CLIP.
+# Table 9 of paper 2, on COCO: mean and standard deviation of the numbers of words and of CLIP tokens.
 PAPER = {
     HUMAN: ((10.5, 2.4), (13.5, 2.7)),
     "blend": ((20.1, 6.0), (25.4, 7.0)),
     "holistic": ((41.5, 13.1), (50.2, 15.4)),
     "describe": ((51.1, 14.4), (59.2, 12.8)),
 }
-ANALYSED_ITEMS = 200  # items whose words are analysed, because tagging takes milliseconds per caption
+ANALYSED_ITEMS = 200  # maximum number of items whose words are analyzed, because tagging takes milliseconds per caption
 MAX_EXAMPLES = 24
 BIN = 5  # words
 BARS = 40  # characters of the longest bar
@@ -72,7 +72,9 @@ class ShownItem:
 
 @dataclass
 class Statistics:
-    """Statistics of items; ``add`` all items before reading. ``count_tokens``: returns a text's number of tokens."""
+    """Statistics of items; ``add`` all items before reading them. ``count_tokens``: returns a text's
+    number of tokens.
+    """
 
     count_tokens: Callable[[str], int] | None = None
     items: int = 0
@@ -97,7 +99,9 @@ class Statistics:
         bad: Mapping[str, str] | None = None,
         others: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """Adds an item: good answers by stage, reasons of bad answers, and the texts for its other references."""
+        """Adds an item: its good answers by stage, the reasons why others are bad, and the texts for its other
+        references.
+        """
         one = ShownItem(item, dict(texts), dict(bad or {}), others)
         self._keep(one)
         self.items += 1
@@ -141,7 +145,9 @@ class Statistics:
         return [kind for kind in CAPTION_KINDS if self.words[kind].n]
 
     def new_words(self) -> NewWords:
-        """Counts words in the sample's captions that are not in their sources. Raises `MissingExtra` without HanTa."""
+        """Counts words in the sample's captions that are not in their sources. Raises `MissingExtra` if HanTa is not
+        installed.
+        """
         if self._counted is not None and self._counted[0] == self.items:
             return self._counted[1]
         analyse, found = self._words_analyser(), NewWords()
@@ -165,12 +171,12 @@ class Statistics:
         }
 
     def rate(self, kind: str, what: str, of: str) -> float:
-        """Returns a rate in percent; ("blend", "correct", "claims") is precision. NaN without ground truth."""
+        """Returns a rate in percent; ("blend", "correct", "claims") is precision. NaN if there is no ground truth."""
         below = self.claims[kind][of]
         return 100 * self.claims[kind][what] / below if below else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all statistics as plain numbers; without HanTa there is no ``new_words``."""
+        """Returns all statistics as plain numbers; without ``new_words`` if HanTa is not installed."""
         value: dict[str, Any] = {"items": self.items, "captions": {}}
         for kind in self.kinds:
             own = {"words": _pair(self.words[kind]), "histogram": dict(sorted(self.lengths[kind].items()))}
@@ -196,7 +202,7 @@ class Statistics:
             return None
 
     def table(self) -> rich.table.Table:
-        """Returns a table of words and tokens by kind beside the paper's Table 9 and, on `scenes`, of correctness."""
+        """Returns a table of words and tokens by kind, beside the paper's Table 9, and of correctness on `scenes`."""
         shown = rich.table.Table(title=f"{self.items:,} items")
         columns = ["words", "paper, COCO"]
         columns += ["tokens", "paper, CLIP"] if self.count_tokens is not None else []

@@ -1,4 +1,4 @@
-"""Names of the kinds of captions in tables and on pages."""
+"""Titles for the kinds of captions, in tables and on pages."""
 
 from __future__ import annotations
 

@@ -23,16 +23,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a backend. All fields but ``truth``, ``item``, ``n`` and ``lenient`` belong to the answer's address.
+    """A request to a backend. All fields except ``truth``, ``item``, ``n`` and ``lenient`` are part of the answer's
+    address.
 
     picture: shown with the last user message.
     max_tokens: limit of the answer, in the model's tokens.
     temperature, top_p: None uses the server's default, or greedy decoding for a local model.
     n: number of choices, sampled independently.
     logprobs: requests the log-probabilities of the answer's tokens.
-    scored: generates nothing; the answer has the log-probabilities of the tokens of the last message, the assistant's.
+    scored: generates nothing; the answer contains the log-probabilities of the tokens in the last (assistant) message.
     schema: a JSON schema that the answer must match; "" for plain text.
-    lenient: accepts answers without ``logprobs`` from a server that has none; not sent or hashed.
+    lenient: accepts answers without ``logprobs`` if the server does not support them; not sent or hashed.
     truth, item: a `Scene` for the scripted backend, and the item's id for descriptions from a file; not sent or hashed.
     """
 
@@ -61,11 +62,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A backend's answer. ``finish`` is "stop", "length" if ``max_tokens`` cut it, or the server's own reason.
+    """A backend's answer. ``finish`` is "stop", "length" if it was truncated at ``max_tokens``, or the server's own
+    reason.
 
-    tokens: text and log-probability in nats of each token, if requested; partial characters have their bytes as lone
+    tokens: text and log-probability in nats of each token, if requested; bytes of partial characters are lone
         surrogates (``surrogateescape``).
-    others: further choices, whose tokens are counted with this answer's.
+    others: the other choices, whose tokens are counted with this answer's.
     """
 
     text: str
@@ -77,7 +79,7 @@ class Answer:
 
 
 class Backend(Protocol):
-    """A model that answers requests, local or behind a server."""
+    """A model that answers requests, on this machine or on a server."""
 
     name: str
     """Such as "openai:MODEL": part of the address under which answers are kept."""
@@ -90,8 +92,8 @@ class Backend(Protocol):
 class BackendError(TellapartError):
     """A request without an answer.
 
-    ``retry``: another attempt may succeed. ``after``: the server asked to wait, in seconds (0.0 if it gave no time).
-    ``fatal``: no request can succeed (a wrong key, an unknown model), so the job ends.
+    ``retry``: whether another attempt may succeed. ``after``: how long the server asked to wait, in seconds (0.0 if it
+    did not say, None if it did not ask). ``fatal``: no request can succeed (wrong key, unknown model), so the job ends.
     """
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, fatal: bool = False) -> None:
@@ -100,7 +102,7 @@ class BackendError(TellapartError):
 
 
 class UnansweredError(BackendError):
-    """A request of a batch that ended without an answer, which says nothing about other requests."""
+    """A request in a batch that ended without an answer, which says nothing about other requests."""
 
 
 class LacksFeature(BackendError):
@@ -125,11 +127,12 @@ def most_choices(backend: Backend) -> int:
 class Stage:
     """One request to one model per item; ``answers`` are the earlier stages' texts, by stage name.
 
-    prompt: the full text of the prompt's files; changing it changes the addresses of this stage's answers only.
+    prompt: the full text of the prompt's files; changing it changes only the addresses of this stage's answers.
     check: returns why an answer is bad, or None.
     build_retry: builds a different request after a bad answer (its last argument).
     edit: turns a good answer and its text into the stage's text.
-    group: stages of the same group are samples of one question; one request may ask for the choices of several.
+    group: stages in the same group sample answers to one question; one request may ask for the choices of several
+    stages.
     """
 
     name: str
@@ -147,7 +150,7 @@ class Boosted:
     """The result for an item: good answers by stage, and why the other stages have none.
 
     others: answers of the stages `stages.PER_REFERENCE` for the second reference, the third, and so on.
-    unanswered: a server failed, so the job may succeed another time.
+    unanswered: whether a server failed, so that the job may succeed another time.
     unreadable: what is wrong with the picture; the item is left out of the result.
     """
 

@@ -55,12 +55,12 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
             adapted: Any = PeftModel.from_pretrained(model, str(folder))
         expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
         stray = given - expected - set(adapted.state_dict())
-        for what, keys in (("lacks", expected - given), ("also has", stray)):
+        for what, keys in (
+            ("lacks {} of the weights of an adapter for", expected - given),
+            ("contains {} weights that do not belong to an adapter for", stray),
+        ):
             if keys:
-                kind = type(model).__name__
-                raise TellapartError(
-                    f"{folder} {what} {len(keys)} weights of an adapter of this {kind} ({min(keys)}, …)"
-                )
+                raise TellapartError(f"{folder} {what.format(len(keys))} {type(model).__name__} ({min(keys)}, …)")
         if not hasattr(adapted.base_model, "merge_and_unload"):
             raise TellapartError(f"{folder}: a {adapted.peft_config['default'].peft_type} adapter cannot be merged")
         adapted.merge_and_unload()

@@ -23,12 +23,13 @@ class Beams:
     score_BK: torch.Tensor
 
     def gather(self, place_BM: torch.Tensor) -> Beams:
-        """Selects M hypotheses of each picture by index."""
+        """Selects M hypotheses for each picture by index."""
         wide_BMT = place_BM[..., None].expand(-1, -1, self.tokens_BKT.shape[2])
         return Beams(self.tokens_BKT.gather(1, wide_BMT), self.score_BK.gather(1, place_BM))
 
     def grow(self, place: int, sum_BKV: torch.Tensor) -> tuple[Beams, torch.Tensor]:
-        """Returns the K best hypotheses extended by one token, and from_BK, the beam that each continues.
+        """Returns the K best hypotheses extended by one token, and from_BK, the index of the hypothesis that each
+        continues.
 
         ``sum_BKV``: log-probabilities of the extended hypotheses.
         """
@@ -102,7 +103,7 @@ class BeamSearch:
         self.row_NK = (first_N1 + (from_BK if self.beams > 1 else 0)).expand(-1, K)
 
     def _finish(self, hypotheses: Beams, ended_BK: torch.Tensor, length: int) -> None:
-        """Keeps the K best among the finished hypotheses and the newly ended ones in ``hypotheses``."""
+        """Keeps the K best of the finished hypotheses and of those in ``hypotheses`` that have just ended."""
         mean_BK = hypotheses.score_BK / max(length, 1) + ~self.running_N[:, None] * NEVER + ~ended_BK * NEVER
         merged = Beams(
             torch.cat([self.finished.tokens_BKT, hypotheses.tokens_BKT], dim=1),
@@ -113,7 +114,7 @@ class BeamSearch:
         self.finished, self.done_BK = merged.gather(best_BK), done_BK.gather(1, best_BK)
 
     def keep(self, kept_N: torch.Tensor) -> None:
-        """Drops all other pictures from the batch."""
+        """Keeps only these pictures in the batch."""
         self.open, self.finished = (
             Beams(each.tokens_BKT[kept_N], each.score_BK[kept_N]) for each in (self.open, self.finished)
         )
@@ -121,11 +122,11 @@ class BeamSearch:
         self.done_BK, self.row_NK = self.done_BK[kept_N], self.row_NK[kept_N]
 
     def decode(self, place: int) -> None:
-        """Computes the logits after the tokens at ``place``."""
+        """Computes the logits that follow the tokens at ``place``."""
         self.state, self.beams = self.state.select(self.row_NK.flatten()), self.decoding.beams
         token_N1 = self.open.tokens_BKT[:, :, place].reshape(-1, 1)
         self.logits_NV = self.decoder.compute_logits(self.decoder.decode(self.state, token_N1)[:, -1])
 
     def result(self, tokens: int) -> torch.Tensor:
-        """Returns tokens_RT."""
+        """Returns the generated tokens_RT, best hypothesis first."""
         return self.result_BKT[:, : self.decoding.samples, :tokens].flatten(0, 1)

@@ -142,7 +142,7 @@ class Blip(Captioner):
 
 
 def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-    """Replaces the forward of `BlipAttention` in inference, B×P×D to B×P×D, without computing P×P probabilities."""
+    """Replaces the forward pass of `BlipAttention` in inference, B×P×D to B×P×D, without storing P×P probabilities."""
     mixed_BPKHD = module.qkv(hidden_states).unflatten(-1, (3, module.num_heads, -1))
     query, key, value = mixed_BPKHD.permute(2, 0, 3, 1, 4)
     states = attention(query, key, value)
@@ -152,7 +152,9 @@ def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple
 def attend_to_pictures(
     module: Any, visual: torch.Tensor, hidden_RTH: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """Replaces the forward of cross-attention (`BlipTextSelfAttention`) for R = B·S rows; ``visual`` has B rows."""
+    """Replaces the forward pass of cross-attention (`BlipTextSelfAttention`) for R = B·S rows;
+    ``visual`` has B rows.
+    """
 
     def heads(states: torch.Tensor) -> torch.Tensor:
         return torch.unflatten(states, -1, (module.num_attention_heads, -1)).transpose(1, 2)
@@ -166,7 +168,7 @@ def attend_to_pictures(
 def attention(
     query_BKQD: torch.Tensor, key_BKPD: torch.Tensor, value_BKPD: torch.Tensor, dropout: float = 0.0
 ) -> torch.Tensor:
-    """Computes full attention of all queries to all keys, B×heads×Q×D.
+    """Computes unmasked attention of all queries to all keys, B×heads×Q×D.
 
     torch's fused attention does not use bf16 products on a CPU. Two products per picture, whose scores fit in the CPU
     caches, are faster and match what transformers computes for this family.
@@ -193,7 +195,7 @@ def reads_at_once(tensor: torch.Tensor) -> bool:
 class PatchKVCache(KVCache):
     """A KV cache that stores the patches' keys and values once per picture; the rows of a picture attend as one row.
 
-    ``picture_N``: the picture of each row, as an index into the patches in ``cache``.
+    ``picture_N``: index of each row's picture in ``cache``.
     """
 
     picture_N: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
@@ -204,7 +206,7 @@ class PatchKVCache(KVCache):
     def select(self, row_M: torch.Tensor) -> Self:
         chosen, patches = copy.copy(self), self.cache.cross_attention_cache
         chosen.hidden_N1H, picture_M = self.hidden_N1H[row_M], self.picture_N[row_M]
-        if reads_at_once(picture_M):  # on other devices the host would wait to learn which pictures remain
+        if reads_at_once(picture_M):  # on other devices, the host would have to wait to learn which pictures remain
             left_B, place_M = picture_M.unique(return_inverse=True)
             if len(left_B) <= GOING * patches.layers[0].keys.shape[0]:
                 patches, picture_M = select_rows(patches, left_B), place_M
@@ -214,14 +216,14 @@ class PatchKVCache(KVCache):
         return chosen
 
     def mask_of_one(self) -> torch.Tensor:
-        """Returns the attention mask of one more token, which attends to everything: zeros 1×1×1×T.
+        """Returns the attention mask for one more token, which attends to everything: zeros 1×1×1×T.
 
         Transformers' own mask is copied from the host, which CUDA graphs cannot capture.
         """
         return self.hidden_N1H.new_zeros(1, 1, 1, self.cache.get_seq_length() + 1)
 
     def attend(self, module: Any, number: int, hidden_NTH: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-        """Replaces the forward of the cross-attention (`BlipTextSelfAttention`) in layer ``number``, for any rows."""
+        """Replaces the forward pass of cross-attention (`BlipTextSelfAttention`) in layer ``number``, for any rows."""
         patches = self.cache.cross_attention_cache.layers[number]
         B, heads = patches.keys.shape[:2]
         N, T = hidden_NTH.shape[:2]

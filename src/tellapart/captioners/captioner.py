@@ -1,7 +1,8 @@
-"""`Captioner`, the common interface of all model families: encodes pixels to features and decodes features to text.
+"""`Captioner`, the common interface of all model families: encodes pixels into features and decodes features into text.
 
 A captioner computes the decoder state after the picture and the prompt (``prefill``, once per picture), hidden states
-for further tokens (``decode``), and logits (``compute_logits``). `captioners.decoding.generate` works with all of them.
+for the following tokens (``decode``), and logits (``compute_logits``). `captioners.decoding.generate` works with all of
+them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Captioner(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
-    gaps: Sequence[int] = ()  # ids that `without_gaps` suppresses in captions
+    gaps: Sequence[int] = ()  # token ids that `without_gaps` suppresses in captions
     pixels_in_threads = False  # whether `pixels` is thread-safe
     lengths_differ = False  # whether `input_lengths` returns the input length of each picture
     sees_clips = False  # whether it accepts the features of several frames
@@ -71,15 +72,15 @@ class Captioner(ABC):
         self.cut: set[str] = set()  # truncated texts of the most recently captioned pictures
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
-        self.decoding: Decoding | None = None  # generation settings to save with it, if any
-        self.levels: Levels = ()  # levels of detail that it was trained for
+        self.decoding: Decoding | None = None  # generation settings to save with the captioner, if any
+        self.levels: Levels = ()  # levels of detail for which it was trained
         enabled = os.environ.get("TELLAPART_CUDA_GRAPHS", "1") != "0"
         self.graphs = StepGraphs() if self.graphed and enabled else None
 
     def with_prompt(self, prompt: str) -> Self:
         """Returns this captioner with another prompt and shared weights, or itself for "".
 
-        Raises `UsageError` if it takes no prompt.
+        Raises `UsageError` if it does not accept a prompt.
         """
         if not prompt:
             return self
@@ -92,7 +93,9 @@ class Captioner(ABC):
         return other
 
     def set_prompt(self, prompt: str) -> None:
-        """Sets the prefix of every caption or the question to the model; for captioners with the option ``prompt``."""
+        """Sets the prefix of every caption, or the question to the model, for captioners that have the option
+        ``prompt``.
+        """
         raise NotImplementedError(f"{type(self).__name__} has an option 'prompt', so it must override `set_prompt`")
 
     @property
@@ -116,7 +119,9 @@ class Captioner(ABC):
         return visual.to(self.device, self.dtype if visual.is_floating_point() else None)
 
     def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
-        """Returns the number of language-model positions per picture; None if it is the same for all."""
+        """Returns the number of language-model positions for each of B pictures (``visual``: B×…); None if it is the
+        same for all.
+        """
         return None
 
     @property
@@ -132,7 +137,8 @@ class Captioner(ABC):
     def set_stop(self, text: str) -> None:
         """Adds every token whose text contains ``text`` to the stop tokens, which are kept in captions; "" adds none.
 
-        Official ClipCaps were not trained with an end token and stop at ".". Raises `UsageError` if no token matches.
+        The published ClipCaps were not trained with an end token and stop at ".". Raises `UsageError` if no token
+        matches.
         """
         self.stop, self._stop_ids = text, []
         if not text:
@@ -195,7 +201,7 @@ class Captioner(ABC):
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:
-        """Returns whether such a model comes with an image processor."""
+        """Returns whether models of this family come with an image processor."""
         return True
 
     @property
@@ -218,7 +224,8 @@ class Captioner(ABC):
         """Computes the vision encoder's output, B×… ."""
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_RTH with teacher forcing: position t times the head gives the logits of ``tokens[:, t]``.
+        """Computes hidden_RTH with teacher forcing: ``hidden[:, t] @ head`` gives the logits that predict ``tokens[:,
+        t]``.
 
         If `head` is None, returns the logits R×T×V themselves.
         """
@@ -238,14 +245,14 @@ class Captioner(ABC):
         return False
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> DecoderState:
-        """Runs the decoder over B pictures and the prompt; returns its state, one row per picture.
+        """Runs the decoder over B pictures and the prompt; returns its state, with B rows.
 
         Raises `UsageError` if ``max_tokens`` more tokens exceed the context length.
         """
         raise NotImplementedError(f"{type(self).__name__} has no KV cache")
 
     def decode(self, state: Any, tokens_NT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_NTH after each of the new tokens, and updates ``state`` in place."""
+        """Computes hidden_NTH after each of the new tokens N×T, and updates ``state`` (N rows) in place."""
         raise NotImplementedError(f"{type(self).__name__} has no KV cache")
 
     @property
@@ -256,7 +263,7 @@ class Captioner(ABC):
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Returns weight_VH and bias_V (or None) of the output layer; None if there is no such layer.
 
-        Objectives that need only some logits multiply only the rows that they need.
+        Objectives that need only some of the logits multiply only those rows.
         """
         layer = self.output_layer
         return None if layer is None else (layer.weight, getattr(layer, "bias", None))
@@ -271,8 +278,8 @@ class Captioner(ABC):
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         """Generates captions for ``visual`` without gradient; dropout follows the model's mode.
 
-        ``seeds``: one per picture; they make the samples of a picture independent of its batch. None uses torch's
-        default generator.
+        ``seeds``: one per picture; they make a picture's samples independent of the rest of the batch. None uses
+        torch's default generator.
         """
         rollout = generate(self if self.caches else Uncached(self), visual, decoding, seeds)
         self._count_cut(rollout)
@@ -303,7 +310,7 @@ class Captioner(ABC):
         """Captions pictures, given as PIL images or paths; returns one caption per picture, in order.
 
         decoding: defaults to the settings saved with the captioner, else to five beams and at most 30 tokens, like
-        ``tellapart caption``. Raises `PictureError` if a file cannot be read.
+        ``tellapart caption``. Raises `PictureError` if a file cannot be read, and `UsageError` for a single picture.
         """
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError(
@@ -318,7 +325,7 @@ class Captioner(ABC):
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Computes raw scores R×T×V of every next token with teacher forcing.
 
-        Scores on padding are undefined; they are zero if the output layer skips padding, which it does on a CPU and for
+        Scores of padding are undefined; they are zero if the output layer skips padding, which it does on a CPU and for
         many scores.
         """
         hidden_RTH = self.hidden(visual, tokens_RT, valid_RT)
@@ -349,7 +356,7 @@ class Captioner(ABC):
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not self.stop:
             return caption_rows(self.tokenizer, texts, [self.end])
-        # Such a model was not trained with an end token. Captions end with the stop text, which some references lack.
+        # With stop text, the model was not trained with an end token. Some references lack the stop text.
         (stop_T,), stops = caption_rows(self.tokenizer, [self.stop], []), set(self._stop_ids)
         rows = caption_rows(self.tokenizer, texts, [])
         return [row if row and row[-1] in stops else [*row, *stop_T] for row in rows]

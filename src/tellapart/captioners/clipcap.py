@@ -31,9 +31,9 @@ FILES = "files"
 class ClipCapConfig(PreTrainedConfig):
     """Configuration of a ClipCap.
 
-    ``vision_config`` and ``text_config``: any vision encoder and any causal language model of transformers.
+    ``vision_config`` and ``text_config``: any vision encoder and any causal language model from transformers.
     ``visual``: the encoder output to use: ``projected`` (CLIP's image embedding, as in ClipCap), ``pooled``, or
-    ``cells`` (every cell of the grid); ``files`` uses precomputed features of size D (``feature_size``) and no encoder.
+    ``cells`` (all grid features); ``files`` uses precomputed features of size D (``feature_size``) and no encoder.
     ``grid``: cells per side after pooling; 0 keeps the encoder's grid.
     ``mapper``: ``mlp`` (with H·P/2 tanh units, as in DiscriTune), ``transformer`` (ClipCap's alternative), or
     ``linear`` (one prefix position per cell). ``prefix_length``: P, for ``mlp`` and ``transformer``.
@@ -92,7 +92,9 @@ class MlpMapper(nn.Module):
 
 
 class TransformerMapper(nn.Module):
-    """ClipCap's transformer mapper: its input is the picture as ``mapper_constants`` positions, and P learned ones."""
+    """ClipCap's transformer mapper: its input is the picture, as ``mapper_constants`` positions, followed by P learned
+    ones.
+    """
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__()
@@ -139,7 +141,7 @@ class MapperLayer(nn.Module):
 
 
 class LinearMapper(nn.Module):
-    """Maps each cell of the grid to one prefix position, with a learned position embedding."""
+    """Maps each grid feature to one prefix position, with a learned position embedding."""
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__()
@@ -155,7 +157,7 @@ MAPPERS = {"mlp": MlpMapper, "transformer": TransformerMapper, "linear": LinearM
 
 
 class ClipCapModel(PreTrainedModel):
-    """Vision encoder → mapper → prefix of the language model. ``config_class`` is `ClipCapConfig`."""
+    """Vision encoder → mapper → prefix for the language model. ``config_class`` is `ClipCapConfig`."""
 
     config_class = ClipCapConfig
     base_model_prefix = "clipcap"

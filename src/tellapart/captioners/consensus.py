@@ -1,7 +1,8 @@
 """MBR decoding: selects the sample that agrees most with all samples.
 
-A captioner repeats what it knows about a picture in most of its samples and each error in few. The likeliest caption,
-which beam search looks for, divides that probability among all phrasings (Kumar and Byrne 2004; Eikema and Aziz 2020).
+A captioner repeats what it knows about a picture in most of its samples, and any one error in few. The likeliest
+caption, which beam search looks for, is different: its probability is split among all phrasings of the same content
+(Kumar and Byrne 2004; Eikema and Aziz 2020).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def mean_similarity(samples: Sequence[str]) -> np.ndarray:
     the mean similarity (0 to 4). The similarity is CIDEr-D without document frequencies, so that a caption does not
     depend on other pictures: the sum over n = 1 to 4 of the cosine of n-gram counts, times a Gaussian of the length
     difference (Vedantam et al. 2015, section 4). CIDEr-D compares sentences. Samples of several sentences are therefore
-    compared by sentence: each sentence with the most similar one of the other sample, averaged over sentences and then
+    compared by sentence: each sentence with the most similar one in the other sample, averaged over sentences and then
     over both directions.
     """
     parts = [sentences(text) or [text] for text in samples]

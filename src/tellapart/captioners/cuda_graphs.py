@@ -15,7 +15,7 @@ from tellapart.utils.messages import say_once
 
 
 class StepGraphs:
-    """Generates tokens on a GPU with CUDA graphs, one per token, for batches with previously seen shapes.
+    """Generates tokens on a GPU with CUDA graphs, one per token, for batches whose shapes have been seen before.
 
     Small batches are bound by kernel launches, hundreds per token; a graph launches them at once. The first batch of a
     shape runs like `generate_tokens`, the second is recorded, and later batches are copied to the inputs of the
@@ -38,7 +38,9 @@ class StepGraphs:
         decoding: Decoding,
         uniform_RT: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Returns tokens_RT."""
+        """Generates tokens_RT by replaying the recorded steps if these shapes were recorded, else with
+        `generate_tokens`.
+        """
         loop = make_loop(captioner, state, logits_NV, decoding, uniform_RT)
         cached = [] if self.refused else state.tensors()
         if not cached:
@@ -56,7 +58,7 @@ class StepGraphs:
     def _record(
         self, captioner: Any, state: KVCache, inputs: Sequence[torch.Tensor], decoding: Decoding
     ) -> RecordedSteps | None:
-        """Records the steps; returns None, then and from then on, if recording fails or memory runs out."""
+        """Records the steps; if recording fails or memory runs out, returns None and never tries again."""
         try:
             return RecordedSteps(captioner, state.with_tensors, inputs, decoding)
         except RuntimeError as error:  # includes torch.OutOfMemoryError
@@ -140,7 +142,9 @@ class RecordedSteps:
         torch.cuda.current_stream().wait_stream(stream)
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Returns tokens_RT."""
+        """Generates tokens_RT; replays recorded steps if these shapes were recorded, otherwise runs
+        `generate_tokens`.
+        """
         torch._foreach_copy_(self.inputs, list(inputs))
         running = RunningCount(self.inputs[0].device)
         for place, graph in enumerate(self.graphs):

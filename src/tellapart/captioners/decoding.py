@@ -14,7 +14,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
-GOING = 0.75  # drop finished rows from the batch once at most this fraction is still running
+GOING = 0.75  # finished rows are dropped once at most this fraction of the rows is still running
 
 
 @torch.no_grad()
@@ -55,17 +55,19 @@ def make_loop(
     decoding: Decoding,
     uniform_RT: torch.Tensor | None,
 ) -> SampleSearch | BeamSearch:
-    """Builds the loop for the kind of decoding, before its first token; ``logits_NV`` belong to ``state``."""
+    """Builds the decoding loop, positioned before the first token. ``logits_NV``: that token's logits, computed from
+    ``state``.
+    """
     if decoding.kind == "beam":
         return BeamSearch(decoder, state, logits_NV, decoding)
     return SampleSearch(decoder, state, logits_NV, decoding, uniform_RT)
 
 
 def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.Tensor:
-    """Runs a loop until all rows have stopped or ``max_tokens`` is reached. Returns tokens_RT.
+    """Runs a loop until all rows have stopped or ``max_tokens`` is reached. Returns the generated tokens_RT.
 
-    On a GPU the host never waits for the device: finished rows stay in the batch, and the check whether all rows have
-    stopped happens when its result arrives.
+    On a GPU the host never waits for the device: finished rows stay in the batch, and the loop ends when the number of
+    running rows, which is copied asynchronously, arrives and is zero.
     """
     running = RunningCount(loop.running_N.device)
     for place in range(max_tokens):
@@ -79,7 +81,7 @@ def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.T
 
 
 class RunningCount:
-    """Counts the running rows: immediately on a CPU; on a GPU, reports all rows until a count of 0 arrives."""
+    """Counts the running rows: at once on a CPU; on a GPU, reports all rows as running until a count of 0 arrives."""
 
     def __init__(self, device: torch.device) -> None:
         self.at_once = device.type != "cuda"

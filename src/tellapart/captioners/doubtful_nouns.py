@@ -17,10 +17,11 @@ from tellapart.types import Rollout
 def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:
     """Removes nouns with a probability below ``least``, and repeated phrases, from the texts.
 
-    A word's probability is that of its tokens under the captioner that wrote them, given the picture and the preceding
-    text. A sentence needs its nouns, so a noun's probability measures how likely it is to be correct. Adjectives are
+    A word's probability is that of its tokens under the captioner that generated them, given the picture and the
+    preceding text. A sentence needs its nouns, so a noun's probability measures how likely it is to be correct.
+    Adjectives are
     optional: their probability also reflects how often they are mentioned and does not measure truth (docs/research).
-    visual: the captioned input, B rows. Needs one extra pass over the captions and none over the pictures.
+    visual: the captioned input, B rows. Needs one additional pass over the captions and none over the pictures.
     """
     found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
     log_p_RT = Speaker(captioner).score(visual, rollout).cpu()

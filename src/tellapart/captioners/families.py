@@ -1,4 +1,4 @@
-"""Model families of transformers: the module paths of their parts, and their prompts."""
+"""Model families in transformers: the module paths of their parts, and their prompts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LAYOUTS = {
     "florence2": Layout(
         "model.vision_tower",
         mapper=PROJECTOR,
-        prompt="<CAPTION>",  # its processor adds the picture's token and the task's question
+        prompt="<CAPTION>",  # its processor adds the picture token and the question for the task
         template="{prompt}",
     ),
     "qwen2_vl": Layout("model.visual", "pooler_output"),
@@ -131,7 +131,7 @@ def find_module(model: Any, path: str) -> Any:
 
 
 class Group(nn.Module):
-    """Groups modules and parameters from several places of a model.
+    """Groups modules and parameters from several places in a model.
 
     Replacing a module here, as LoRA does, also replaces it in the model.
     """

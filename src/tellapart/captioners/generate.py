@@ -24,7 +24,7 @@ def generate_captions(
     batch_size: int = 100,
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Generates captions of N pictures from their features N×… with a `Captioner`, without dropout.
+    """Generates captions for N pictures from their features N×… with a `Captioner`, without dropout.
 
     ``seeds``: one per picture; they determine the samples.
 
@@ -47,7 +47,7 @@ def generate_captions(
 def without_gaps(captioner: Any) -> Iterator[None]:
     """Suppresses the unknown token of a whole-word vocabulary, which would leave a gap in a caption ("a man with a").
 
-    Objectives sample without this context because their log-probabilities cover the whole vocabulary.
+    Objectives sample outside this context, because their log-probabilities cover the whole vocabulary.
     """
     before, words = captioner.gaps, getattr(getattr(captioner.tokenizer, "backend_tokenizer", None), "model", None)
     captioner.gaps = (captioner.tokenizer.unk_token_id,) if type(words).__name__ == "WordLevel" else ()

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.utils.messages import say_once
 
-# Name of the KV cache in arguments and outputs; `cache` from transformers 5.24 on.
+# Name of the KV cache in arguments and outputs; `cache` since transformers 5.24.
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
@@ -60,7 +60,7 @@ class KVCache:
         return cached + [tensor for name in self.TENSORS if (tensor := getattr(self, name)) is not None]
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Self:
-        """Returns the same state with other `tensors`."""
+        """Returns this state with other `tensors`."""
         rest, chosen = iter(tensors), copy.copy(self)
         chosen.cache = copied_cache(self.cache)
         for layer in layers_of(chosen.cache):
@@ -128,7 +128,7 @@ def explain_no_cache(name: str, reason: str | None) -> bool:
 
 @contextmanager
 def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Replaces the (possibly already replaced) forward of ``module`` within the context."""
+    """Replaces the (possibly already replaced) forward method of ``module`` within the context."""
     before = vars(module).get("forward")
     module.forward = forward
     try:

@@ -77,23 +77,23 @@ DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # option of capt
 def load_captioner(
     name: str, device: str | torch.device = "auto", precision: str = "auto", adapter: Path | None = None
 ) -> Captioner:
-    """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
+    """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (included in the package).
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``. Saved captioners
     remember their options. With ``stop=.``, captions also end with any token whose text contains ".". The folder of a
-    PEFT adapter loads its base and merges the adapter; ``base_model`` overrides where the base is. ``FILE.pt`` and
-    ``FILE.pth`` are published checkpoints (`official`). ``clipcap?vision=NAME&language_model=NAME`` builds a ClipCap
-    with a new mapper. ``package.module:make?key=value`` is user code (`load_custom`), which runs only if the command
-    line, `tellapart.utils.registry.allow_code` or an installed entry point names it. Everything else loads safetensors
-    only.
+    PEFT adapter loads its base and merges the adapter; ``base_model`` overrides the location of the base. ``FILE.pt``
+    and ``FILE.pth`` are published checkpoints (`official`). ``clipcap?vision=NAME&language_model=NAME`` builds a
+    ClipCap with a new mapper. ``package.module:make?key=value`` is user code (`load_custom`), which runs only if the
+    command line, `tellapart.utils.registry.allow_code` or an installed entry point names it. Everything else loads
+    safetensors only.
 
     adapter: folder of a PEFT adapter to merge; it may contain a tokenizer with additional tokens.
-    device: ``auto`` selects the accelerator if there is one.
+    device: ``auto`` selects an accelerator if there is one.
     precision: ``auto`` selects ``bf16`` if the device supports it, otherwise ``fp32``. Weights below ``fp32`` are for
         inference only and take no gradient, so pass ``fp32`` for training. User-defined captioners keep their own
         precision unless one is given.
 
-    Raises `TellapartError` with the command to type if the model does not exist, and `UsageError` for unknown options
+    Raises `TellapartError`, with the command to run, if the model does not exist, and `UsageError` for unknown options
     and for a device or precision that this machine does not support.
     """
     if is_server(name):
@@ -217,7 +217,7 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
 
 
 def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, Any]:
-    """Replaces the option ``detail`` by the prompt of its level. Raises `UsageError` if both are given."""
+    """Replaces the option ``detail`` with the prompt for that level. Raises `UsageError` if both are given."""
     if "detail" not in typed:
         return typed
     if "prompt" in typed:
@@ -311,7 +311,7 @@ def check_fit(captioner: Captioner) -> None:
         check_pictures(captioner)
     check_tokens(captioner)
     prompt = getattr(captioner, "before", None)
-    getattr(prompt, "of_blank", None)  # evaluated here so that a prompt that the processor rejects fails early
+    getattr(prompt, "of_blank", None)  # evaluated here, so that a prompt that the processor rejects fails early
 
 
 def check_pictures(captioner: Captioner) -> None:
@@ -328,7 +328,7 @@ def check_pictures(captioner: Captioner) -> None:
 
 
 def check_tokens(captioner: Captioner) -> None:
-    """Checks that the language model has a word embedding for every token of the tokenizer, except picture tokens."""
+    """Checks that the language model has a word embedding for every token in the tokenizer, except picture tokens."""
     places = set(getattr(captioner, "places", ()))
     highest = max(set(captioner.tokenizer.get_vocab().values()) - places, default=0)
     text = getattr(captioner.model.config, "text_config", captioner.model.config)

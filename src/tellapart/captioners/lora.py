@@ -15,7 +15,7 @@ from tellapart.models.protocols import CaptionerLike
 
 
 def is_adapter(name: str) -> bool:
-    """Returns whether this is the name of a LoRA parameter."""
+    """Returns whether ``name`` is that of a LoRA parameter."""
     return ".lora_" in name
 
 
@@ -53,7 +53,7 @@ def add_lora(
     ``save`` writes merged weights. Raises `UsageError` if a part has no such layer.
     """
 
-    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # raises before anything changes
+    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # raises before anything is changed
     for part, layers in chosen.items():
         module = captioner.parts()[part]
         transposed = any(type(layer).__name__ == "Conv1D" for layer in layers.values())  # GPT-2's linear layers
@@ -79,8 +79,8 @@ def target_layers(
         return chosen
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
-        f"captioner.lora.modules: no layer of {part} of {captioner.name} is named {', '.join(modules)}; its layer "
-        f"names end in {', '.join(ends)}; use some of these, or set captioner.lora.modules = 'all-linear'"
+        f"captioner.lora.modules: no layer of {part} of {captioner.name} is named {' or '.join(modules)}; its layer "
+        f"names end in {', '.join(ends)}; choose from these, or set captioner.lora.modules = 'all-linear'"
     )
 
 

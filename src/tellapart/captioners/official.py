@@ -33,8 +33,8 @@ State = dict[str, torch.Tensor]
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
 CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
 OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models
-NO_VISION = "none"  # replaces the name of a vision encoder
-READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # each mapper's input layer
+NO_VISION = "none"  # used instead of the name of a vision encoder
+READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the input layer of each mapper
 HEAD_WIDTH = 64  # width of every attention head in BLIP's vision transformers
 
 
@@ -72,7 +72,7 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
 
 
 class EggCheckpoint(NamedTuple):
-    """Stands in for the class that EGG's trainer pickles into a ``.tar``, such as DiscriTune's published weights."""
+    """Stands in for the class that EGG's trainer pickles into a ``.tar``, as in DiscriTune's published weights."""
 
     epoch: Any
     model_state_dict: Any
@@ -86,7 +86,7 @@ def read_state(path: Path) -> State:
     The only pickled class that is allowed is EGG's tuple, by its name (`EggCheckpoint`).
     """
     if path.suffix == ".safetensors":
-        with loading_errors(str(path), "a checkpoint of safetensors"):
+        with loading_errors(str(path), "a safetensors checkpoint"):
             return load_file(path)
     if is_program(path):
         raise TellapartError(
@@ -136,7 +136,7 @@ def clipcap_from_state(
 ) -> ClipCap:
     """Builds a ClipCap from its weights (mapper and language model) and the names of its two base models.
 
-    ``vision`` "none": uses no encoder and reads features from files, such as CLIP RN50x4's of width 640.
+    With ``vision`` "none", there is no encoder, and features are read from files, such as CLIP RN50x4's (width 640).
 
     ClipCap's training adds no end token to captions, and its decoding stops at any token that contains "."; this is the
     default ``stop`` if the tokenizer has such tokens.
@@ -260,7 +260,7 @@ def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
         model = clip_resnet_from_state(read_state(path))
     except (KeyError, RuntimeError) as error:
         raise TellapartError(
-            f"{path} contains no ResNet of CLIP ({plain_line(error)}); expected weights under OpenAI's names "
+            f"{path} does not contain a CLIP ResNet ({plain_line(error)}); expected weights under OpenAI's names "
             "(visual.conv1.weight, …, visual.attnpool.c_proj.weight)"
         ) from None
     side = model.config.image_size
@@ -280,7 +280,7 @@ def vision_tower(name: str) -> tuple[Any, str, Any]:
     family: Any = transformers.AutoModel
     visual = "pooled"
     if config.model_type in ("clip", "clip_vision_model"):
-        vision.projection_dim = config.projection_dim  # of the full CLIP; the vision config may hold a default
+        vision.projection_dim = config.projection_dim  # from the full CLIP; the vision config may contain a default
         family, visual = transformers.CLIPVisionModelWithProjection, "projected"
     loudness = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()  # hide the warning about the unused text tower
@@ -313,7 +313,7 @@ BLIP_STRAY = (
 def blip_from_state(
     state: State, path: Path, tokenizer: str = BERT, image_size: int | None = None, prompt: str = "a picture of "
 ) -> Blip:
-    """Builds a BLIP from its weights. ``image_size``: overrides the side; interpolates position embeddings."""
+    """Builds a BLIP from its weights. ``image_size``: overrides the side and interpolates the position embeddings."""
     state = dict(state)
     try:
         config = blip_config(state, image_size)
@@ -429,7 +429,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
 
 
 def is_tied(expected: State, given: State, key: str) -> bool:
-    """Returns whether ``key`` is tied to another tensor that is given; tied weights are needed only once."""
+    """Returns whether ``key`` is tied to another tensor in the checkpoint; tied weights are needed only once."""
     return any(
         other in given and expected[other].data_ptr() == expected[key].data_ptr() for other in expected if other != key
     )

@@ -80,7 +80,9 @@ class Grids:
         return torch.stack([self._row(grid_3, cells_of_picture, self.most) for grid_3, cells_of_picture in pairs])
 
     def unpack(self, rows: torch.Tensor, *, merged: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns grid_B3 and the concatenated cells of all pictures; ``merged``: the cells are tokens."""
+        """Returns grid_B3 and the concatenated cells of all pictures; ``merged``: whether the cells are tokens, not
+        patches.
+        """
         grid_B3 = rows[:, 0, :3].round().long()
         counts = self.tokens(grid_B3) if merged else grid_B3.prod(-1).tolist()
         return grid_B3, torch.cat([row[1 : 1 + count] for row, count in zip(rows, counts, strict=True)])
@@ -95,17 +97,17 @@ class Grids:
 TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 PIXELS = "pixel_values"
 SHAPE = 6  # entries per tensor shape in a row: the number of dimensions (0 if absent), then the sizes
-EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # picture edges that are tried to find the most tokens
+EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # side lengths of the pictures that are tried
 PROBES = ((64, 64), (64, 16), (16, 64), (2048, 2048), (1024, 768), (768, 1024))
 LIGHT = 2**21  # values per row; many rows below this size are kept in memory
 
 
 @dataclass
 class Tiles:
-    """Describes how the processor ``whole`` of pictures and text reads one picture; ``marker`` marks it in a text.
+    """Describes how the processor ``whole`` of pictures and text reads one picture; ``marker`` stands for it in a text.
 
-    ``names``: the tensors of a picture. ``most_tokens``, ``most_tiles`` and ``most``: numbers of tokens, tiles and
-    tensor values of the largest picture. ``blank``: size of a small picture with few tiles.
+    ``names``: the names of a picture's tensors. ``most_tokens``, ``most_tiles`` and ``most``: numbers of tokens, tiles
+    and tensor values of the largest picture. ``blank``: size of a small picture with few tiles.
     """
 
     whole: Any
@@ -120,7 +122,7 @@ class Tiles:
     def of(whole: Any, marker: str, accepted: Collection[str], always: bool) -> Tiles | None:
         """Returns the tiles of a processor; ``accepted``: the inputs of the model.
 
-        Returns None if every picture gives one tensor of the same shape, unless ``always``.
+        Returns None if every picture gives one tensor of the same shape, unless ``always`` is set.
         """
         tiles = Tiles(whole, marker, (), PROBES[0])
         read = {size: tiles.read(Image.new("RGB", size)) for size in PROBES[:3]}
@@ -137,7 +139,7 @@ class Tiles:
         return tiles
 
     def _largest(self) -> Collection[tuple[int, int]]:
-        """Returns (width, height) of pictures that include the ones with the most tokens and the most tiles."""
+        """Returns the (width, height) of pictures, among them those with the most tokens and the most tiles."""
         if not hasattr(self.whole, "_get_num_multimodal_tokens"):
             return PROBES
         sizes = [(height, width) for height in EDGES for width in EDGES]
@@ -152,7 +154,7 @@ class Tiles:
 
     @property
     def key(self) -> str:
-        """Returns a key of everything that rows depend on besides the settings of the image processor."""
+        """Returns a key for everything that rows depend on besides the settings of the image processor."""
         ids = self.read(Image.new("RGB", self.blank))["input_ids"][0].tolist()
         return f"tiles {self.most_tokens} {self.most_tiles} {self.most} {ids}"
 
@@ -182,7 +184,7 @@ class Tiles:
         return ids, tensors
 
     def encoded(self, rows: torch.Tensor, tower: Any) -> torch.Tensor:
-        """Replaces the pixels of tiles …×3×side×side in the rows by the output of the ``tower``."""
+        """Replaces the pixels of the tiles (…×3×side×side) in the rows with the output of the ``tower``."""
         ids, tensors = self.unpack(rows)
         states = tower(torch.cat([tensors_of_picture[PIXELS].flatten(0, -4) for tensors_of_picture in tensors]))
         packed, done = [], 0

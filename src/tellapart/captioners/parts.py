@@ -14,7 +14,8 @@ from tellapart.models.saved import checked_model_folder, load_whole, loading_err
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
-    """Loads a vision encoder and its processor: any of transformers, a scorer's, or CLIP's ResNet from a weights file.
+    """Loads a vision encoder and its processor: any from transformers, a scorer's, or CLIP's ResNet from a weights
+    file.
 
     ``NAME?pixels=192`` makes its processor resize pictures to 192 × 192; a CNN accepts any size. Raises the errors of
     `load_captioner`.
@@ -41,7 +42,9 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
 
 def load_language_model(name: str) -> tuple[Any, Any]:
-    """Loads any causal language model of transformers in fp32, and its tokenizer; errors as in `load_captioner`."""
+    """Loads any causal language model from transformers in fp32, and its tokenizer. Raises the errors of
+    `load_captioner`.
+    """
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):
         model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)

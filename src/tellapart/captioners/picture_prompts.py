@@ -1,4 +1,4 @@
-"""Prompts of transformers models, with placeholders for a picture."""
+"""Prompts for transformers models, with placeholders for a picture."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
 
 
 class PicturePrompt:
-    """The prompt ``text`` (None: the layout's default) of a model, formatted by its ``processor`` of pictures and text.
+    """A model's prompt ``text`` (None: the layout's default), formatted by its ``processor`` for pictures and text.
 
     ``accepted``: names of the model's inputs. ``blank``: creates a picture without content. ``places``: ids of the
     picture placeholder tokens; they are never part of a caption.
@@ -84,7 +84,7 @@ class PicturePrompt:
         """Returns the model's inputs, except pixels, for one blank picture and the prompt."""
         if self.config.model_type == "vision-encoder-decoder":
             return {}
-        if self.config.model_type == "git":  # GIT's tokenizer would end the text before the caption
+        if self.config.model_type == "git":  # GIT's tokenizer would add an end token before the caption
             ids = self.tokenizer(self.text or "", add_special_tokens=False)["input_ids"]
             ids = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
             return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}

@@ -1,4 +1,4 @@
-"""Loads transformers' processors of pictures and text without video support."""
+"""Loads transformers' processors for pictures and text, without video support."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers.models.auto import processing_auto
 
 
 def whole_processor(where: str, config: Any) -> Any:
-    """Loads the processor of pictures and text from a folder or hub name.
+    """Loads the processor for pictures and text from a folder or hub name.
 
     Omits video processors because they need torchvision. If a family has no combined processor, pairs the tokenizer
     with the image processor. Raises transformers' errors for missing files.

@@ -26,8 +26,9 @@ State = tuple[torch.Tensor, ...]  # LSTM states, each R×H
 class RecurrentConfig(PreTrainedConfig):
     """Configuration of a recurrent captioner; the default widths are paper 4's.
 
-    ``vision_config``: any vision encoder of transformers; None if features come from files, with ``visual_size``
-    values each. ``attention``: whether to attend to all cells or regions at each word; otherwise uses their mean once.
+    ``vision_config``: any vision encoder from transformers; None if features come from files, with ``visual_size``
+    values each. ``attention``: whether to attend to all grid cells or regions at each word, instead of using their mean
+    once.
     """
 
     model_type = "recurrent_captioner"
@@ -86,7 +87,9 @@ class AttentionDecoder(nn.Module):
         self.dropout, self.head = nn.Dropout(config.dropout), nn.Linear(H, config.vocab_size)
 
     def start(self, values_RPH: torch.Tensor, there_RP: torch.Tensor) -> State:
-        """Returns h and c of both LSTMs, and the keys of the regions, which do not change between words."""
+        """Returns h and c (R×H) of the first LSTM and of the second, and the regions' keys R×P×H, which
+        stay the same.
+        """
         mean_RH = mean_of(values_RPH, there_RP)
         none_RH = torch.zeros_like(mean_RH)
         return mean_RH, none_RH, none_RH, none_RH, self.key(values_RPH)
@@ -108,7 +111,7 @@ class AttentionDecoder(nn.Module):
 
 
 def mean_of(values_RPH: torch.Tensor, there_RP: torch.Tensor) -> torch.Tensor:
-    """Averages the vectors that are present, R×H."""
+    """Averages the vectors R×P×H that are present (``there_RP``); returns R×H."""
     share_RP = there_RP / there_RP.sum(1, keepdim=True)
     return torch.einsum("rp,rph->rh", share_RP.to(values_RPH.dtype), values_RPH)
 
@@ -240,7 +243,7 @@ CAPTIONERS.register(
     CaptionerEntry(
         name="recurrent_captioner",
         factory=load_recurrent,
-        help="An LSTM behind image features, with or without attention.",
+        help="An LSTM on top of image features, with or without attention.",
         label="LSTM",
         model_type=True,
     )

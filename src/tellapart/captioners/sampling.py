@@ -22,7 +22,7 @@ class DecoderState(Protocol):
 
     @property
     def hidden_N1H(self) -> torch.Tensor:
-        """Last hidden state after `prefill`, which scores the first token."""
+        """Last hidden state after `prefill`, from which the first token is scored."""
         ...
 
     def select(self, row_M: torch.Tensor) -> Self:
@@ -97,17 +97,17 @@ class SampleSearch:
         self.running_N = self.running_N & ~self.stop_V[self.token_N]
 
     def keep(self, kept_N: torch.Tensor) -> None:
-        """Drops all other rows from the batch."""
+        """Keeps only these rows in the batch."""
         self.state, self.row_N = self.state.select(kept_N), self.row_N[kept_N]
         self.token_N, self.running_N = self.token_N[kept_N], self.running_N[kept_N]
 
     def decode(self, place: int) -> None:
-        """Computes the logits after the tokens at ``place``."""
+        """Computes the logits that follow the tokens at ``place``."""
         hidden_N1H = self.decoder.decode(self.state, self.token_N[:, None])
         self.logits_NV = self.decoder.compute_logits(hidden_N1H[:, -1])
 
     def result(self, tokens: int) -> torch.Tensor:
-        """Returns tokens_RT."""
+        """Returns the generated tokens_RT."""
         return self.tokens_RT[:, :tokens]
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tellapart.captioners.sampling import Decoder, DecoderState
 
-MANY_SCORES = 2**22  # number of scores below which padding is cheaper than skipping it
+MANY_SCORES = 2**22  # with fewer scores than this, computing padding is cheaper than skipping it
 GROUPS, AT_LEAST = 4, 32  # maximum number of length groups, and minimum rows per group
 
 

@@ -23,7 +23,7 @@ NONE = -1  # left padding of prompt rows; differs from every token id, including
 
 
 class TextOnly(Captioner):
-    """Any causal language model of transformers. ``visual`` is B×P: the right-aligned tokens of the prompts."""
+    """Any causal language model from transformers. ``visual`` is B×P: the right-aligned tokens of the prompts."""
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         super().__init__(model, tokenizer, processor, name)
@@ -52,14 +52,14 @@ class TextOnly(Captioner):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        """Maximum answer length: half of the model's positions. The other half is for prompts."""
+        """Maximum answer length in tokens: half of the model's positions. The other half is for prompts."""
         return None if self.positions is None else self.positions // 2
 
     def prompt_rows(self, prompts: Sequence[tuple[str, str]]) -> np.ndarray:
         """Tokenizes N prompts (id, text) to int32 N×P. Raises `UsageError` if a prompt leaves no room for an answer."""
         rows = [list(row) for row in self.tokenizer([text for _, text in prompts])["input_ids"]]
         begin = self.end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
-        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some add an end token
+        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some add an end
         for (name, _), row in zip(prompts, rows, strict=True):
             if self.positions is not None and len(row) > self.positions - (self.positions // 2) + 1:
                 raise UsageError(
@@ -126,7 +126,7 @@ class TextOnly(Captioner):
     @property
     def linear(self) -> bool:
         """Returns whether logits are a single linear layer of the last states; some models scale or squash them.
-        Tested once.
+        The test runs once.
         """
         if self._linear is None:
             layer = self.model.get_output_embeddings()
@@ -144,7 +144,7 @@ class TextOnly(Captioner):
         return self._linear
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns token ids_BP and their mask there_BP, trimmed to the longest prompt of the batch."""
+        """Returns token ids_BP and their mask there_BP, trimmed to the longest prompt in the batch."""
         there_BP = visual != NONE
         width = int(there_BP.sum(1).max())
         ids_BP, there_BP = visual[:, -width:].long(), there_BP[:, -width:]

@@ -28,7 +28,7 @@ from tellapart.models.saved import load_whole
 from tellapart.types import in_mode
 from tellapart.utils.files import write_sums
 
-TOLERANCE = 1e-3  # tolerance for outputs after a cached prompt, in float32
+TOLERANCE = 1e-3  # tolerance for the outputs after a cached prompt, in float32
 
 
 def identity(states: torch.Tensor) -> torch.Tensor:
@@ -178,7 +178,7 @@ class Hf(PicturesOfHf):
                 cached_RTH = hidden_cached(self, self.prefill(visual, 3), tokens_RT, valid_RT.sum(1)).float()
             gap = TOLERANCE if self.model.dtype == torch.float32 else 100 * TOLERANCE
             return torch.allclose(cached_RTH, plain_RTH, rtol=gap, atol=gap)
-        except Exception:  # untested families may raise anything
+        except Exception:  # an untested family may raise anything
             return False
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
@@ -323,5 +323,5 @@ def load_any(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any,
 
 
 CAPTIONERS.register(
-    CaptionerEntry(name="transformers", factory=load_any, help="Any other vision-language model of transformers.")
+    CaptionerEntry(name="transformers", factory=load_any, help="Any other vision-language model in transformers.")
 )

@@ -41,11 +41,11 @@ class PicturesOfHf(Captioner):
         marker = None if self.grids is not None else picture_marker(self.layout, processor, model.config)
         self.tiles = None if marker is None else Tiles.of(processor, marker, self.accepted, always=self.tower is None)
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
-            reason = "its pictures have one shape; remove it" if self.grids is None else "expected at least 4"
+            reason = "all its pictures have one shape; remove it" if self.grids is None else "expected at least 4"
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {reason}")
         if visual_tokens is not None and most is not None and visual_tokens > most:
             raise UsageError(
-                f"{name}: visual_tokens is {visual_tokens}, but its processor returns at most {most} as saved; "
+                f"{name}: visual_tokens is {visual_tokens}, but its saved processor returns at most {most}; "
                 "load the original model, or raise size in preprocessor_config.json"
             )
 
@@ -127,7 +127,7 @@ class PicturesOfHf(Captioner):
         return self._states(pixels)
 
     def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Returns the tower output that the rest of the model reads, B×patches×D."""
+        """Returns the output of the tower that the rest of the model reads, B×patches×D."""
         if self.layout.output == "hidden_states":
             layer = self.model.config.vision_feature_layer
             states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
@@ -137,7 +137,7 @@ class PicturesOfHf(Captioner):
 
     @contextmanager
     def _precomputed_vision(self) -> Iterator[None]:
-        """Makes the tower pass its input through within the context, because the input is its precomputed output."""
+        """Makes the tower return its input within the context, because the input is already the tower's output."""
         try:
             with replaced_forward(self.tower, self._pass_through) if self.tower is not None else nullcontext():
                 yield

@@ -32,7 +32,7 @@ class Uncached:
 
     def hidden(self, state: TokenHistory) -> torch.Tensor:
         """Computes hidden_N(T+1)H before the first and after each of the T tokens so far."""
-        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last token is not read
+        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last token need not be read
         hidden: torch.Tensor = self.captioner.hidden(state.visual, tokens_NT, torch.ones_like(tokens_NT).bool())
         return hidden
 

@@ -36,9 +36,9 @@ class CaptionEntry:
 
 
 def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
-    """Returns the entry of a record: an object with a text under one of ``names``, a text, or a list of texts.
+    """Returns the entry for a record: an object with a text under one of ``names``, a text, or a list of texts.
 
-    Raises `UsageError` whose message begins with ``where``.
+    Raises a `UsageError` whose message begins with ``where``.
     """
     if isinstance(record, list) and len(record) > 1:  # ["x.jpg", "a dog"] or [391895, "a dog"]
         first = str(record[0]).strip() if isinstance(record[0], str | int) else ""
@@ -51,14 +51,14 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         raise UsageError(f"{where}: expected {{'id': …, 'caption': …}}, got a {type(record).__name__}")
     if failure := batch_failure(record):
         return CaptionEntry(record_id(record, where), "", [], failure=failure)
-    if EXIFTOOL_KEY in record:  # its JSON writes a text of digits as a number
+    if EXIFTOOL_KEY in record:  # exiftool's JSON writes texts that consist of digits as numbers
         values = [str(value) if type(value) in (int, float) else value for value in record.values()]
         record = dict(zip(exiftool_names(list(record)), values, strict=True))
-        filled = {key: value for key, value in record.items() if value != ""}  # an empty field hides no other one
+        filled = {key: value for key, value in record.items() if value != ""}  # an empty field must not hide another
         record = filled if text_keys(names, filled) else record
     if not text_keys(names, record) and MAY_LACK not in names:
         raise UsageError(f"{where}: no caption text; expected the key 'caption', got {sorted(map(str, record))}")
-    document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the original record there
+    document = record.get("doc", record.get("data"))  # where lmms-eval and Label Studio keep the original record
     inner = document if isinstance(document, dict) else {}
     parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics identify the picture
     metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
@@ -83,7 +83,7 @@ def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
 
 
 def texts_in(where: str, holder: Any, value: Any) -> list[str]:
-    """Returns the cleaned texts of a value. A missing or empty value is an empty caption of its ``holder``."""
+    """Returns the cleaned texts of a value. A missing or empty value of a record or text is an empty caption."""
     found = [
         MarkedText(clean_line(text), text.error, text.flag) if isinstance(text, MarkedText) else clean_line(text)
         for text in caption_texts(value, where)

@@ -8,18 +8,18 @@
 | Karpathy | ``{"images": [{"cocoid" or "filename", "sentences": [{"raw"}]}]}`` |
 | JSON pairs | ``[["x.jpg", "a dog"]]``, ``[[391895, "a dog"]]`` |
 | JSON object | ``{id: text}``, ``{id: [texts]}``, ``{id: [{"caption"}]}`` |
-| Hugging Face's ``metadata.jsonl`` or ``.csv``, or a folder with some | ``{"file_name", "text"}`` |
+| Hugging Face's ``metadata.jsonl`` or ``.csv``, or a folder that contains them | ``{"file_name", "text"}`` |
 | a pipeline's output | ``[{"generated_text"}]`` or ``[[{"generated_text"}]]``, in the order of the pictures |
 | LLaVA's answers, LLaVA's training data | ``{"question_id", "text"}``; ``{"id", "image", "conversations"}`` |
 | lmms-eval's samples | ``{"doc_id", "target", "filtered_resps", "resps"}`` |
-| a batch of OpenAI's, Anthropic's, Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
+| a batch from OpenAI's, Anthropic's or Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
 | Label Studio | ``{"data": {"image"}, "annotations": [{"result": [{"value": {"text"}}]}]}``; its short form |
-| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "XMP:Description" …}``, any may lack it |
+| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "XMP:Description" …}``; records may lack them |
 | CSV, TSV, Parquet, ``.xlsx`` (first sheet) | columns of the same names; two columns without a header: id and caption |
 | Flickr8k's and Flickr30k's tokens | ``name#k<TAB>caption`` |
-| lines of a file name or a number, and a caption | ``x.jpg,a dog``, ``x.jpg a dog``, ``391895<TAB>a dog`` |
+| lines with a file name or number, and a caption | ``x.jpg,a dog``, ``x.jpg a dog``, ``391895<TAB>a dog`` |
 | GIT's and VinVL's TSV | ``key<TAB>[{"caption": "a dog"}]`` |
-| plain text | one caption a line; references of a line separated by tabs |
+| plain text | one caption per line; references of a line separated by tabs |
 | a folder | a ``.txt``, else a ``.caption``, else a ``.json`` for each picture |
 
 If a record has both human and model captions, `read_caption_file` takes the model's and `read_reference_file` the
@@ -103,8 +103,9 @@ def read_reference_file(path: str | Path) -> CaptionFile:
 
 
 def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) -> CaptionFile:
-    """Collects the texts of all entries. ``most_unread``: the share of unreadable texts (`MarkedText`) at which they
-    are rejected; below it, or if it is 1, they are kept as text and reported."""
+    """Collects the texts of all entries. ``most_unread``: if at least this share of the texts cannot be parsed
+    (`MarkedText`), they are rejected; otherwise, or if it is 1, they are kept as plain text and reported.
+    """
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     splits: dict[str, str] = {}
@@ -130,9 +131,9 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
                 files.setdefault(key, entry.file)
             if entry.split:
                 splits.setdefault(key, entry.split)
-    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # a later line did not answer
+    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # no later line answered
     if lost:
-        found = f"{path}: {len(lost):,} of {number:,} lines contain no whole answer: {few(lost)}"
+        found = f"{path}: {len(lost):,} of {number:,} lines contain no complete answer: {few(lost)}"
         if not texts:
             raise UsageError(f"{found}; expected at least one caption")
         say(f"{found}; only the other lines are used")
@@ -155,7 +156,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
 
 
 def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[CaptionEntry]:
-    """Yields the entries of a file. Infers the layout from the content, for Parquet and tables also from the suffix."""
+    """Yields the entries of a file. Infers the layout from the content and, for Parquet and tables, the suffix."""
     if path.is_dir():
         return _read_folder(path, names, tabs)
     suffix = plain_suffix(path)
@@ -220,7 +221,7 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
     contents = {name: read_text(folder / name) for name in chosen}
     lines = lines_in(text for name, text in contents.items() if not name.lower().endswith(".json"))
     for name, text in contents.items():
-        file, captions = folder / name, [""]  # empty if a system wrote nothing
+        file, captions = folder / name, [""]  # empty if the captioner produced no text
         if text.strip() and name.lower().endswith(".json"):
             captions = [caption for entry in read_json_text(file, text, names) for caption in entry.texts]
         elif text.strip():

@@ -38,9 +38,7 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
                 "not; either all or none may have one"
             )
         if "\t" in line and not tabs:
-            raise UsageError(
-                f"{where}: unexpected tab; expected one caption per line (is this the file of references?)"
-            )
+            raise UsageError(f"{where}: unexpected tab; expected one caption per line (is this the reference file?)")
         yield CaptionEntry("", "", texts_in(where, line, line.split("\t")))
 
 

@@ -39,7 +39,7 @@ def _number(text: str) -> str:
     return found[1] if found else text
 
 
-MAX_SHOWN = 3  # offending ids named in a message
+MAX_SHOWN = 3  # maximum number of ids listed in a message
 # Ways to compare names, strictest first.
 MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("path", _path),
@@ -137,7 +137,7 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
 
 def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Returns the names by which pictures may be compared: their ids and, if there are any, their files."""
+    """Returns the names to compare pictures by: their ids and, if known, their file names."""
     return [{}, files] if files else [{}]
 
 
@@ -148,7 +148,9 @@ def _pairs(
     known_names: Mapping[str, str],
     compare: Callable[[str], str],
 ) -> dict[str, str]:
-    """Maps own ids to known ids by names that are unique on both sides; records of one file are one picture."""
+    """Maps the captions' ids to known ids by names that are unique on both sides. Records of the same file are one
+    picture.
+    """
     known_key: dict[str, str] = {}
     twice: set[str] = set()
     for id_ in known.ids:
@@ -184,7 +186,7 @@ def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> Mat
 
 
 def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the non-empty references of each id, and a note on the empty ones, which are dropped as in data sets."""
+    """Returns the non-empty references of each id, and a note on the empty ones, which data sets drop as well."""
     kept = {key: [text for text in texts if has_text(text)] for key, texts in references.items()}
     few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
     many = f"references: ignoring {sum(few.values()):,} empty references ({preview_ids(few)})"
@@ -202,11 +204,11 @@ def align_lists(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the captions of each known id, in order, and notes on what did not match.
 
-    Ids on only one side raise `UsageError`; with ``allow_missing`` they are omitted, and a note counts and names them.
+    Ids on only one side raise `UsageError`; with ``allow_missing`` they are left out, and a note counts and lists them.
     If ids have different numbers of captions, every id keeps the smallest number, and a note gives it. Empty captions
-    are kept, as output of the system, and a note counts and names them. If either side shares less than the fraction
-    ``min_overlap`` of its ids with the other, raises `UsageError` in any case; ``needed``: if set, only these known ids
-    count for that.
+    are kept, because the captioner wrote them, and a note counts and lists them. If either side shares less than the
+    fraction ``min_overlap`` of its ids with the other, raises `UsageError` in any case. ``needed``: if set, only these
+    known ids count.
     """
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
@@ -222,8 +224,8 @@ def align_lists(
     each = min(len(lists[key]) for key in both)
     more = "several" if each == 1 else f"more than {each}"
     found = {
-        f"captions do not belong to any picture of {other}": [key for key in lists if key not in inside],
-        f"pictures of {other} have no caption": [key for key in ids if not lists.get(key)],
+        f"captions do not belong to any picture in {other}": [key for key in lists if key not in inside],
+        f"pictures in {other} have no caption": [key for key in ids if not lists.get(key)],
         f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
     }
     notes = report_problems(found, name, allow_missing)

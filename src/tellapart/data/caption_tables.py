@@ -55,7 +55,7 @@ def _cell_text(value: object) -> str:
 
 
 SEPARATORS = ",;\t|"
-_SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel writes it before the header
+_SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel writes this line before the header
 
 
 def has_header(text: str, names: Sequence[str]) -> bool:
@@ -131,7 +131,7 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
 
 
 def _without_bytes(schema: Any, name: str) -> str:
-    """Returns the column, or only the paths of pictures stored in a struct."""
+    """Returns the column's name or, if it stores pictures in a struct, the name of the struct's paths."""
     import pyarrow
 
     kind = schema.field(name).type
@@ -139,7 +139,7 @@ def _without_bytes(schema: Any, name: str) -> str:
 
 
 def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Reads all columns without bytes; with ``names`` only the matching texts, the id and the picture."""
+    """Reads all columns except bytes; if ``names`` is given, only the matching texts, the id and the picture's path."""
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:

@@ -11,18 +11,18 @@ from PIL import Image
 from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item
 
-MAX_NAME = 255  # characters of a name in a message; base64 that is damaged has more
+MAX_NAME = 255  # characters of a name in a message; damaged base64 is longer
 
 
 def short_name(name: str) -> str:
-    """Returns a name for a message; shortens what is too long for a file name, in the middle."""
+    """Returns a name for a message; if it is too long for a file name, shortens it in the middle."""
     return name if len(name) <= MAX_NAME else f"{name[:40]}…{name[-40:]}"
 
 
 class Skipped(Sequence[tuple[str, str]]):
     """Items that a job left out, as (name, reason), each name once. Commands print `line` at the end.
 
-    Beyond ``MAX_NAMED`` names it only counts: a third of a web corpus may be gone.
+    Keeps at most ``MAX_NAMED`` names and only counts the rest, because a third of a web corpus may be missing.
     """
 
     MAX_NAMED = 10_000
@@ -92,8 +92,8 @@ class Dataset(Sequence[Item]):
     """Items in a fixed order. Slicing returns a data set.
 
     spec: the specification that was opened.
-    missing: pictures that the files name but the disk does not have, known when the data set is opened.
-    unreadable: pictures found damaged since then; `load_image` and the commands add to it.
+    missing: pictures that are listed but not on disk, found when the data set is opened.
+    unreadable: pictures that turned out to be damaged later; `load_image` and the commands add to it.
     items: any sequence; items that a reader creates on demand are never copied to a list.
     """
 

@@ -1,4 +1,4 @@
-"""Counts captions of a file that are not used, and reports them in one line per reason.
+"""Counts the captions in a file that are not used, and reports them in one line per reason.
 
 Readers of files and data sets drop empty references and the captions that VizWiz marks. `tellapart.metrics` and
 `tellapart.compat` score exactly the texts that they receive.
@@ -30,7 +30,7 @@ def stands_for_nothing(caption: str) -> bool:
 
 
 class DroppedCaptions:
-    """Counts of dropped captions by reason: `EMPTY`, `MISSING`, or the flag of VizWiz."""
+    """Counts of dropped captions by reason: `EMPTY`, `MISSING`, or a VizWiz flag."""
 
     def __init__(self) -> None:
         self.counts, self._first = Counter[str](), dict[str, str]()
@@ -61,7 +61,7 @@ _current: ContextVar[DroppedCaptions | None] = ContextVar("dropped captions", de
 
 @contextmanager
 def counting_dropped(name: str) -> Iterator[DroppedCaptions]:
-    """Counts calls of `drop` inside the block and reports them at the end. Rows that are read again do not count."""
+    """Counts calls of `drop` inside the block and reports them at the end. A row that is read again is counted once."""
     dropped = DroppedCaptions()
     token = _current.set(dropped)
     try:

@@ -1,4 +1,4 @@
-"""Locates the pictures that a list names: finds their folder and checks which of them exist."""
+"""Locates the pictures in a list: finds their folder and checks which of them exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.utils.messages import few
 
 
 def check_unique_ids(items: Iterable[Item], where: str) -> None:
-    """Raises `UsageError` that names the duplicate ids in ``where``."""
+    """Raises a `UsageError` that lists duplicate ids; its message begins with ``where``."""
     double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
     if double:
         some = few(map(repr, double), 5)
@@ -56,7 +56,7 @@ def missing_reason(path: Path) -> str | None:
     """Returns why the file has no picture (absent, empty, partial download), or None if it may have one."""
     try:
         size = path.stat().st_size
-    except ValueError:  # NUL or half a character: no file has such a name
+    except ValueError:  # NUL or a lone surrogate, which no file name contains
         return "no file name"
     except OSError:
         part = next((suffix for suffix in PARTIAL_SUFFIXES if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
@@ -68,7 +68,7 @@ SAMPLED_NAMES = 50  # pictures of a list that are looked up in each candidate fo
 
 
 def picture_folder(options: Options, *candidates: Path, names: Iterable[str] = ()) -> Path:
-    """Returns ``images=FOLDER`` if given, else the candidate folder that has the pictures.
+    """Returns ``images=FOLDER`` if given, else the candidate folder that contains the pictures.
 
     names: names of the first pictures; the first folder with one of them is returned. Without names, or if no folder
     has one, the first existing folder is returned, else the first candidate, so that messages can name it.

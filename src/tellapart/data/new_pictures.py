@@ -1,4 +1,4 @@
-"""Finds pictures of one data set that another lacks, by content."""
+"""Finds the pictures in one data set whose content does not occur in another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellapart.types import Item
 
 
 def beside(others: Iterable[Item], known: Iterable[Item]) -> list[Item]:
-    """Returns the ``others`` whose picture is not in ``known``, by content; reads files only if their sizes are equal.
+    """Returns the ``others`` whose content does not occur in ``known``; reads only files whose sizes are equal.
 
     Different folders may use the same ids, so a different picture with an id of ``known`` is renamed, e.g. to
     "7.jpg (2)". Unreadable pictures are kept, so that their reader reports them.

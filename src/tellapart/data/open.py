@@ -22,13 +22,13 @@ from tellapart.types import Item
 
 
 def open_data(spec: str) -> Dataset:
-    """Opens the data set of a specification (grammar: `tellapart.data`). Raises `UsageError`."""
+    """Opens the data set that ``spec`` describes, such as ``coco:val.json?limit=100`` (grammar: `tellapart.data`)."""
     found = expanded([spec])
     return _open(spec) if found == [spec] else _parts(found, spec)
 
 
 def expanded(specs: Sequence[str]) -> list[str]:
-    """Replaces each pattern of picture files ('photos/*.jpg') by the matching files, in order."""
+    """Replaces each pattern of picture files ('photos/*.jpg') with the matching files, in order."""
     return [each for spec in specs for each in (_pictures_like(spec) or [spec])]
 
 
@@ -58,7 +58,7 @@ def open_many(specs: Sequence[str]) -> Dataset:
     """Opens several specifications, folders or picture files as one data set, in that order.
 
     A single specification is opened by `open_data`. With several, ids from a folder without a kind are prefixed with
-    the path as typed, so that two folders may hold the same names. Raises `UsageError` for remaining duplicate ids.
+    the path as given, so that two folders may hold the same names. Raises `UsageError` for remaining duplicate ids.
     One of several parts may be empty. A pattern such as 'photos/*.jpg' expands to its files.
     """
     if len(specs) == 1:

@@ -2,8 +2,8 @@
 
 Every picture (rotated by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel) is decoded to
 RGB with eight bits per channel, transparency composited on white, and the first of several frames. Colour profiles
-are not applied, as in the programs that published encoders were trained with. A bad file raises `PictureError`
-with a one-line message and no other exception.
+are ignored, as in the programs that published encoders were trained with. A bad file raises `PictureError`
+with a one-line message, and never any other exception.
 
 Clips are pictures over time, from a video file (PyAV, extra ``video``) or an animated GIF (Pillow):
 
@@ -12,7 +12,7 @@ Clips are pictures over time, from a video file (PyAV, extra ``video``) or an an
     clip.image()        # the middle frame, when a single picture is needed
 
 A clip is a `tellapart.types.Picture`, so code that reads pictures also reads clips. Frame k of n is the one shown at
-(k + 1/2)/n of the duration, however long each frame stays on the screen. A clip with fewer frames repeats them.
+(k + 1/2)/n of the duration, however long each frame stays on the screen. A clip with fewer than n frames repeats some.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tellapart.types import Picture
 # signature is so weak that a text file passes for a picture.
 # (MPO, which phones write into .jpg, comes with JPEG.)
 PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
-HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # with the extra of that name
+HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # require the extra of the same name
 PICTURE_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
@@ -117,7 +117,7 @@ def content_key(data: bytes) -> str:
 
 
 class BytesPicture:
-    """A picture whose encoded bytes are in memory (an archive's member, an upload, a file just read)."""
+    """A picture whose encoded bytes are in memory (a member of an archive, an upload, a file just read)."""
 
     __slots__ = ("_key", "data", "name")
 
@@ -158,7 +158,9 @@ class StoredPicture(ABC):
 
     @abstractmethod
     def address(self) -> str:
-        """Returns the location of the bytes on this machine, unique per picture. It need not be valid text."""
+        """Returns the location of the bytes on this machine, unique per picture. It may contain bytes that are not
+        valid UTF-8.
+        """
 
     @abstractmethod
     def signature(self) -> tuple[int, int]:
@@ -225,7 +227,9 @@ class FilePicture(StoredPicture):
 
 
 def signature_of(path: Path, name: str) -> tuple[int, int]:
-    """Returns (size in bytes, modification time in ns) of a file. Raises `PictureError` that begins with ``name``."""
+    """Returns (size in bytes, modification time in ns) of a file. Raises a `PictureError` whose message begins with
+    ``name``.
+    """
     try:
         found = path.stat()
     except OSError as error:
@@ -270,7 +274,7 @@ def check_size(width: int, height: int, name: str) -> None:
 
 def load_rgb(value: Any) -> Image.Image:
     """Converts a PIL image, a path, encoded bytes, a mapping with ``bytes`` or ``path`` (as in Hugging Face datasets),
-    or a list with one of these, to an RGB picture.
+    or a list that contains one of these, to an RGB picture.
 
     Raises `UsageError` for anything else, and `PictureError` for a file that cannot be read.
     """
@@ -347,7 +351,9 @@ def _os_reason(error: OSError) -> str:
 
 
 def _decode_reason(error: Exception, data: bytes) -> str:
-    """Returns a short, readable reason why the bytes are not a picture, without Pillow's buffer addresses."""
+    """Returns a short, readable reason why the bytes are not a picture, without the memory addresses in Pillow's
+    messages.
+    """
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         return f"over {MAX_PIXELS:,} pixels (a decompression bomb?)"
@@ -386,7 +392,7 @@ VIDEO_SUFFIXES = frozenset(
     for suffix in (*("mp4", "m4v", "mov", "avi", "webm", "mkv", "mpg", "mpeg", "wmv", "flv", "3gp", "ogv"),)
 )
 CLIP_SUFFIXES = VIDEO_SUFFIXES | {".gif"}
-# A file with less than this share of the frames in its header counts as truncated.
+# A file counts as truncated if it has less than this share of the frames that its header announces.
 MIN_FRAME_SHARE = 0.9
 
 
@@ -429,10 +435,10 @@ def picture_file(path: str | os.PathLike[str]) -> FilePicture:
 
 
 def picture_in(folder: Path, name: str) -> FilePicture:
-    """Returns the picture or clip in ``folder`` that a list calls ``name``.
+    """Returns the picture or clip in ``folder`` for a ``name`` in a list.
 
-    The name on disk may use forward slashes, or a different Unicode composition of letters such as é (two characters on
-    macOS).
+    The name on disk may have slashes instead of backslashes, or a different Unicode normalization form of letters such
+    as é (two characters on macOS).
     """
     written = [name, name.replace("\\", "/")]
     if not name.isascii():
@@ -442,7 +448,7 @@ def picture_in(folder: Path, name: str) -> FilePicture:
 
 
 def is_clip(picture: Picture) -> bool:
-    """Returns whether the picture has frames over time; a scene has if its length exceeds one."""
+    """Returns whether the picture is a sequence of frames; a scene is one if its length exceeds one."""
     return hasattr(picture, "frames") and getattr(picture, "length", 2) > 1
 
 
@@ -560,7 +566,7 @@ class _Video:
 
 
 def _turned(frame: Any) -> Image.Image:
-    """Returns the frame in RGB, rotated as the file's metadata says (e.g. clips from a phone held upright)."""
+    """Returns the frame in RGB, rotated according to the file's metadata (e.g. clips from a phone held upright)."""
     image: Image.Image = frame.to_image()
     return image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
 
@@ -613,7 +619,7 @@ class PackedClip(PackedPicture):
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_THREADS = 8  # more would wait for each other: between calls into C they take turns
+MOST_THREADS = 8  # more would wait for each other, because outside of calls into C only one runs at a time
 MOST_BYTES = 512 << 20
 
 
@@ -625,11 +631,11 @@ def ahead(
     threads: int | None = None,
     size: Callable[[T], int] = lambda thing: 0,
 ) -> Generator[R, None, None]:
-    """Yields ``work(thing)`` for each of ``things``, in order, computing up to ``buffer`` results ahead.
+    """Yields ``work(thing)`` for each of ``things``, in order, and computes up to ``buffer`` results ahead.
 
-    threads: by default one per core, at most `MOST_THREADS`. size: returns the size of a thing in bytes; no further
-    things are started while those in progress have `MOST_BYTES`. An exception in ``work`` is raised in place of its
-    result. Closing the iterator, or Ctrl-C, drops the things that have not started.
+    threads: by default one per core, at most `MOST_THREADS`. size: returns the size of a thing in bytes; while those in
+    progress add up to `MOST_BYTES` or more, no others are started. An exception in ``work`` is raised in place of its
+    result. Closing the iterator, or Ctrl-C, cancels the things that have not been started.
     """
     threads = threads or min(MOST_THREADS, os.cpu_count() or 1)
     rest, pending = iter(things), deque[tuple[int, "futures.Future[R]"]]()

@@ -27,16 +27,16 @@ class Reader(Entry[ReadFunction]):
     """One layout of a data set.
 
     factory: reads a path with the options of its specification, and returns items and what it left out.
-    needs: extras that must be installed.
+    needs: the extras that must be installed.
 
-    keys: the keys that it accepts in addition to `COMMON_KEYS`, each with one line of help.
+    keys: accepted keys in addition to `COMMON_KEYS`, each with one line of help.
     needs_path: False if nothing is read from disk.
     layouts: (what a user has, what to type), for the docs.
-    suffixes: suffixes of files that have this kind without ``kind:``.
+    suffixes: file suffixes for which ``kind:`` may be omitted.
     json_layout: whether the content of a ``.json`` file has this kind.
-    folder_markers: file names that give a folder this kind.
-    folder_suffixes: suffixes that do so if the folder has no picture.
-    published: whether it is the layout of one published data set, which model cards then name.
+    folder_markers: names of files that mark a folder as this kind.
+    folder_suffixes: suffixes of files that do so if the folder contains no picture.
+    published: whether the layout is that of one published data set, which model cards then mention.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def kinds_of_data() -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _by_name(readers: Iterable[Reader]) -> list[Reader]:
-    """Sorts readers by name; the registry has them in import order."""
+    """Sorts readers by name; the registry keeps them in import order."""
     return sorted(readers, key=lambda reader: reader.name)
 
 

@@ -57,8 +57,8 @@ _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
     *("parts", "output", "result", "value"),
 )
-_SPOKEN_KEYS = ("content", "parts", "output")  # keys of a server's answer, whose pieces form one caption
-_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # pieces that are not part of the caption
+_SPOKEN_KEYS = ("content", "parts", "output")  # keys of a server's answer, whose pieces are joined to one caption
+_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # types of pieces that are not part of the caption
 _UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  # Label Studio, before the file's name
 _TASK = re.compile(r"^<\w+>$")  # Florence-2 writes {"<CAPTION>": text}
 _ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
@@ -108,7 +108,7 @@ class MarkedText(str):
 def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[str]:
     """Returns the texts of a record; those that VizWiz excludes become `MarkedText`.
 
-    ``is_rejected`` marks spam, ``is_precanned`` the canned text for unrecognisable pictures. A flag is one value for
+    ``is_rejected`` marks spam, ``is_precanned`` the canned text for unrecognizable pictures. A flag is one value for
     all texts, or a list with one value per text (possibly as a string). Raises `RowError` if the lengths differ.
     """
     for flag in VIZWIZ_FLAGS:
@@ -146,7 +146,7 @@ def _unfinished(answer: Any) -> str:
 def batch_failure(record: Mapping[str, Any]) -> str:
     """Returns why a line of a batch result has no complete answer; "" if it has one.
 
-    For example ``status 400: too long``, ``expired`` or ``ended with 'length'``. Recognises Anthropic's
+    For example ``status 400: too long``, ``expired`` or ``ended with 'length'``. Recognizes Anthropic's
     ``{"custom_id", "result": {"type": "errored", "error": …}}``, OpenAI's ``{"custom_id", "response": {"status_code":
     400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``, and Gemini's ``{"key", "error": …}``.
     """
@@ -276,10 +276,10 @@ def id_text(value: Any) -> str:
 
 def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
     """Returns the captions in a value: a text, a list, ``{"raw": text}``, the turns of a conversation, or any of these
-    as a string of JSON, Python or NumPy.
+    printed as a string by JSON, Python or NumPy.
 
     File names, unreadable lists and dictionaries, and texts with a VizWiz flag become `MarkedText`. Raises
-    `UsageError` with a message that begins with ``where``.
+    a `UsageError` whose message begins with ``where``.
     """
     if value is None or (isinstance(value, float) and value != value):  # pandas writes NaN for an empty cell
         return []
@@ -308,7 +308,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
 
 
 def _is_spoken(value: Any) -> bool:
-    """Returns whether a value is a list of an answer's pieces: objects with a type or a text."""
+    """Returns whether a value lists the pieces of an answer: objects with a type or a text."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -322,7 +322,7 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
         if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
             content = turn.get("value", turn.get("content"))
             return [" ".join(caption_texts(content, where, depth + 1))]
-    raise UsageError(f"{where}: the conversation has no answer; expected a turn of 'gpt' or 'assistant'")
+    raise UsageError(f"{where}: the conversation has no answer; expected a turn by 'gpt' or 'assistant'")
 
 
 def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
@@ -346,7 +346,7 @@ def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
-    """Parses a text as JSON, or as written by Python or NumPy; returns None if it is none of these."""
+    """Parses a text as JSON, or as printed by Python or NumPy; returns None if that fails."""
     try:
         return parse_json(text)
     except json.JSONDecodeError:
@@ -362,7 +362,7 @@ def _parsed(text: str) -> Any:
 def _with_commas(text: str) -> str:
     """Inserts the commas that NumPy omits between the elements of an array.
 
-    Without them, Python would concatenate adjacent strings. Raises ValueError if a list has some of its commas.
+    Without them, Python would concatenate adjacent strings. Raises ValueError if only some of the commas are missing.
     """
     pieces: list[str] = []
     levels: list[tuple[str, set[str]]] = [("", set())]  # open brackets, and the separators of their elements

@@ -60,9 +60,9 @@ def described(item: Item, prompt: str) -> Item:
 
 
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
-    """Joins the references into texts after the prompt, one text starting from each; empty without references.
+    """Returns one text per reference: the prompt, that reference, and then the others; [] if there are none.
 
-    Drops references that add nothing to another one, apart from articles.
+    Drops references that, apart from articles, add nothing to another one.
     """
     sentences = [text for text in (reference.strip().rstrip(_END) for reference in distinct(references)) if text]
     turns = (sentences[start:] + sentences[:start] for start in range(len(sentences)))
@@ -70,7 +70,9 @@ def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
 
 
 def distinct(references: Sequence[str]) -> list[str]:
-    """Returns references whose words are not all contained in another one; of those with equal words, the first."""
+    """Returns references whose words are not all contained in another one; if several have the same words, only the
+    first.
+    """
     words = [frozenset(WORD.findall(text.lower())) - _ARTICLES for text in references]
     return [
         text
@@ -83,6 +85,6 @@ def distinct(references: Sequence[str]) -> list[str]:
 
 
 def _lower_first(sentence: str) -> str:
-    """Lower-cases the first letter: "A dog" becomes "a dog", "USA" stays."""
+    """Lower-cases the first letter: "A dog" becomes "a dog", "USA" is unchanged."""
     capital = sentence[:1].isupper() and not sentence[1:2].isupper()
     return sentence[0].lower() + sentence[1:] if capital else sentence

@@ -71,7 +71,7 @@ _SPLIT_NAMES = {
 
 
 def normalize_split(name: str) -> str:
-    """Normalises spellings to ``train``, ``val`` or ``test``; lower-cases other names."""
+    """Normalizes spellings to ``train``, ``val`` or ``test``; lower-cases other names."""
     name = name.strip().lower()
     return _SPLIT_NAMES.get(name, name)
 
@@ -111,8 +111,8 @@ def check_splits(found: set[str], options: Options) -> None:
 def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
     """Applies ``part=i/n`` (or ``1,2/3``): returns the i-th of n disjoint parts of the list, in the list's order.
 
-    Items are assigned round-robin in the order of a hash of their ids. So parts differ by at most one in size, have the
-    same distribution, and are the same on every machine for the same list.
+    Items are assigned round-robin in the order of a hash of their ids. The parts therefore differ by at most one in
+    size, have the same distribution, and are the same on every machine for the same list.
     """
     written = options.text("part")
     if not written:

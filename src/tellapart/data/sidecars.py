@@ -18,7 +18,7 @@ def sidecars(pictures: Iterable[str], texts: Iterable[str], suffixes: Sequence[s
     """Maps each picture to its text file, if it has one, by their paths inside a folder.
 
     The text file is named after the picture, with or without the picture's suffix, plus the first of ``suffixes`` that
-    exists: ``a.txt``, ``a.jpg.txt``, ``a.TXT``. Different Unicode compositions of letters such as é are equal.
+    exists: ``a.txt``, ``a.jpg.txt``, ``a.TXT``. Different Unicode normalization forms count as equal.
     """
     files: dict[str, str] = {}
     for text in sorted(texts):
@@ -60,7 +60,7 @@ def texts_beside(text: str, lines: str) -> list[str]:
 
 
 def lines_in(texts: Iterable[str]) -> str:
-    """Decides how to read the lines of a folder's text files: "one" (a caption per file) or "references" (per line).
+    """Decides how to read the lines in a folder's text files: "one" (a caption per file) or "references" (per line).
 
     Returns "one" if most files with several lines are prose (`is_prose`), as models write it.
     """

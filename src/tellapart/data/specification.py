@@ -14,7 +14,7 @@ from tellapart.errors import UsageError, nearest
 
 
 def parse(spec: str) -> tuple[str, Path, Options]:
-    """Parses a specification to (kind, path, options), and checks kind and keys. Raises `UsageError`."""
+    """Parses a specification into (kind, path, options), and checks kind and keys. Raises `UsageError`."""
     if not spec:
         raise UsageError(
             f"the data specification is empty; use kind:path, where kind is one of {', '.join(sorted(READERS))}"
@@ -35,7 +35,7 @@ def parse(spec: str) -> tuple[str, Path, Options]:
 
 
 def listed(spec: str, path: Path) -> str:
-    """Returns the specification of the pictures of ``spec``, in all splits, that a list of ids names."""
+    """Returns a specification of those pictures in ``spec``, from all splits, whose ids are in a list."""
     body, query = (spec, "") if Path(spec).exists() else split_query(spec)
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
     return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"

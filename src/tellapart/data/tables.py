@@ -13,7 +13,7 @@ files downloaded from a list of URLs; every downloader has its own naming scheme
 |---|---|
 | ``cat.jpg`` | wget, curl |
 | ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's own program |
-| ``00000/000000012.jpg`` | img2dataset, ten thousand a folder |
+| ``00000/000000012.jpg`` | img2dataset, ten thousand per folder |
 | ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's program and its descendants |
 | ``….jpg`` | MD5, SHA-1 or SHA-256 of the address |
 
@@ -90,7 +90,7 @@ def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[S
     """Returns the items of a source in row order, restricted to the requested splits and to existing pictures.
 
     merge: whether to merge all rows with the same id into one item with all their captions; otherwise, duplicate ids
-    raise `UsageError`. Without merging, ``limit=`` ends the reading early, and the rows after it are not checked.
+    raise `UsageError`. Without merging, reading stops at ``limit=``, and the rows after it are not checked.
     """
     missing, index = Skipped(), RowIndex.open()
     splits: set[str] = set()
@@ -131,7 +131,7 @@ class LazyItems(OnDemand):
         return next(self._items([self._order[index]]))
 
     def subset(self, indices: Iterable[int]) -> LazyItems:
-        """Returns the items at these indices, in this order, at eight bytes each."""
+        """Returns the items at these indices, in this order; takes eight bytes per item."""
         return LazyItems(self._source, self._index, array("Q", (self._order[index] for index in indices)))
 
     def doubles(self) -> Iterator[Item]:
@@ -242,7 +242,7 @@ class RowIndex:
         self._starts = np.memmap(file, dtype=np.uint64, mode="r")
 
 
-OPEN_QUOTE = '(an unclosed quote? Inside quotes, double it: "")'
+OPEN_QUOTE = '(an unclosed quote? Inside quotes, write " as "")'
 MAX_LINE_BYTES = 64 << 20  # bytes per line: a file without line breaks must not fill the memory
 csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures, which exceed Python's limit of 128 KiB
 
@@ -298,12 +298,14 @@ class LineSource:
         self._header, self._span = header, span
 
     def records(self, lines: Lines) -> Iterator[Any]:
-        """Yields the records in the lines, reading only the lines of each record; None is skipped."""
+        """Yields the records in the lines, reading only the lines of each record; None marks a row to skip."""
         return lines
 
     @abstractmethod
     def item(self, record: Any, place: RowPosition, where: str) -> Item | None:
-        """Returns the item of a record, or None to skip it. Raises `UsageError` that begins with ``where``."""
+        """Returns the item of a record, or None to skip it. Raises a `UsageError` whose message begins
+        with ``where``.
+        """
 
     def encoded(self, record: Any) -> str:
         """Returns the base64-encoded picture of a record that holds one."""
@@ -371,9 +373,9 @@ class EncodedCell(PackedPicture):
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
-    """Yields the fields of each record of a CSV text. Raises `UsageError` with the byte offset near the error.
+    """Yields the fields of each record of a CSV text. Raises `UsageError` with a byte offset near the error.
 
-    lenient: let an unclosed quote extend its field to the end of the file, as Python programs do.
+    lenient: let an unclosed quote extend its field to the end of the file, as Python's csv module does.
     """
     records = csv.reader(lines, delimiter=separator) if lenient else csv_reader(lines, separator)
     while True:
@@ -399,9 +401,9 @@ def csv_reader(lines: Iterable[str], separator: str) -> Reader:
 
 
 def mended(record: list[str], header: Sequence[str]) -> list[str]:
-    """Repairs the row of Flickr30k's published table whose second bar is missing, by returning its three fields.
+    """Returns the three fields of the one row in Flickr30k's published table that lacks its second bar.
 
-    The second field of that row is "4   A dog runs across the grass .". Returns any other row unchanged.
+    The second field of that row is "4   A dog runs across the grass .". Any other row is returned unchanged.
     """
     if [name.strip() for name in header] != ["image_name", "comment_number", "comment"] or len(record) != 2:
         return record
@@ -412,9 +414,9 @@ def mended(record: list[str], header: Sequence[str]) -> list[str]:
 def read_split_lists(
     folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
 ) -> dict[str, str]:
-    """Maps names to splits by lists with one name per line. ``names``: the possible file names of each split's list.
+    """Maps names to splits, from lists with one name per line. ``names``: the possible file names of each split's list.
 
-    Uses the first list of a split that exists in one of the folders. Raises `UsageError` for a name in two lists.
+    For each split, uses the first list that exists in any of the folders. Raises `UsageError` for a name in two lists.
     """
     places = list(folders)
     found: dict[str, str] = {}
@@ -468,7 +470,7 @@ class DownloadedFiles:
         self._naming = NAMINGS["last part"]
 
     def learn(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Chooses the naming scheme that finds the most files, given (URL, row from 0) of some rows."""
+        """Chooses the naming scheme that finds the most files, given (URL, row number from 0) for some rows."""
         hits: Counter[str] = Counter()
         for looked, (url, row) in enumerate(rows):
             for name, naming in NAMINGS.items():
@@ -522,7 +524,7 @@ class Columns:
     def choose(cls, names: Collection[str], options: Options, *, image: str = "") -> Columns:
         """Chooses columns by the options, else by common names. ``image``: a column known to hold pictures.
 
-        Raises `UsageError` that lists the available columns.
+        Raises a `UsageError` that lists the available columns.
         """
         captions = tuple(name.strip() for name in options.text("captions").split(",") if name.strip())
         wanted = [name for name in (options.text("image"), options.text("id"), *captions) if name]
@@ -566,7 +568,7 @@ class Columns:
 def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Returns the captions in a cell (see `Columns.references`); ``record`` may hold VizWiz's flags.
 
-    Raises `UsageError` whose message begins with ``where``.
+    Raises a `UsageError` whose message begins with ``where``.
     """
     try:
         return clean_captions(value, where, record)
@@ -586,7 +588,7 @@ class PictureLocator:
         self._fetched = DownloadedFiles(folder)
 
     def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
-        """Returns the picture of a path or URL and its default id. ``number``: the row number, from 0."""
+        """Returns the picture for a path or URL, and its default id. ``number``: the row number, from 0."""
         value = sole(value, where)
         if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_PATH:
             raise UsageError(f"{where}: expected the path of a picture, got {str(value)[:40]!r}; add image=COLUMN")

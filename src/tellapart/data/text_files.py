@@ -36,7 +36,9 @@ def plain_suffix(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads a file, decompressing ``.gz``. Raises `OSError`."""
+    """Reads a file, decompressing ``.gz``. Raises `OSError` if it is missing, damaged, or over the limit
+    when unpacked.
+    """
     if path.suffix.lower() != ".gz":
         return path.read_bytes()
     with gzip.open(path) as file:
@@ -50,13 +52,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file (`decode_text`). Raises `UsageError` that names it."""
+    """Reads a text file (`decode_text`). Raises a `UsageError` that names it."""
     with usage_errors(path):
         return decode_text(read_bytes(path))
 
 
 def read_nonempty(path: Path) -> str:
-    """Reads a text file of captions. Raises `UsageError` that names it if it is unreadable or empty."""
+    """Reads a text file of captions. Raises a `UsageError` that names it if it is unreadable or empty."""
     text = read_text(path)
     if not text.strip():
         raise UsageError(f"{path}: the file is empty; expected at least one caption")
@@ -77,7 +79,7 @@ def decode_text(data: bytes) -> str:
 
 @contextmanager
 def usage_errors(path: Path) -> Iterator[None]:
-    """Turns errors of opening and decoding a file into a `UsageError` that names it."""
+    """Turns errors in opening or decoding a file into a `UsageError` that names it."""
     try:
         yield
     except FileNotFoundError:
@@ -93,12 +95,12 @@ def usage_errors(path: Path) -> Iterator[None]:
 
 
 def utf8_bytes(text: str) -> bytes:
-    """Encodes as UTF-8, including names that are not valid text."""
+    """Encodes as UTF-8, including lone surrogates in names that are not valid text."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file. Raises `UsageError` that names the file and the line at fault."""
+    """Reads a JSON file. Raises a `UsageError` that names the file and the line of the error."""
     text = read_text(path)
     try:
         return parse_json(text)

@@ -138,7 +138,7 @@ def _parsed(packet: str, where: str) -> ElementTree.Element:
 
 
 def _around(packet: str) -> tuple[str, str]:
-    """Returns what precedes and follows the root of a packet: comments and processing instructions."""
+    """Returns the comments and processing instructions before and after the root of a packet."""
     outside = r"(?>\s+|<\?.*?\?>|<!--.*?-->)*+"
     text = packet.strip().strip("\ufeff\0")
     before = re.match(outside, text, re.DOTALL)

@@ -48,7 +48,7 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
         for kind, start, end in _chunks(data):
             if kind == b"iTXt" and data[start:end].startswith(_PNG_MARK):
                 compressed, rest = data[start + len(_PNG_MARK)], data[start + len(_PNG_MARK) + 2 : end]
-                text = rest.split(b"\0", 2)[-1]  # the text follows the language and the translated keyword
+                text = rest.split(b"\0", 2)[-1]  # the text comes after the language and the translated keyword
                 return (zlib.decompressobj().decompress(text, MOST_READ) if compressed else text).decode()
     except (zlib.error, UnicodeDecodeError) as error:
         raise UsageError(f"{where}: the embedded XMP is damaged ({error}); exclude this picture") from None
@@ -118,7 +118,9 @@ def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
 
 
 def _segments(data: bytes) -> list[tuple[int, int, int]]:
-    """Returns a JPEG's segments before the first scan: start including fill bytes, and start and end of the content."""
+    """Returns, for each JPEG segment before the first scan, its start (with fill bytes) and its content's start and
+    end.
+    """
     found: list[tuple[int, int, int]] = []
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
@@ -134,7 +136,7 @@ def _segments(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, int, int]]:
-    """Returns a PNG's chunks up to IEND: type, and start and end of the content."""
+    """Returns, for each PNG chunk up to IEND, its type and the start and end of its content."""
     found: list[tuple[bytes, int, int]] = []
     at = len(_PNG_SIGNATURE)
     while at + 12 <= len(data) and (not found or found[-1][0] != b"IEND"):

@@ -1,4 +1,6 @@
-"""Measures each metric's agreement with human judgements: rank correlations and accuracy on pairs, as in papers."""
+"""Measures each metric's agreement with human judgements: rank correlations and pairwise accuracy, as in the papers on
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def scipy_stats() -> Any:
 
 
 def kendall_tau_b(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Computes Kendall's tau-b, -1..1; NaN if all values of one side are equal."""
+    """Computes Kendall's tau-b, -1..1; NaN if all values on one side are equal."""
     return float(scipy_stats().kendalltau(score_N, rating_N).statistic)
 
 
@@ -53,7 +55,7 @@ def kendall_tau_c(score_N: np.ndarray, rating_N: np.ndarray) -> float:
 
 
 def spearman(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Computes Spearman's rho, -1..1, with mean ranks for ties; NaN if all values of one side are equal."""
+    """Computes Spearman's rho, -1..1, with mean ranks for ties; NaN if all values on one side are equal."""
     if min(np.ptp(score_N), np.ptp(rating_N)) == 0:
         return _NAN
     return float(scipy_stats().spearmanr(score_N, rating_N).statistic)
@@ -67,12 +69,12 @@ def pair_accuracy(better_P: np.ndarray, worse_P: np.ndarray) -> float:
 
 
 TAUS = {"b": kendall_tau_b, "c": kendall_tau_c}
-ALL = "all"  # the mean over the categories of pairs
+ALL = "all"  # mean over the categories of pairs
 
 
 @dataclass(frozen=True)
 class MetricAgreement:
-    """One metric's agreement, in percent; None without ratings or without pairs.
+    """One metric's agreement, in percent; None if there are no ratings, or no pairs.
 
     accuracy: by category of pairs, and "all" (the mean over categories).
     low, high: the 95 % interval, over resampled pictures, of the tau (or accuracy) that papers report for this set.
@@ -195,7 +197,7 @@ def measure_agreement(
     Each caption is one row, so that CIDEr's document frequencies count a picture once per judged caption, as in the
     published figures. The sign of a metric is flipped if lower values are better.
 
-    context: pictures and a scorer, with a row per caption; None: texts only.
+    context: pictures and a scorer, with one row per caption; None: texts only.
     repeats: how often a judge is asked; a caption's value is the mean over repeats.
 
     Raises `UsageError` for a metric that is not available.
@@ -217,7 +219,7 @@ def measure_agreement(
     for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
         value_KN = _repeated_values(metric, context, slots)
         value_N = None if value_KN is None else mean_over_repeats(value_KN)
-        tag = metric.tag(context)  # a judge's name and dates
+        tag = metric.tag(context)  # the judge's name and dates
         if value_N is None or np.all(np.isnan(value_N)):
             if metrics is not None:
                 found.notes.append(f"{name} does not score single captions and is omitted")
@@ -254,7 +256,7 @@ def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[Capti
 
 
 def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
-    """Returns the mean of each caption over the repeats in which the judge did not abstain; NaN if there are none."""
+    """Returns each caption's mean over the repeats in which the judge did not abstain; NaN if there are none."""
     known_KN = ~np.isnan(value_KN)
     count_N = known_KN.sum(0)
     return np.where(count_N > 0, np.where(known_KN, value_KN, 0).sum(0) / np.maximum(count_N, 1), np.nan)
@@ -284,7 +286,7 @@ def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str
 
 
 def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
-    """Returns METEOR, which every paper's table includes; adds a note if its files are missing."""
+    """Returns METEOR, which the table of every paper includes; adds a note if its files are missing."""
     try:
         return choose(["meteor"], context)[0]
     except TellapartError as error:
@@ -305,7 +307,7 @@ def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed
     times_N = np.array([len(ratings) for ratings in rating_of])
 
     def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scores and ratings of the captions with a value, each repeated ``repeat_N`` times."""
+        """Returns the scores and ratings of the captions that have a value, each repeated ``repeat_N`` times."""
         take_N = np.flatnonzero(known_N & (times_N > 0))
         take_M = np.repeat(take_N, repeat_N[take_N])
         if not len(take_M):
@@ -391,7 +393,7 @@ def agreement_with_people(
 ) -> AgreementTable:
     """Reads judgements and measures the agreement of metrics (`measure_agreement`). Raises `UsageError`.
 
-    synonyms: a file of object synonyms, for CHAIR and facts. judge: a model behind a server, for metrics like CLAIR.
+    synonyms: a file of object synonyms, for CHAIR and facts. judge: a model on a server, for metrics like CLAIR.
     """
     if scorer is not None and data is None:
         raise UsageError("a scorer requires pictures; add --data SPEC")
@@ -414,7 +416,7 @@ def agreement_with_people(
 
 
 def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
-    """Returns a context with a picture per judged caption, and notes. Raises `UsageError` for missing pictures."""
+    """Returns a context with one picture per judged caption, and notes. Raises `UsageError` for missing pictures."""
     dataset = open_data(data)
     known = {name: item for item in dataset for name in _names(item.id, item.picture.name)}
     rows = {

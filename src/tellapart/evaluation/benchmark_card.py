@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
 
 BINS = 10  # bins of a histogram
-REFERENCES = 5  # references per picture over which human recall is averaged
+REFERENCES = 5  # maximum number of references per picture over which human recall is averaged
 RECALL_HELP = (
     "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first in its bag, given a human "
     "caption of it (mean over up to five references per picture, with the 95 % bootstrap interval over n "
@@ -32,7 +32,7 @@ NO_LICENCE = "Not stated. Add it with --licence: who may use these pictures?"
 
 @dataclass(frozen=True)
 class SizeFacts:
-    """Bags of one size: their number, and similarity in `BINS` equal bins from ``edges[0]`` to ``edges[-1]``."""
+    """Bags of one size: their number, and their similarity in `BINS` equal bins from ``edges[0]`` to ``edges[-1]``."""
 
     size: int
     bags: int
@@ -90,7 +90,7 @@ def make_card(
 ) -> Card:
     """Computes the card of bags over ``items``. ``image_ND``: features by the scorer that mined the bags.
 
-    Raises `UsageError` for bags with pictures that are not among the items, and for a different scorer.
+    Raises `UsageError` if a bag contains a picture that is not among the items, or if another scorer mined the bags.
     """
     if file.header.fingerprint and file.header.fingerprint != scorer.fingerprint:
         raise UsageError(
@@ -138,7 +138,7 @@ def size_facts(
     if texts:
         hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
         questions_N = sets.questions(len(image_ND))
-        unit_N = sets.units(len(image_ND))  # pictures of a bag compete with each other
+        unit_N = sets.units(len(image_ND))  # pictures in a bag compete with each other
         human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, unit_N=unit_N, resamples=1000)
     order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
     examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
@@ -164,7 +164,7 @@ def facts(card: Card) -> list[tuple[str, str]]:
         ("data", header.data),
         ("scorer", f"{header.scorer} ({header.fingerprint})"),
         ("text side", header.captions or "none; only pictures are compared"),
-        ("similarity of a bag", {"query": "mean cosine of the first picture to the others",
+        ("similarity of a bag", {"query": "mean cosine between the first picture and the others",
                                  "pairs": "mean cosine of all pairs"}[header.similarity]),
     ]  # fmt: skip
     if header.max_cosine is not None:
@@ -175,7 +175,7 @@ def facts(card: Card) -> list[tuple[str, str]]:
         )
         lines.append(("near-duplicates", f"{whose} a cosine above {header.max_cosine}"))
     if header.min_cosine is not None:
-        lines.append(("least alike", f"pictures of a bag have a cosine of at least {header.min_cosine}"))
+        lines.append(("least alike", f"pictures in a bag have a cosine of at least {header.min_cosine}"))
     if header.recall is not None:
         lines.append(("search", f"approximate; finds {100 * header.recall:.1f} % of the exact neighbours"))
     lines += [("licence", card.licence), ("made by", f"tellapart {header.version}")]
@@ -198,7 +198,7 @@ def markdown(card: Card) -> str:
     lines = [
         f"# {_plain(card.name)}",
         "",
-        "Bags of look-alikes: a caption is correct if a scorer finds its picture in the bag.",
+        "Bags of look-alikes: a caption is correct if a scorer picks its picture from the bag.",
     ]
     lines += ["", *(f"- **{name}**: {_plain(text)}" for name, text in facts(card)), ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
@@ -229,7 +229,7 @@ CAPTIONS = 3  # of each picture
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture of a bag; ``symbol`` is None if it cannot be read."""
+    """A picture in a bag; ``symbol`` is None if it cannot be read."""
 
     id: str
     symbol: str | None
@@ -279,6 +279,8 @@ def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
 
 
 def bars(own: SizeFacts) -> list[tuple[str, int, float]]:
-    """Returns the histogram of bags by similarity: (least similarity, bags, per cent of the longest bar)."""
+    """Returns the histogram of bags by similarity: (lowest similarity, number of bags, percentage of the
+    longest bar).
+    """
     most = max(own.counts) or 1
     return [(f"{edge:.3f}", count, 100 * count / most) for edge, count in zip(own.edges, own.counts, strict=False)]

@@ -1,7 +1,7 @@
 """Compares two systems per picture: where CIDEr falls most and why, and which captions only the later one gets right.
 
-Paper 2 (appendix C.7, figures 7 and 8) examines the pictures where self-retrieval loses most CIDEr, and finds correct,
-more detailed captions and hallucinating ones. Paper 3 (figure 2) shows pictures that only DiscriTune's caption
+Paper 2 (appendix C.7, figures 7 and 8) examines the pictures where self-retrieval loses most CIDEr, and finds both
+correct, more detailed captions and hallucinated ones. Paper 3 (figure 2) shows pictures that only DiscriTune's caption
 retrieves.
 """
 
@@ -29,7 +29,7 @@ POOL = 100
 
 @dataclass(frozen=True)
 class Fall:
-    """A picture whose CIDEr (percent) drops. correct, false: numbers of claims in the caption before and after."""
+    """A picture whose CIDEr (in percent) drops. correct, false: numbers of claims in the caption before and after."""
 
     id: str
     kind: Kind
@@ -55,7 +55,7 @@ class Changes:
 
     falls: the largest drops of each kind, in descending order.
     kinds: the number of drops of each kind, out of all ``fallen``.
-    retrieval: the number of pictures by which of the two systems retrieves them.
+    retrieval: the number of pictures that both, only one, or neither of the systems retrieves.
     """
 
     pictures: int
@@ -73,7 +73,8 @@ class Changes:
 def find_falls(
     items: Sequence[Item], references: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str], top: int
 ) -> tuple[list[Fall], dict[str, int]]:
-    """Returns the ``top`` largest falls of CIDEr-D from ``before`` to ``after`` of each kind, and counts per kind.
+    """Returns, for each kind, the ``top`` largest drops in CIDEr-D from ``before`` to ``after``, and the number of
+    drops.
 
     "hallucinated": more false claims than before. "better": no more false and more correct claims. "equal": the rest.
     """

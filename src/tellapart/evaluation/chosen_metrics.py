@@ -18,7 +18,7 @@ _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 
 
 def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
-    """Returns by name the registered metrics, those of candidate sets from files, and `.oracle` and `.best`."""
+    """Returns, by name, the registered metrics, those of candidate sets from files, and their `.oracle` and `.best`."""
     table = in_order([*registered, *_of_file_sets(context)])
     if context.several:
         table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
@@ -91,7 +91,7 @@ def _missing_tool(metric: Metric) -> str | None:
 def of_dotted_path(path: str) -> Metric:
     """Loads the metric ``my_metrics:shouting``: an entry, or a function of captions and references.
 
-    Raises `UsageError` if the code may not run, is neither, or has the name of another metric.
+    Raises `UsageError` if the code may not run, is neither, or uses the name of another metric.
     """
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):

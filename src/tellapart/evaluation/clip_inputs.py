@@ -59,7 +59,7 @@ class ClipInputs:
         return found
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
-        """Counts for each of N captions the clips with a higher EMScore F than its own clip; NaN without an F."""
+        """Counts for each of N captions the clips with a higher EMScore F than its own clip; NaN if F is NaN."""
 
         def ranks() -> np.ndarray:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
@@ -118,7 +118,7 @@ class Frame:
         return f"{self.clip.key()}-frame{self.number}of{self.count}"
 
     def image(self) -> Image.Image:
-        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # its type is no Hashable, it is
+        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # but it is hashable
 
 
 @lru_cache(maxsize=2)

@@ -19,7 +19,7 @@ from tellapart.utils.messages import detail
 
 
 def caption_shares(texts: Sequence[str]) -> dict[str, float]:
-    """Returns the share of each distinct caption among a picture's captions: a metric is the mean over them."""
+    """Returns the share of each distinct caption among a picture's captions. Equal shares imply equal metrics."""
     return {text: count / len(texts) for text, count in Counter(texts).items()}
 
 
@@ -41,13 +41,15 @@ class Comparison:
         self._tests: dict[str, MetricTests] = {}
 
     def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
-        """Adds one metric of all systems. ``scorer``: the name of the further scorer that the context belongs to."""
-        scorer = scorer or metric.tag(context)  # a judge's dates are known only after it was asked
+        """Adds one metric for all systems. ``scorer``: the name of the additional scorer that the
+        context belongs to.
+        """
+        scorer = scorer or metric.tag(context)  # a judge's dates are known only after it has been asked
         key = f"{metric.name}@{scorer}" if scorer else metric.name
         if self.inputs.chance and metric.chance is not None:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
-        # Frames of one clip are similar, and pictures of a bag compete with each other, so they are dependent.
+        # Frames of one clip are similar, and pictures in a bag compete with each other, so they are dependent.
         pools = metric.pools or "imagecode"
         unit_N = context.sets(pools).units(len(context.ids)) if pools in context.file_sets else None
         self._describe(metric, key, context, measured, scorer, "" if unit_N is None else ",unit:sets")

@@ -1,4 +1,4 @@
-"""The inputs of an evaluation, cached intermediate results, and the requirements that metrics can have."""
+"""The inputs of an evaluation, cached intermediate results, and the possible requirements of metrics."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POOL = 100  # pictures in a random pool (papers 2 and 3)
-ALL_CLIPS = "emscore"  # all clips of the evaluation are candidates, ranked by EMScore's F
+ALL_CLIPS = "emscore"  # all clips in the evaluation are candidates, ranked by EMScore's F
 
 
 @dataclass(frozen=True)
 class CandidateInputs:
-    """Candidate sets by file, and their pictures without captions, which are candidates only."""
+    """Candidate sets from files, and those of their pictures that have no captions and so are only candidates."""
 
     sets: Sequence[FileSets] = ()
     items: Sequence[Item] = ()
@@ -50,12 +50,13 @@ class CandidateInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalInputs(EvalSettings):
-    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions; models that are not loaded yet are names.
+    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions. A model that is not loaded yet is given by
+    name.
 
     items: determine the order (from which random pools are cut), the default references, and the ground truth.
     image_features: the scorer's L2-normalised features of the items, N×D; by default from the feature store.
-    eval_scorers: further scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on the
-    look-alike sets that ``scorer`` mined.
+    eval_scorers: additional scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on
+    the look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
     text_encoder: the model for BERTScore.
     candidates: candidate sets from files (`tellapart.evaluation.side_files`).
@@ -91,7 +92,7 @@ class EvalContext:
     scorer: Scorer | str | None = None
     image_ND: np.ndarray | None = None
     inputs: EvalInputs = EvalInputs()
-    primary: EvalContext | None = None  # the first scorer, whose look-alike sets further scorers rank
+    primary: EvalContext | None = None  # the first scorer, whose look-alike sets the additional scorers rank
     several: bool = False  # whether any system has several captions per picture
     _kept: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
@@ -185,7 +186,7 @@ class EvalContext:
             return retrieval.random_pools(
                 len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.inputs.seed
             )
-        # Equal content has equal features, so no keys are needed.
+        # Pictures with equal content have equal features, so no keys are needed.
         return retrieval.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
@@ -271,7 +272,9 @@ def _loaded(model: T | str | None) -> T:
 
 
 def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """Returns each picture's name in COCO's instances: its id or file, by path, name or stem; "" if it has none."""
+    """Returns the name that COCO's instances use for each picture: its id or file, by path, name or stem; "" if none
+    matches.
+    """
     files = [""] * len(ids) if items is None else [item.picture.name for item in items]
     names = []
     for id_, file in zip(ids, files, strict=True):
@@ -329,7 +332,7 @@ NEEDS: dict[str, Need] = {
     "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "pass more captions"),
     "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
     "tokens": Need(
-        # A scorer that is not loaded yet is assumed to have them.
+        # A scorer that is not loaded yet is assumed to return them.
         lambda context: bool(getattr(context.scorer, "has_token_features", True)),
         "a scorer that returns token features",
         "pass --scorer with a text tower such as CLIP's",

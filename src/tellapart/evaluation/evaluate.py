@@ -30,7 +30,8 @@ from tellapart.utils.messages import detail
 def evaluate(
     systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs | None = None, **settings: Any
 ) -> Results:
-    """Measures each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
+    """Measures each system's captions (``{system: {id: caption}}``) on the same pictures, in the order of ``items``,
+    else of the first system.
 
     A picture may have a list of captions: single-caption metrics are then averaged over them, and diversity metrics
     use all of them. Intervals are 95 % bootstrap intervals over pictures.
@@ -69,9 +70,9 @@ def evaluate(
 def measure(
     metric: Metric, context: EvalContext, slots: Mapping[str, list[CaptionSlot]], notes: list[str], by: str = ""
 ) -> dict[str, Measurement]:
-    """Computes one metric of all systems. Skips systems to which it does not apply, with a note for human captions.
+    """Computes one metric for all systems. Skips systems to which it does not apply, with a note for human captions.
 
-    by: the name of the further scorer that the context belongs to.
+    by: the name of the additional scorer that the context belongs to.
     """
     started = time.monotonic()
     found = {
@@ -105,7 +106,7 @@ _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark clai
 def keep_for_pages(
     results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
 ) -> None:
-    """Stores captions, marks, and retrieval in look-alike sets and sets from files for galleries and tables."""
+    """Stores captions, marks, and retrieval results (look-alike sets and sets from files) for galleries and tables."""
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     if any(name.endswith(".lookalike") for name in chosen):
@@ -119,6 +120,6 @@ def keep_for_pages(
 
 
 def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
-    """Returns the verdicts on a slot's captions that a metric computed, or () without such a metric."""
+    """Returns the verdicts that a metric computed on a slot's captions, or () if there is no such metric."""
     found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
     return next((verdicts for verdicts in found if verdicts is not None), ())

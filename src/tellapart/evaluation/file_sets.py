@@ -5,7 +5,7 @@
 | ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is a target |
 | ``3.json``, a list of lists of ids | TrueMatch as published; a folder contributes all its sizes except ``1.json`` |
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
-| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten per set; those with a text are targets |
+| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten per set; those that have a text are targets |
 
 `tellapart.evaluation.retrieval` ranks them, and metrics are named after them, as in ``recall@1.bag3``.
 """
@@ -31,7 +31,7 @@ from tellapart.utils.messages import few, parse_json
 
 @dataclass(frozen=True)
 class FileSets:
-    """Sets of ids with a common name. ``targets``: the targets of each set, None for all its pictures.
+    """Sets of ids with a common name. ``targets``: the targets in each set; None: all its pictures.
 
     ``captions``: human captions, if the file has any. ``origin``: the text for signatures.
     """
@@ -43,7 +43,7 @@ class FileSets:
     origin: str = ""
 
     def ids(self) -> list[str]:
-        """Returns every picture of the sets once."""
+        """Returns each picture in the sets once."""
         return list(dict.fromkeys(id_ for members in self.sets for id_ in members))
 
     def asked(self) -> list[str]:
@@ -51,7 +51,7 @@ class FileSets:
         return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
 
     def renamed(self, names: Mapping[str, str]) -> FileSets:
-        """Returns the sets with ids replaced by those of the data, as mapped by ``names``."""
+        """Returns the sets with the data's ids, to which ``names`` maps theirs."""
 
         def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
             return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
@@ -76,7 +76,7 @@ class FileSets:
         return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
 
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
-        """Converts ids to rows. Raises `UsageError` that names pictures without a row."""
+        """Converts ids to rows. Raises a `UsageError` that lists pictures without a row."""
         missing = [id_ for id_ in self.ids() if id_ not in row_of]
         if missing:
             raise UsageError(
@@ -157,7 +157,7 @@ def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
 
 
 def _imagecode(path: Path, value: Any) -> FileSets:
-    """Returns ten pictures per set, ``SET/img0.jpg`` to ``SET/img9.jpg``; those with a description are targets."""
+    """Returns ten pictures per set, ``SET/img0.jpg`` to ``SET/img9.jpg``; those that have a description are targets."""
     found = list(image_sets(value, str(path)))
     captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
     targets = [tuple(each.described) for each in found]

@@ -18,18 +18,18 @@ from tellapart.scenes.world import Scene
 from tellapart.types import Item
 
 _YARDSTICKS = ("human", "chance")
-# Shares of the gallery. Losses and misses have reserved places, so that a page cannot show only wins.
+# Shares of the gallery. Losses and misses have reserved shares, so that a page cannot show only wins.
 _SHARES = (("won", 0.45), ("lost", 0.25), ("missed", 0.2), ("hit", 0.1))
 
 
 def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
     """Returns up to k look-alike sets as plain data.
 
-    ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
-    pictures are given by id, the target is the first candidate, and scores are cosines by candidate. If the ground
-    truth of the items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which
-    marks the characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, claims that a metric of
-    facts could not verify. The first system is the baseline. Sets where a later system hits and the baseline misses
+    ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``: pictures
+    are given by id, the target is the first candidate, and scores are cosines by candidate. If the ground truth of the
+    items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks the
+    characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, they mark the claims that a facts
+    metric could not verify. The first system is the baseline. Sets where a later system hits and the baseline misses
     ("won"), the reverse ("lost"), where all miss and where all hit have fixed shares, each spread evenly over the data.
     Empty if no look-alike metric was computed.
     """
@@ -61,7 +61,8 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None) -> di
 
 
 def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) -> dict[str, str]:
-    """Saves thumbnails of a gallery's pictures to ``folder``/gallery, four frames of a clip. Returns id to file.
+    """Saves thumbnails of a gallery's pictures (four frames for a clip) in ``folder``/gallery. Returns a mapping from
+    id to file.
 
     Skips unreadable pictures.
     """
@@ -101,13 +102,13 @@ def _informative(found: dict[str, Retrieval], k: int) -> list[int]:
     }
     rows = {kind: np.flatnonzero(mask_N & asked_N) for kind, mask_N in kinds.items()}
     quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES}
-    for kind, _ in _SHARES:  # places that one kind cannot fill go to the other kinds, in order
+    for kind, _ in _SHARES:  # what one kind cannot fill goes to the other kinds, in order
         quota[kind] += max(0, min(len(rows[kind]) - quota[kind], k - sum(quota.values())))
     return [int(row) for kind, _ in _SHARES for row in _spread(rows[kind], quota[kind])][:k]
 
 
 def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
-    """Returns ``count`` of the rows, evenly over the data, to avoid cherry-picking."""
+    """Returns ``count`` of the rows, evenly spaced over the data, to avoid cherry-picking."""
     return row_M[np.arange(count) * len(row_M) // count] if count else row_M[:0]
 
 
@@ -121,13 +122,13 @@ def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
 
 
 def _caption(results: Results, system: str, row: int, truth: Mapping[str, Scene]) -> dict[str, Any]:
-    """Returns a system's caption of a picture, and its claims."""
+    """Returns a system's caption for a picture, and the caption's claims."""
     caption = results.captions[system][row]
     return {"caption": caption, **(claims(caption, truth.get(results.ids[row])) or _marked(results, system, row))}
 
 
 def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
-    """Returns `claims` of a caption as verified by a metric of facts; empty without such a metric."""
+    """Returns the `claims` of a caption as verified by a facts metric; empty if there is no such metric."""
     marks = results.extra.get("marks", {}).get(system, ())
     if not len(marks):
         return {}

@@ -2,8 +2,8 @@
 
 The captioner samples several captions per picture. Each distinct claim in them has a confidence: its frequency times
 the probability of its words given the picture and the preceding words. Ranking claims by confidence gives a
-precision-recall curve, and the greedy captions are a point. The distance between them is the headroom, which needs no
-better vision.
+precision-recall curve, and the greedy captions are a point. The distance between the two is the headroom: a gain that
+needs no better vision.
 
 On `scenes` claims are verified against the scene, and recall is over its attributes. Elsewhere, claims are content
 words, true if a reference contains them, and recall is over the references' content words.
@@ -57,7 +57,7 @@ class Claim:
     confidence: float
 
 
-Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by picture and statement
+Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by (picture, statement)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _cell(value: Interval) -> str:
 
 
 def _interval(value_R: np.ndarray) -> Interval:
-    """Returns the value (the first element) and its 95 % interval (from the resamples, which follow)."""
+    """Returns the value (the first element) and its 95 % interval (from the other elements, the resamples)."""
     low, high = np.quantile(value_R[1:], QUANTILES)
     return float(value_R[0]), float(low), float(high)
 
@@ -167,7 +167,7 @@ def _named(value: Interval) -> dict[str, float]:
 
 
 def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: Any) -> tuple[Headroom, list[str]]:
-    """Loads a captioner and data sets, and returns their `measure_headroom` and notes on skipped pictures."""
+    """Loads a captioner and data sets, and returns the result of `measure_headroom` and notes on skipped pictures."""
     captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(specs)
     view = make_view(captioner, FeatureStore())
     items = view.readable(dataset, dataset.unreadable)
@@ -177,7 +177,7 @@ def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: An
 def measure_headroom(
     captioner: Captioner, items: Sequence[Item], visual: Any, *, samples: int = 10, max_tokens: int = 40, seed: int = 0
 ) -> Headroom:
-    """Generates one greedy caption and ``samples`` others per picture, and ranks their claims.
+    """Generates one greedy caption and ``samples`` sampled ones per picture, and ranks their claims.
 
     visual: the captioner's inputs for the pictures, N×…. Raises `UsageError` if there is neither a scene nor a
     reference to compare with.
@@ -240,7 +240,7 @@ def _captions(
 def _claims_of(
     rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
 ) -> Iterator[tuple[Claim, Hashable]]:
-    """Yields every claim of every caption with its statement; for a false claim, its words."""
+    """Yields every claim of every caption with its statement or, for a false claim, its words."""
     rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
     spans = token_spans(rows, rollout.texts, captioner.tokenizer)
     for r, text in enumerate(rollout.texts):
@@ -290,9 +290,9 @@ def _fact_count(item: Item, on_scenes: bool) -> int:
 def _without_implied(
     known: Mapping[tuple[int, Hashable], Claim], items: Sequence[Item]
 ) -> dict[tuple[int, Hashable], Claim]:
-    """Removes relations beyond those that connect the objects, the least confident ones first.
+    """Removes surplus relations between objects that others already connect, keeping the most confident ones.
 
-    One caption connects n objects by n-1 relations, but several captions may connect different ones.
+    A caption connects n objects with n-1 relations, but different captions may connect different ones.
     """
     kept = {}
     connected = {number: list(range(len(item.truth.facts))) for number, item in enumerate(items)}

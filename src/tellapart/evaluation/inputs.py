@@ -107,7 +107,7 @@ def run_eval(options: EvalOptions) -> Results:
     """Evaluates caption files, each of which is a system.
 
     Matches captions with pictures or references by id, file name, stem or position (`tellapart.data.caption_matching`).
-    The results' notes describe how, and what was left out; ``hardware`` tells where models ran.
+    The results' notes describe how, and what was left out; ``hardware`` says where models ran.
     """
     check_options(options)
     kept, inputs, notes = read_files(options)
@@ -124,7 +124,7 @@ def run_eval(options: EvalOptions) -> Results:
             kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
         results = evaluate(kept, inputs)
     except UsageError:
-        for note in inputs.items.report() if isinstance(inputs.items, Dataset) else ():  # may report missing pictures
+        for note in inputs.items.report() if isinstance(inputs.items, Dataset) else ():  # may be about missing pictures
             say(note)
         raise
     results.notes[:0] = notes

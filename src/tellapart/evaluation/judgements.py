@@ -36,7 +36,7 @@ class RatedCaption:
 class ComparedPair:
     """Two captions of one picture, by index in `Judgements.captions`; people prefer ``better``.
 
-    tied: equally many prefer each, so a metric is right half of the time with either.
+    tied: equally many people prefer each, so whichever one a metric prefers, it counts as half right.
     """
 
     better: int
@@ -50,10 +50,10 @@ class Judgements:
     """A published set of human judgements.
 
     tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
-    table: the key of `tellapart.evaluation.published_agreement`, if it is not the layout.
+    table: the key in `tellapart.evaluation.published_agreement`, if it is not the layout.
 
-    rule: the treatment of captions that are also a reference, for the signature.
-    judges: who rated.
+    rule: how captions that are also a reference are treated, for the signature.
+    judges: the people who rated.
     """
 
     layout: str
@@ -95,9 +95,9 @@ def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCapti
 
 
 def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """Returns all captions; removes a caption from its own references (Composite, THumB, FOIL).
+    """Removes each caption from its own references (Composite, THumB, FOIL).
 
-    Leaves out captions that then have no reference.
+    Drops captions that are left without a reference.
     """
     kept = [
         replace(row, references=tuple(text for text in row.references if _same(text) != _same(row.caption)))
@@ -124,7 +124,9 @@ class PictureReferences:
         self.missing: list[str] = []
 
     def of(self, *names: str) -> tuple[str, ...]:
-        """Returns all references of a picture by one of its names, or (), which `require` reports."""
+        """Returns all references of a picture, given any of its names; () if there are none, which `require` reports
+        later.
+        """
         known = (self._texts[each] for name in names for each in _names_of(name) if each in self._texts)
         if not (found := tuple(next(known, ()))):
             self.missing.append(names[-1])
@@ -175,7 +177,7 @@ def _names_of(name: str) -> list[str]:
 # Pascal-50S: pairs of captions with 48 votes on which is more similar to a reference (Vedantam et al. 2015).
 
 VOTES = 48  # triplets per pair, each with a reference and a vote
-REFERENCES = 5  # sampled from the 48, as in papers
+REFERENCES = 5  # references sampled from the 48, as in papers
 SEED = 0
 CATEGORIES = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 
@@ -183,7 +185,7 @@ CATEGORIES = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads ``pair_pascal.mat`` and ``consensus_pascal.mat``; samples five of the 48 references with a fixed seed.
 
-    Categories: two correct human captions (HC); two human captions, one of them of another picture (HI); one human and
+    Categories: two correct human captions (HC); two human captions, one of them for another picture (HI); one human and
     one machine caption (HM); two machine captions (MM). Raises `UsageError`, and `MissingExtra` without scipy.
     """
     pairs_file, triplets_file = path.parent / "pair_pascal.mat", path.parent / "consensus_pascal.mat"
@@ -284,10 +286,10 @@ def read_judgements(path: Path, layout: str | None = None, references: Sequence[
     except Exception as error:  # the file is damaged or has another layout
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise UsageError(
-            f"{path} cannot be read in the layout {name} ({what}); set another one with --layout"
+            f"{path} cannot be read in the layout {name} ({what}); choose another one with --layout"
         ) from None
     if not found.captions:
-        raise UsageError(f"{path} contains no judged caption in the layout {name}; set another one with --layout")
+        raise UsageError(f"{path} contains no judged caption in the layout {name}; choose another one with --layout")
     return found
 
 
@@ -326,7 +328,9 @@ def _is_record(line: str) -> bool:
 
 
 def _is_share(row: list[str]) -> bool:
-    """Returns whether it is a row of CrowdFlower's: the third number is the fourth over the sum of the last two."""
+    """Returns whether this is a row of the CrowdFlower file: the third number is the fourth over the sum of the last
+    two.
+    """
     try:
         share, yes, no = map(float, row[2:5])
     except ValueError:
@@ -341,7 +345,7 @@ def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads the share of people who say that the caption describes the picture; papers report tau-b."""
+    """Reads the share of people who said that the caption describes the picture; papers report tau-b."""
     rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
     kept = without_reference_captions(rows)
     return Judgements("flickr8k-cf", kept, tau="b", rule=_DROPPED, judges="crowd, share of yes votes")
@@ -443,11 +447,11 @@ def foil(path: Path, references: Sequence[Path]) -> Judgements:
                 if not (kept := without_own_reference([own])):
                     known.missing += [picture] if own.references else []
                     continue
-                # Both are scored against the references without the correct caption.
+                # Both are scored against the other references, without the correct caption.
                 pairs.append(ComparedPair(len(rows), len(rows) + 1, str(wrong.get("target_word", ""))))
                 rows += [kept[0], RatedCaption(picture, wrong["caption"], kept[0].references)]
     known.require(path, len(pairs))
-    one = tuple(ComparedPair(pair.better, pair.worse) for pair in pairs)  # a table cannot have a column per word
+    one = tuple(ComparedPair(pair.better, pair.worse) for pair in pairs)  # a table cannot have a column for each word
     return Judgements("foil", tuple(rows), one, tau="", rule=_TAKEN_OUT, judges="by construction")
 
 
@@ -483,7 +487,7 @@ def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
 
 SCORES = ("score", "human_score")
 _ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
-_SPLITS = {"val": "a", "test": "b"}  # the paper's names for the halves of DCI
+_SPLITS = {"val": "a", "test": "b"}  # the paper's names for the two halves of DCI
 
 
 def polaris(path: Path, references: Sequence[Path]) -> Judgements:
@@ -492,7 +496,9 @@ def polaris(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def nebula(path: Path, references: Sequence[Path]) -> Judgements:
-    """Like `polaris` (Matsuda et al. 2024). Corrects scores by Spica's files, if they are next to the file."""
+    """Like `polaris` (Matsuda et al. 2024). Replaces scores with Spica's corrections if those files are next to the
+    file.
+    """
     rows, corrections = _scored_captions(path), _spica_scores(path)
     if not corrections:
         note = "published figures use scores corrected by Spica; put spica_train.csv, … next to the file"
@@ -504,7 +510,7 @@ def nebula(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def longcap_arena(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads ratings of long captions for one aspect; the file name has aspect and split (Matsuda et al. 2025)."""
+    """Reads ratings of long captions for one aspect; the file name contains aspect and split (Matsuda et al. 2025)."""
     parts = re.split(r"[_.-]", path.name)
     aspect = next((name for name in _ASPECTS if name in parts), "")
     split = next((_SPLITS[name] for name in parts if name in _SPLITS), "")

@@ -1,4 +1,4 @@
-"""Matches caption files, references and data of an evaluation by common ids."""
+"""Matches the caption files, references and data of an evaluation by common ids."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
-    """Reads the references of each id from all files; None without files."""
+    """Reads the references of each id from all files; None if there are no files."""
     files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
-    files.sort(key=lambda file: file.numbered)  # files with ids first, because lines are matched with them by position
+    files.sort(key=lambda file: file.numbered)  # first those with ids, to which lines are matched by position
     if len(files) < 2:
         return files[0] if files else None
     whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
@@ -64,9 +64,9 @@ def match_files(
 ) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
     """Returns captions and references by common ids, and notes. Raises `UsageError` for disallowed differences.
 
-    The ids are those of the data, else of the references, else of the first system. The notes tell how files with
+    The ids are those of the data, else of the references, else of the first system. The notes say how files with
     different picture names were matched. ``needed``: the targets of candidate sets, to which ``min_overlap`` then
-    refers instead of all pictures of the data.
+    refers, instead of all pictures in the data.
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
@@ -87,7 +87,7 @@ def match_files(
         if dataset is not None:
             check_overlap(len(ids), len(known.ids), "references", known.name, min_overlap)
         lacking = [key for key in known.ids if not known_references.get(key)]
-        what = "pictures of the data have no reference" if dataset is not None else "entries have no text"
+        what = "pictures in the data have no reference" if dataset is not None else "entries have no text"
         notes += report_problems({what: lacking}, "references", allow_missing)
     matches = {name: match_captions(file, known, name) for name, file in systems.items()}
     if dataset is not None and (lost := _unreadable(dataset, ids, [own.texts for own in matches.values()])):
@@ -111,7 +111,8 @@ def match_files(
 def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
     """Returns ids without a caption in some system because `caption` skipped their unreadable picture.
 
-    Opens pictures only if most have captions; otherwise the files concern other pictures, which is reported elsewhere.
+    Opens pictures only if most have captions; otherwise the files are about other pictures, which is reported
+    elsewhere.
     """
     lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
     if 2 * len(lacking) > len(ids):
@@ -141,8 +142,8 @@ def with_references(
 ) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
     """Returns the captions of pictures with a reference in the data, and notes on the others.
 
-    Raises `UsageError` for the others unless ``allow_missing``. If no picture has a reference, nothing is left out:
-    metrics that need references report it themselves.
+    Raises `UsageError` if there are others, unless ``allow_missing``. If no picture has a reference, nothing is left
+    out: metrics that need references report that they are missing.
     """
     ids = next(iter(systems.values()), {})
     lacking = {item.id for item in dataset if item.id in ids and not item.references}

@@ -19,7 +19,7 @@ HEADS = ("metric", "also", "label", "meaning", "better", "needs")
 
 @dataclass(frozen=True)
 class Listed:
-    """A listed metric: key, other names (its own or of families), meaning, and requirements."""
+    """A listed metric: key, other names (of the metric or of families), meaning, and requirements."""
 
     name: str
     also: tuple[str, ...]

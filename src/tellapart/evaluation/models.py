@@ -52,7 +52,7 @@ def load_scorers(
 def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
     """Returns the candidates without unreadable pictures, with notes. ``items``: the readable captioned items.
 
-    A hard pool only loses the unreadable pictures; other sets with such a picture are left out.
+    A hard pool loses only the unreadable pictures; any other set that contains one is left out.
     """
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []

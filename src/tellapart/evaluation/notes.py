@@ -27,11 +27,13 @@ def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | Non
     return lines
 
 
-VERBATIM = 0.05  # minimum share of captions equal to queries that causes a warning
+VERBATIM = 0.05  # share of captions identical to queries above which a warning is given
 
 
 def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
-    """Returns a line per system on what its captions find, and a warning if many captions equal the queries."""
+    """Returns a line per system on how well search with its captions works, and a warning if many
+    captions are queries.
+    """
     lines = []
     queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
     for system, found in results.systems.items():
@@ -39,7 +41,7 @@ def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
             many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
             first, ten = (f"{one.value:.1f} %" for one in (interval, found.get("search_bm25_r10", interval)))
             more = f" ({ten} among the first ten)" if "search_bm25_r10" in found else ""
-            lines.append(f"{system}: BM25 over its captions finds {first} of the {many} first{more}")
+            lines.append(f"{system}: with BM25 over its captions, {first} of the {many} rank their picture first{more}")
             pairs = list(zip(results.captions[system], queries, strict=True))
             if (same := sum(plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
                 lines.append(
@@ -60,7 +62,7 @@ def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
 
 
 def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
-    """Returns notes on texts that were too long for a scorer, for the language model or for an encoder of text."""
+    """Returns notes on texts that were too long for a scorer, for the language model or for a text encoder."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
     inputs = next(iter(contexts)).inputs
     for model, what in (

@@ -27,7 +27,7 @@ LEDGER = Path("judge.ledger.jsonl")
 
 def metric_names(incomplete: str) -> list[str]:
     """Completes metric names in a shell, for the last name in a comma-separated list."""
-    metrics = import_module("tellapart.metrics.registry").METRICS  # whose types are those of an evaluation's context
+    metrics = import_module("tellapart.metrics.registry").METRICS  # the types are those of an evaluation's context
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + name for name in ("all", "list", *metrics) if name.startswith(begun)]
 
@@ -71,7 +71,8 @@ class EvalSettings:
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="Comma-separated metrics; 'list' shows all, 'all' computes all possible ones. Default: the main ones.",
+            help="Comma-separated metrics; 'list' shows all, 'all' computes those that the inputs allow. "
+            "Default: the main ones.",
             autocompletion=metric_names,
         ),
     ] = None
@@ -118,13 +119,13 @@ class EvalFiles:
     """Files, specifications and names, none of which is opened here.
 
     captions: caption files, each a system named after its file.
-    references: a file, or several whose references of an id are joined.
+    references: a file, or several, whose references are joined by id.
     data: a specification such as ``coco:FOLDER?split=test``; its references are used if no file is given.
     scorer, eval_scorers, language_model, bertscore: model folders or names.
-    allow_missing: score the pictures that all systems have. It is still an error if two sides share less than
-    ``min_overlap`` of the larger one's ids.
+    allow_missing: score only pictures that have captions from all systems. It is still an error if two sides share less
+    than ``min_overlap`` of the larger one's ids.
     bags: files of candidate sets (`tellapart.evaluation.file_sets`).
-    distractors: the specification of further pictures that compete with every caption's own.
+    distractors: the specification of additional pictures that compete with every caption's own.
     synonyms: a file of objects in CHAIR's layout. instances: COCO's ``instances_*.json``.
     device, precision: where and how models run; the precision ``auto`` is fp32 here (`tellapart.models.devices`).
     """
@@ -134,7 +135,7 @@ class EvalFiles:
         typer.Option(help="Caption file, one per system: JSON, JSONL, CSV, Parquet, text, … Repeatable."),
     ] = None
     references: Annotated[
-        list[Path] | None, typer.Option(help="Reference captions, in any layout of --captions. Repeatable.")
+        list[Path] | None, typer.Option(help="Reference captions, in any layout that --captions accepts. Repeatable.")
     ] = None
     data: Annotated[str | None, typer.Option(help="Pictures, as kind:path?split=test.")] = None
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None
@@ -143,14 +144,14 @@ class EvalFiles:
         typer.Option("--eval-scorer", help="Held-out scorer, to detect reward hacking. Repeatable."),
     ] = None
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Score only the pictures that all files contain.")
+        bool, typer.Option("--allow-missing", help="Score only the pictures that have a caption in every file.")
     ] = False
     bags: Annotated[
         list[Path] | None,
         typer.Option(help="Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable."),
     ] = None
     distractors: Annotated[str | None, typer.Option(help="Additional candidate pictures, as kind:path.")] = None
-    queries: Annotated[Path | None, typer.Option(help="Search queries by picture, for retrieval by captions.")] = None
+    queries: Annotated[Path | None, typer.Option(help="Search queries by picture, for the search metrics.")] = None
     llm_judge: Annotated[
         str | None,
         typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
@@ -186,7 +187,7 @@ class EvalOptions(EvalSettings, EvalFiles):
     """The options of ``tellapart eval``."""
 
     def with_captions(self, files: Sequence[Path]) -> EvalOptions:
-        """Adds files that captioners wrote on ``device``; resets ``device`` if no other model uses it."""
+        """Adds caption files that were generated on ``device``; resets ``device`` if no other model uses it."""
         device = self.device if self.models or self.precision != "auto" else "auto"
         return replace(self, captions=[*(self.captions or ()), *files], device=device)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def make_context(
     systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs
 ) -> tuple[EvalContext, dict[str, list[CaptionSlot]], list[str]]:
-    """Returns the inputs in the order of the ids, each system's captions, and notes. Raises `UsageError`."""
+    """Returns the context in the order of the ids, each system's caption slots, and notes."""
     items, human = inputs.items, inputs.human
     ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
     references, notes = references_of(ids, items, inputs.references)
@@ -120,7 +120,7 @@ def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequen
 def notes_on_instances(
     instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None
 ) -> list[str]:
-    """Returns a note on the pictures that the instances lack. Raises `UsageError` if they lack all."""
+    """Returns a note on pictures that the instances do not contain. Raises `UsageError` if they contain none."""
     if not instances:
         return []
     names = names_in(instances, ids, items)

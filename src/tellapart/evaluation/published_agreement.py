@@ -1,8 +1,8 @@
 """Published agreement of metrics with human judgements: Kendall's tau × 100 by layout and metric.
 
 Sources: Flickr8k, Composite and Nebula: arXiv:2512.21582, table 1 (RefCLIPScore on Nebula: Matsuda et al. 2024, DENEB,
-table 1). Polaris: Wada et al. 2024 (Polos), table 1, BLEU-4, ROUGE-L, METEOR and CIDEr as tables on Polaris print them.
-LongCap-Arena: Matsuda et al. 2025 (VELA), table 1 and appendix D, means of five runs.
+table 1). Polaris: Wada et al. 2024 (Polos), table 1, with BLEU-4, ROUGE-L, METEOR and CIDEr as papers on Polaris print
+them. LongCap-Arena: Matsuda et al. 2025 (VELA), table 1 and appendix D, means of five runs.
 """
 
 from __future__ import annotations

@@ -35,14 +35,14 @@ _ASKED = {
     "queries",
     "several",
     "clips",
-}  # requirements whose presence shows that the user is interested
+}  # inputs that a user provides only if interested in the metric
 MAIN_COUNT = 5
 
 
 def main_metrics(keys: Iterable[str]) -> list[str]:
     """Returns the keys of the five main metrics among the measured ones, each for all scorers that measured it.
 
-    First come metrics that need an option such as ``--bags`` or an installed package, then `_MAIN`, then others.
+    Metrics that need an option such as ``--bags`` or an installed package come first, then `_MAIN`, then others.
     """
     builtin = METRICS.builtin()
 
@@ -57,7 +57,7 @@ def main_metrics(keys: Iterable[str]) -> list[str]:
 
 
 def base_of(key: str) -> str:
-    """Returns a result key without the name of a further scorer."""
+    """Returns a result key without the name of an additional scorer."""
     return parse_key(key).base
 
 

@@ -25,7 +25,7 @@ TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summati
 
 @dataclass(frozen=True)
 class CandidateSets:
-    """Sets of pictures, by row, and questions about them.
+    """Sets of pictures, by row, and Q questions about them.
 
     ``sets`` holds rows of the feature matrix. Question q searches row ``target_Q[q]`` in the set ``set_Q[q]``. Several
     questions may share a set (in a pool of 100 every picture is a target once).
@@ -81,13 +81,13 @@ class CandidateSets:
 
     @cached_property
     def by_set(self) -> list[np.ndarray]:
-        """Returns the questions of each set."""
+        """Returns, for each set, an int array with the indices of its questions."""
         order_Q = np.argsort(self.set_Q, kind="stable")
         return np.split(order_Q, np.searchsorted(self.set_Q[order_Q], np.arange(1, len(self.sets))))
 
 
 def whole_sets(sets: Sequence[Sequence[int] | np.ndarray], name: str = "given") -> CandidateSets:
-    """Makes every picture of every set a target once, among its own set (bags, pools)."""
+    """Makes every picture in every set a target once, within its own set (bags, pools)."""
     rows = tuple(np.asarray(members, dtype=np.intp) for members in sets)
     set_Q = np.repeat(np.arange(len(rows)), [len(members) for members in rows])
     return CandidateSets(rows, set_Q, np.concatenate(rows) if rows else np.zeros(0, np.intp), name)
@@ -121,7 +121,7 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
 
 
 def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
-    """Averages values over the questions for each of n pictures; NaN without questions."""
+    """Averages values over the questions for each of n pictures; NaN for a picture without questions."""
     count_N = sets.questions(n)
     sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
     return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
@@ -156,22 +156,22 @@ class Retrieval:
 
     @cached_property
     def rank_N(self) -> np.ndarray:
-        """Returns the mean rank of each picture, from 0; NaN without questions."""
+        """Returns the mean rank of each picture, from 0; NaN if it has no questions."""
         return over_questions(self.sets, self.rank_Q, self.n)
 
     @cached_property
     def picked_N(self) -> np.ndarray:
-        """Returns the candidate picked in each picture's first question, −1 without questions."""
+        """Returns the candidate picked in each picture's first question, −1 if it has none."""
         picked_N = np.full(max(self.n, int(self.sets.target_Q.max(initial=-1)) + 1), -1)
         picked_N[self.sets.target_Q[::-1]] = self.picked_Q[::-1]
         return picked_N[: self.n]
 
     def hit(self, k: int) -> np.ndarray:
-        """Returns the share of a picture's questions with the target among the first k; NaN without questions."""
+        """Returns the share of a picture's questions with the target among the first k; NaN if it has none."""
         return over_questions(self.sets, (self.rank_Q < k).astype(float), self.n)
 
     def recall(self, k: int) -> float:
-        """Returns the share of all questions with the target among the first k, 0 to 1; NaN without questions."""
+        """Returns the share of all questions with the target among the first k, 0 to 1; NaN if there are none."""
         return float((self.rank_Q < k).mean()) if len(self.rank_Q) else float("nan")
 
     def first(self, n: int) -> Retrieval:
@@ -232,7 +232,7 @@ def retrieve(
 def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> None:
     """Raises `UsageError` for rows of zeros, NaN or infinity, which would always be hits because ties are hits.
 
-    differ: also reject rows that are all equal.
+    differ: whether to also reject features that are all equal.
     """
     parts = (features_ND[at : at + ROWS_PER_BLOCK] for at in range(0, len(features_ND), ROWS_PER_BLOCK))
     length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
@@ -262,11 +262,11 @@ def _ranks(
         rank_M += (score_MB > own_M[:, None] + TIE).sum(1)
         place_M = score_MB.argmax(1)
         top_M = score_MB[np.arange(len(place_M)), place_M]
-        better_M = top_M > best_M  # in case of ties the first one stays, as with all scores at once
+        better_M = top_M > best_M  # in case of ties the first one is kept, as if all scores were compared at once
         best_M[better_M], picked_M[better_M] = top_M[better_M], members_B[place_M[better_M]]
     return rank_M, np.where(rank_M == 0, target_M, picked_M)
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
-    """Computes a blind guess's hit rate, k / set size, for each of n pictures; NaN without questions."""
+    """Computes a blind guess's hit rate, k / set size, for each of n pictures; NaN for a picture without questions."""
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)

@@ -24,7 +24,7 @@ class ScorerTexts:
     def __init__(self, scorer: Scorer, long_texts: str) -> None:
         self.scorer, self.long_texts = scorer, long_texts
         self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
-        self._long: dict[str, int] = {}  # numbers of texts beyond the window, and of their truncated pieces
+        self._long: dict[str, int] = {}  # number of texts beyond the window, and of their truncated pieces
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
         """Computes L2-normalised text features N×D, float32, encoding each distinct text once, with a progress bar.

@@ -32,7 +32,8 @@ def with_choices(metric: Metric) -> list[ChosenCaption]:
 
 
 def oracle(metric: Metric) -> ChosenCaption:
-    """Returns the metric of each picture's best caption by the metric itself, the upper bound of any selection.
+    """Returns the metric of each picture's best caption according to the metric itself, an upper bound for any
+    selection.
 
     It averages the best captions' scores over pictures, even if the metric's corpus score is not a mean.
     """
@@ -59,7 +60,7 @@ def oracle(metric: Metric) -> ChosenCaption:
 def best(metric: Metric) -> ChosenCaption:
     """Returns the metric of the caption that the scorer prefers for the picture: best-of-n reranking.
 
-    A further scorer (``eval_scorers``) measures the captions that the first scorer prefers.
+    An additional scorer (``eval_scorers``) measures the captions that the first scorer prefers.
     """
 
     def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
@@ -77,7 +78,9 @@ def best(metric: Metric) -> ChosenCaption:
 
 
 def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
-    """Selects each picture's caption with the highest cosine by the first scorer, the earlier one in case of ties."""
+    """Selects, for each picture, the caption with the highest cosine by the first scorer, the earlier one in case of
+    ties.
+    """
     first = context.primary or context
 
     def choose() -> CaptionSlot:

@@ -36,7 +36,7 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
-    """Reads the sets of ``--bags`` and matches their ids to the data, as for captions; returns sets and notes."""
+    """Reads the sets of ``--bags`` and matches their ids to the data, as for captions; returns the sets and notes."""
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
     if found and dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))

@@ -74,7 +74,9 @@ class LanguageModel(HashedModel):
 
     @property
     def signature(self) -> str:
-        """Identifies the model (name, weights) and the start token; only perplexities with equal signatures compare."""
+        """Identifies the model (name, weights) and the start token; only perplexities with equal signatures are
+        comparable.
+        """
         start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
         return f"start:{start}|end:unscored|model:{self.name_and_hash}"
 
@@ -134,7 +136,7 @@ class BaseEncoder(HashedModel):
     ) -> list[T]:
         """Returns the results of ``read(output, mask_BT)`` for each row of tokens; batches rows of similar length.
 
-        ``asked``: further arguments for the model.
+        ``asked``: additional arguments for the model.
         """
         pad = self.tokenizer.pad_token_id or 0
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
@@ -161,7 +163,7 @@ class BaseEncoder(HashedModel):
 
 
 class TextEncoder(BaseEncoder):
-    """An encoder for BERTScore. ``layer``: the number of layers after which the hidden states are taken."""
+    """An encoder for BERTScore. ``layer``: the layer whose hidden states are used (0: the embeddings)."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
         config = model.config
@@ -174,7 +176,9 @@ class TextEncoder(BaseEncoder):
 
     @property
     def signature(self) -> str:
-        """Identifies the model (name and weights) and the layer; only BERTScores with equal signatures compare."""
+        """Identifies the model (name and weights) and the layer; only BERTScores with equal signatures
+        are comparable.
+        """
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:

@@ -24,7 +24,7 @@ def add_word_values(
     speaker: Captioner,
     visual: Rows,
 ) -> None:
-    """Adds ``"words": [[start, end, worth, belief]]`` to every caption of a gallery, as in `rewards.paid_words`.
+    """Adds ``"words": [[start, end, worth, belief]]`` to every caption in a gallery, as in `rewards.paid_words`.
 
     start, end: the characters of the word in the caption.
     worth: the drop, in nats, of the scorer's log-probability of the target among the set's candidates when the word's
@@ -64,6 +64,6 @@ def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch
 
 
 def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
-    """Returns the words of a caption that the captioner's tokenizer can represent; it has no belief in others."""
+    """Returns the words of a caption that the captioner's tokenizer can represent; others have no belief."""
     tokens = set(judged.word_RT[r].tolist())
     return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]

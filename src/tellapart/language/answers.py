@@ -1,4 +1,4 @@
-"""Recognises what surrounds the caption in a model's answer: reasoning, control tokens, refusals and openings.
+"""Recognizes what surrounds the caption in a model's answer: reasoning, control tokens, refusals and openings.
 
 The refusals and openings of each language are in ``answers.toml``.
 """
@@ -21,7 +21,7 @@ _REASONED = re.compile(
     r"|<\|channel\|>\s*final\s*<\|message\|>",
     re.IGNORECASE,
 )
-_ANSWER = re.compile(  # some models wrap the answer in tags, because of the prompt or their training
+_ANSWER = re.compile(  # some models, by prompt or training, wrap the answer in tags
     r"<(answer|caption|description|alt_text|output|response|final_answer)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
 )
 _BOXED = re.compile(r"\s*\\boxed\{(.*)\}\s*", re.DOTALL)
@@ -51,9 +51,9 @@ _END = re.compile(  # the end of a turn; any text after it belongs to the next o
 def answer_text(text: str) -> str | None:
     """Removes reasoning and control tokens from a model's answer; returns None if the reasoning does not end.
 
-    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; its start may be in the chat template. The
-    answer is the content of ``<answer>…</answer>``, ``<caption>…</caption>`` or ``\\boxed{…}``, if present. Discards
-    text after an end token such as ``<|im_end|>``, and a grounded model's coordinates.
+    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; its beginning may be part of the chat
+    template. The answer is the content of ``<answer>…</answer>``, ``<caption>…</caption>`` or ``\\boxed{…}``, if
+    present. Discards text after an end token such as ``<|im_end|>``, and a grounded model's coordinates.
     """
     text = _REASONED.split(text)[-1]
     if _REASONS.search(text):
@@ -79,7 +79,7 @@ def without_fence(text: str) -> str:
 
 
 def tidy_lines(text: str, paragraphs: bool = False) -> str:
-    """Joins the lines of a text into one, or with ``paragraphs`` into one per paragraph."""
+    """Joins the lines of a text into one, or, with ``paragraphs``, into one line per paragraph."""
     if not paragraphs:
         return " ".join(text.split())
     return "\n\n".join(filter(None, (tidy_lines(part) for part in re.split(r"\n\s*\n|\r\n\s*\r\n", text))))

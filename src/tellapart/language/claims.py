@@ -1,9 +1,10 @@
 """Extracts objects, attributes and relations from any English caption, by rules over part-of-speech tags.
 
 A noun phrase is a run of content words: its last noun is the object, the words before it are attributes. Words between
-two phrases (a preposition, a verb, or both) form a relation; a verb without an object is an action of its subject.
-"The dog" refers to an earlier dog unless an attribute contradicts it. The only built-in vocabulary is English function
-words. Names, negation and pronouns across sentences are handled poorly (see `docs/howto/long-captions.md`).
+two phrases (a preposition, a verb, or both) form a relation; a verb without an object is an action of its subject. "The
+dog" refers to an earlier dog unless an attribute contradicts it. The only built-in vocabulary is English function
+words. Names, negation and pronouns that refer to another sentence are handled poorly (see
+`docs/howto/long-captions.md`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Attribute:
 
 @dataclass(slots=True)
 class ObjectMention:
-    """An object that the caption names. ``count`` is the value of the numeral ("two dogs": 2)."""
+    """An object that the caption mentions. ``count`` is the value of the numeral ("two dogs": 2)."""
 
     text: str
     lemma: str
@@ -52,7 +53,7 @@ class ObjectMention:
 class Relation:
     """A relation between mentions, which it refers to by index; "between" has two objects.
 
-    ``text`` is as in the caption, ``lemma`` has no auxiliaries.
+    ``text`` is as in the caption; ``lemma`` leaves out auxiliaries.
     """
 
     text: str
@@ -106,7 +107,7 @@ def sentences(caption: str) -> list[list[TaggedWord]]:
     found = []
     for sentence in _SENTENCE.finditer(plain):
         matches = [match for match in WORD_PATTERN.finditer(sentence[0]) if match[0] not in _BREAKS]
-        # The tagger mistakes any capitalised noun at the start of a sentence for a name.
+        # The tagger mistakes any capitalized noun at the start of a sentence for a name.
         tagged = tag_words([match[0] if number else match[0].lower() for number, match in enumerate(matches)])
         words, last = [], 0
         for match, (lemma, tag) in zip(matches, tagged, strict=True):
@@ -172,7 +173,7 @@ def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
 
 
 def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list[TaggedWord], int, TaggedWord | None]:
-    """Returns the content words of a phrase, its end, and the verb at its end if the tagger mistook it for a noun.
+    """Returns the content words of a phrase, its end, and the verb at its end if the tagger mistook that for a noun.
 
     A verb after a noun is not part of the phrase.
     """
@@ -212,7 +213,7 @@ def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | N
 
 
 def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
-    """Returns whether an adverb is an attribute: before a noun it is, before an adjective it is not."""
+    """Returns whether an adverb is an attribute: it is one before a noun, but not before an adjective."""
     return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))
 
 
@@ -249,8 +250,8 @@ class _ClaimParser:
     def start_sentence(self) -> None:
         self.current = -1  # the mention that a relation starts from
         self.clause = -1  # the subject of the clause
-        self.subject = -1  # the subject of the last relation: in "a on b and under c" a is the subject of both
-        self.link: list[TaggedWord] = []  # words since the last mention that may relate it to the next
+        self.subject = -1  # the subject of the last relation: in "a on b and under c", a is the subject of both
+        self.link: list[TaggedWord] = []  # words since the last mention, which may relate it to the next one
         self.joined = False  # whether the link contains "and"
         self.copula = False
         self.between: list[int] = []
@@ -264,7 +265,7 @@ class _ClaimParser:
                 self.link += [replace(word, tag="PRP") for word in words[at : at + length]]
                 at += length
             elif at and words[at - 1].text in RELATIVE and words[at].is_a("NN2"):
-                self.function_word(replace(words[at], tag="VVZ"))  # the tagger mistakes "floats" in "that floats"
+                self.function_word(replace(words[at], tag="VVZ"))  # the tagger gets "floats" in "that floats" wrong
                 at += 1
             elif end := phrase_end(words, at):
                 at = self.phrase(words, at, end)
@@ -335,7 +336,7 @@ class _ClaimParser:
         return end
 
     def is_about(self, words: Sequence[TaggedWord], end: int) -> bool:
-        """Returns whether "image" opens the caption, followed by "of" or a verb."""
+        """Returns whether the caption begins with a noun such as "image", followed by "of" or a verb."""
         following = words[end] if end < len(words) else None
         return following is not None and (following.is_a("PRF", "VV", "VH") or following.lemma in _NO_ACTION)
 
@@ -354,7 +355,7 @@ class _ClaimParser:
         return at
 
     def earlier(self, head: TaggedWord, attributes: Sequence[Attribute]) -> int:
-        """Returns the last mention that "the red dog" can refer to: same noun, with these attributes or none."""
+        """Returns the last mention that "the red dog" can refer to: the same noun, with these attributes or none."""
         wanted = {attribute.lemma for attribute in attributes}
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
@@ -363,7 +364,7 @@ class _ClaimParser:
         return -1
 
     def predicate(self, run: Sequence[TaggedWord], leading: bool) -> None:
-        """Assigns adjectives without a noun to the subject after "is", else to no object."""
+        """Assigns adjectives without a noun to the subject if they follow "is", else to no object."""
         for word in run:
             attribute = Attribute(word.text, word.lemma, ((word.start, word.end),))
             if self.copula and self.current >= 0 and not self.link and not leading:
@@ -479,7 +480,7 @@ NO_SYNONYMS = Synonyms()
 
 
 def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
-    """Returns (kind, tuple, positions) of every distinct claim, with all its positions."""
+    """Returns (kind, tuple, positions) for every distinct claim, with all its positions."""
     names = [name_of(mention, synonyms) for mention in extraction.mentions]
     found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
 
@@ -501,7 +502,7 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
 
 
 def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """Returns an object's name: a compound such as "fire hydrant" if it is among the synonyms, else the noun."""
+    """Returns an object's name: a compound such as "fire hydrant" if the synonyms contain it, else the noun."""
     for attribute in mention.attributes:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
             return synonyms.canonical(pair)

@@ -23,7 +23,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Closed-class words. Two uses of a word count as a repetition unless one of these is between them.
+# Closed-class words. A word that is used twice counts as a repetition unless one of these is in between.
 FUNCTION_WORDS = word_set("""
     a an the this that these those some another other each one two three four and or but nor of in on at to into
     onto by with without from for as up down over under above below near off out behind beside between across along
@@ -38,7 +38,7 @@ def article(word: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Returns the plural of a noun: from a list for irregular nouns of `scenes`, else by its ending."""
+    """Returns the plural of a noun: from a list for irregular nouns in `scenes`, else by its ending."""
     if noun in _IRREGULAR:
         return _IRREGULAR[noun]
     return noun + ("es" if noun.endswith(("s", "x", "sh", "ch")) else "s")
@@ -90,7 +90,7 @@ def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
 
 @cache
 def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Returns a function that analyses a caption with HanTa: (word, lemma, CLAWS 5 tag), the first two lower-cased."""
+    """Returns a function that analyzes a caption with HanTa: (word, lemma, CLAWS 5 tag), the first two lower-cased."""
 
     def analyse(caption: str) -> list[tuple[str, str, str]]:
         words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]

@@ -1,8 +1,8 @@
 """Shortens English descriptions to a subset of their phrases and words, without a tagger.
 
-A true description stays true if a claim is omitted. So every subset of its words gives a true caption, and the most
-informative subset can be selected. Sentences may describe the same things again, like several human captions; a
-caption uses one of them.
+A true description remains true if a claim is omitted. Therefore, every subset of its words gives a true caption, and
+the most informative subset can be selected. Sentences may describe the same things again, like several human captions;
+a caption uses one of them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _PREPOSITIONS = word_set("""
     inside outside under over behind beside
 """)
 _PAIRS = (["next", "to"], ["out", "of"])  # two-word prepositions
-_LIGHT_VERBS = word_set("do does doing has have having")  # only their object claims something
+_LIGHT_VERBS = word_set("do does doing has have having")  # only their object makes a claim
 _CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
-_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before one of these is not its modifier
+_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before one of these does not modify it
 _PLACES = {*_SIDES, *word_set("side middle center centre edge end bottom corner foot out")}
 _WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" applies to all objects
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
@@ -122,7 +122,7 @@ class Description:
         return phrases
 
     def _give_verb(self, phrases: list[Phrase], number: int) -> None:
-        """Assigns a verb to its subject. Of two verbs joined by "and", the subject keeps the first."""
+        """Assigns a verb to its subject. If two verbs are joined by "and", the subject keeps the first."""
         before, sentence = self._before(number), self.sentences[number]
         first = next((n for n, phrase in enumerate(phrases) if phrase.sentence == sentence), len(phrases))
         subject = _subject(phrases[first:], before)
@@ -191,7 +191,7 @@ class Description:
         )
 
     def _modifiers(self, phrase: Phrase, kept: Set[int]) -> list[str]:
-        """Returns the kept modifiers, with "and" between two colours if the description has it."""
+        """Returns the modifiers to keep, with "and" between two colours if the description has it there."""
         numbers = [number for number in phrase.modifiers if number in kept]
         joined = {number for number in numbers if self._is_first_colour(number) and number + 1 in numbers}
         return [f"{self.texts[number]} and" if number in joined else self.texts[number] for number in numbers]
@@ -215,14 +215,14 @@ class Description:
     def condensed(self, kept: Set[int], noun: str = "thing", again: Set[int] = frozenset()) -> str:
         """Returns a caption that contains only the kept content words; may be "".
 
-        Keeps a phrase if its noun or one of its modifiers is kept, and replaces a noun that is not kept by ``noun``.
+        Keeps a phrase if its noun or one of its modifiers is kept, and replaces a noun that is not kept with ``noun``.
         If ``noun`` is empty, keeps only phrases whose noun is kept. Keeps relations between phrases that are adjacent
-        in both texts, and prepositions whose phrase is kept; replaces others by "and".
+        in both texts, and prepositions whose phrase is kept; replaces others with "and".
 
-        again: words omitted because they repeat earlier ones; prepositional phrases of their nouns are kept.
+        again: words omitted because they repeat earlier ones; prepositional phrases that belong to such nouns are kept.
         """
         parts: list[str] = []
-        last, of = -2, -1  # of: the last phrase that prepositional phrases may belong to
+        last, of = -2, -1  # of: the last phrase to which prepositional phrases may belong
         for place, phrase in enumerate(self.phrases):
             of = of if phrase.link else place
             if not self.stands(phrase, kept, noun):
@@ -246,7 +246,7 @@ class Description:
         return " ".join(parts)
 
     def _is_lost(self, place: int, kept: Set[int], noun: str) -> bool:
-        """Returns whether a prepositional phrase belongs only to this phrase, which is not kept.
+        """Returns whether a prepositional phrase can belong only to this phrase, which is not kept.
 
         For example, "a dog and a man in a hat" without the man must not become "a dog in a hat", nor "a man in a hat on
         a horse" become "a hat on a horse" if no ``noun`` replaces the man.
@@ -258,7 +258,7 @@ class Description:
 
 
 def without_repeats(caption: str) -> str:
-    """Removes phrases that repeat an earlier phrase word for word, unless they begin with, for example, "another".
+    """Removes phrases that repeat an earlier phrase word for word, unless they begin with a word such as "another".
 
     Rebuilds the caption from the other phrases (`Description.condensed`); captions without repeats are unchanged.
     """
@@ -327,10 +327,10 @@ def soften(caption: str, doubted: Sequence[bool]) -> str:
     doubted: one value for each of `content_words`.
 
     Drops a doubted modifier, and a phrase after a preposition or "and" if all its words are doubted. Replaces any other
-    doubted head by "thing", "things" or "something", and a doubted spatial preposition by "and". Adjusts "a" and "an".
-    Keeps general nouns ("shape"), because no other noun claims less.
+    doubted head with "thing", "things" or "something", and a doubted spatial preposition with "and". Adjusts "a" and
+    "an". Keeps general nouns ("shape"), because no other noun claims less.
 
-    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are recognised by
+    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are recognized by
     their endings and a list of common ones; others are mistaken for nouns.
     """
     if not any(doubted):
@@ -437,7 +437,7 @@ def _joined(tokens: list[_Token]) -> str:
     return text if any(token.kind or token.text.startswith(("thing", "something")) for token in tokens) else "something"
 
 
-# Positions where a caption can be cut, at phrase ends.
+# Positions at phrase ends, where a caption can be cut.
 _CUT_BEFORE = (_SOFT_PREPOSITIONS | _PREPOSITIONS | _CONJUNCTIONS | word_set("or where")) - {"of"}
 
 
@@ -445,7 +445,7 @@ def phrase_ends(sentence: str) -> list[int]:
     """Returns the positions where a sentence may be cut, in characters, in ascending order; the last is its length.
 
     It may be cut before a preposition, a conjunction, a comma or a participle with an object, if the word before is a
-    noun, or a verb that needs no object. English only; recognises verbs like `soften`.
+    noun, or a verb that needs no object. English only; recognizes verbs like `soften`.
     """
     words = content_words(sentence)
     kind_at = {word.end: word.kind for word in words}
@@ -466,7 +466,7 @@ def phrase_ends(sentence: str) -> list[int]:
     return [*ends, len(sentence)]
 
 
-# Removal of words by the user's choice, without a neutral noun in their place.
+# Removal of words that the user chose, without a neutral noun in their place.
 _JOINS = ("and", "or", ",")
 _ADJECTIVES = COLOURS | word_set("""
     tan beige golden silver blond blonde dark light pale bright spotted striped young old elderly small little large big
@@ -509,18 +509,18 @@ def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set
 
 
 def without_words(caption: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]] = frozenset()) -> str:
-    """Removes content words by key (`word_key`), as far as the caption stays grammatical.
+    """Removes content words by key (`word_key`), as far as the caption remains grammatical.
 
     Removes single modifiers. Removes a phrase after a preposition, a conjunction or a comma, and a participle with its
-    object, only if all their words are to be removed. Replaces the noun phrase at the start of a sentence by
+    object, only if all their words are to be removed. Replaces the noun phrase at the start of a sentence with
     ``subject``. Keeps a noun whose modifiers are kept ("table" in "on a wooden table"), and a phrase that the next one
     belongs to. Drops a sentence if only its subject is left, unless it is the first. English only; `soften` describes
     the limits.
 
     Args:
         left_out: keys of the words to remove.
-        subject: replacement for a removed subject.
-        sequences: runs of keys, whose words are removed only in this order (`word_runs`).
+        subject: the replacement for a removed subject.
+        sequences: runs of keys; their words are removed only where they occur in this order (`word_runs`).
     """
     parts = []
     for number, sentence in enumerate(sentences(caption)):
@@ -568,7 +568,7 @@ def _placed_tokens(sentence: str, words: Sequence[Word], out: Sequence[bool]) ->
 
 
 def _colours_joined(tokens: list[_Token]) -> list[_Token]:
-    """Merges joined colours such as "black and white" into one modifier, which is removed only as a whole."""
+    """Merges joined colours such as "black and white" into one modifier, which can be removed only as a whole."""
     joined: list[_Token] = []
     for token in tokens:
         before = joined[-2:]
@@ -588,7 +588,7 @@ def _colours_joined(tokens: list[_Token]) -> list[_Token]:
 
 
 def _places_joined(phrases: list[list[_Token]]) -> list[list[_Token]]:
-    """Merges phrases such as "in front of a dog" or "next to a dog", which are removed only as a whole."""
+    """Merges phrases such as "in front of a dog" or "next to a dog", which can be removed only as a whole."""
     joined: list[list[_Token]] = []
     for phrase in phrases:
         before, begins = (joined[-1] if joined else []), phrase[0].lower if phrase else ""
@@ -602,8 +602,8 @@ def _places_joined(phrases: list[list[_Token]]) -> list[list[_Token]]:
 
 
 def _carries(phrases: list[list[_Token]], place: int, dropped: Set[int]) -> bool:
-    """Returns whether the next kept phrase belongs to this one, like "of wine" to "a glass", or "in a hat" to "and a
-    man".
+    """Returns whether the next phrase that is kept belongs to this one, like "of wine" to "a glass", or "in a hat" to
+    "and a man".
     """
     after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
     if not place:
@@ -613,10 +613,10 @@ def _carries(phrases: list[list[_Token]], place: int, dropped: Set[int]) -> bool
 
 
 def _with_subject(phrase: list[_Token], subject: str) -> list[_Token]:
-    """Replaces the noun phrase at the start of the phrase by the subject, if its noun is to be removed.
+    """Replaces the noun phrase that starts the phrase with ``subject`` if the phrase's noun is to be removed.
 
-    Kept adjectives follow the subject: "NAME, black and white, is running". Other kept modifiers ("two", "fire")
-    prevent the replacement.
+    Adjectives that are kept follow the subject: "NAME, black and white, is running". Other modifiers that are kept
+    ("two", "fire") prevent the replacement.
     """
     head = next((n for n, token in enumerate(phrase) if token.kind == "head"), None)
     if head is None or not phrase[head].doubted:
@@ -651,7 +651,7 @@ def _without_modifiers(phrase: list[_Token], after: str) -> list[_Token]:
 
 
 def _spelled(tokens: list[_Token], sentence: str) -> str:
-    """Joins tokens with the sentence's own white space, and adjusts "a" and "an".
+    """Joins tokens with the white space of the sentence, and adjusts "a" and "an".
 
     Strips conjunctions and commas at both ends, and before another one.
     """
@@ -670,7 +670,7 @@ def _spelled(tokens: list[_Token], sentence: str) -> str:
     text, end = "", -1
     for place, token in enumerate(tokens):
         gap = sentence[end : token.start] if 0 <= end <= token.start else "?"
-        if gap.strip():  # other text was between them
+        if gap.strip():  # other text came between them
             gap = " " if WORD.match(token.text) else ""
         word = token.text
         if token.lower in _ARTICLES and place + 1 < len(tokens) and token.start + len(word) < tokens[place + 1].start:

@@ -37,7 +37,7 @@ class Simplified:
 
 
 def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
-    """Simplifies every caption, keeping the order of ids and captions. Drops ids for which no caption remains."""
+    """Simplifies every caption, keeping the order of ids and captions. Drops ids that are left without a caption."""
     found: dict[str, list[str]] = {}
     with Progress(len(texts), "ids") as progress:
         for id_, own in texts.items():
@@ -49,9 +49,10 @@ def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
 
 
 def simplify(caption: str, keep: Keep) -> str:
-    """Returns "a girl" (subject), or "a man riding a wave" or "a dog running" (svo); "" if the caption names no object.
+    """Returns "a girl" (subject), or "a man riding a wave" or "a dog running" (svo); "" if the caption mentions no
+    object.
 
-    The verb keeps its form, without "is" and "are". For a caption without a verb, returns the subject.
+    The verb keeps its form; "is" and "are" are dropped. For a caption without a verb, returns the subject.
     """
     extraction = extract(caption)
     if not extraction.mentions:

@@ -10,10 +10,10 @@ from tellapart.language.english import singular, word_set
 from tellapart.language.words import COLOURS
 
 LONGEST_TAG = 3  # in words
-LEAST_TAGS = 3  # fewer short parts between commas may be an enumeration in a sentence
+LEAST_TAGS = 3  # with fewer short parts between commas, it may be an enumeration in a sentence
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "several": None, "many": None}
 _NO_TAGS = word_set("a an the and or with in on at of is are his her their")
-# Pairs of groups of words that exclude each other in one picture.
+# Pairs of word groups that exclude each other within one picture.
 _OPPOSITES = (
     (word_set("indoors indoor"), word_set("outdoors outdoor")),
     (word_set("day daytime daylight"), word_set("night nighttime")),
@@ -24,7 +24,7 @@ _OPPOSITES = (
 
 
 def tags_and_prose(text: str) -> tuple[list[str], str]:
-    """Splits a caption into tags (short parts between commas) and prose; without tags, all of it is prose."""
+    """Splits a caption into tags (short parts between commas) and prose; if it has no tags, all of it is prose."""
     parts = [part.strip() for part in re.split(r",|\n", text) if part.strip()]
     tags = [part for part in parts if _is_tag(part)]
     if len(tags) < LEAST_TAGS:
@@ -38,7 +38,9 @@ def _is_tag(part: str) -> bool:
 
 
 def tag_contradictions(tags: Sequence[str], prose: str) -> list[str]:
-    """Returns contradictions between tags and prose: colours and numbers of a noun, opposites, and "no hat"."""
+    """Returns contradictions between tags and prose: a noun's colours and numbers, opposites, and
+    negations ("no hat").
+    """
     return list(dict.fromkeys(_contradictions(tags, [word.lower() for word in re.findall(r"[\w'’-]+", prose)])))
 
 

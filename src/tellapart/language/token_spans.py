@@ -49,7 +49,7 @@ def _written_spans(
 def token_bytes(row: Sequence[int], text: str, tokenizer: Any) -> list[bytes]:
     """Returns the UTF-8 bytes of ``text`` that each token of a row contributes; concatenated, they are the text.
 
-    If several tokens form one character, each but the last gets one byte of it, and the last gets the rest.
+    If several tokens form one character, each of them gets one byte of it, except the last, which gets the rest.
     """
     (spans,) = _written_spans([row], [text], tokenizer)
     found, begun = [], 0  # number of bytes of the next character that are already assigned
@@ -93,7 +93,7 @@ def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] |
                 chars.append(places[passed - 1] + 1)
         if chars:
             spans.append((chars[0], chars[-1] + 1))
-        else:  # an empty span lies before the text only if nothing but white space precedes it
+        else:  # an empty span is before the text only if nothing but white space precedes it
             at = places[passed] if 0 <= passed < len(places) and (passed or not first) else len(text)
             spans.append((at, at))
     return spans
@@ -112,9 +112,10 @@ def common_start(one: str, other: str) -> int:
 
 
 def words_of_tokens(rollout: Rollout, tokenizer: Any, find: FindWords) -> tuple[list[list[Word]], torch.Tensor]:
-    """Returns the content words of each caption, and word_RT, the index of each token's word, or `NO_WORD`.
+    """Returns the content words of each caption, and word_RT: the index of the word that each token belongs to, or
+    `NO_WORD`.
 
-    See `word_of_span` for the word that a token belongs to.
+    `word_of_span` defines which word that is.
     """
     import torch
 

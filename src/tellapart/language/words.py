@@ -20,7 +20,7 @@ WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # also matches the PTB tokenizer's "farmer 's" as one word
 STOP = re.compile(r"[.!?]+(?=\s|$)")  # the end of a sentence
-# Prepositions that claim where something is; the other function words claim nothing.
+# Prepositions that state where something is; the other function words make no claim.
 RELATIONS = word_set("""
     over under above below behind beside beneath underneath between across along around through near off inside outside
 """)
@@ -127,7 +127,7 @@ def content_words(caption: str) -> list[Word]:
     """Finds the content words of an English caption without a tagger.
 
     These are all words except function words and an opening such as "a picture of". A word directly before another is
-    its modifier ("red" in "a red star"); others are heads. Verbs are recognised by their endings and a list of common
+    its modifier ("red" in "a red star"); others are heads. Verbs are recognized by their endings and a list of common
     ones; others are mistaken for nouns. A predicate ("asleep" in "is asleep") counts as a verb.
     """
     opening = opening_end(caption)
@@ -176,7 +176,7 @@ def _is_predicate(words: list[str], after: str, before: str) -> bool:
 
 
 def opening_end(caption: str) -> int:
-    """Returns the end of an opening such as "a picture of", in characters; 0 without one."""
+    """Returns the character position at which an opening such as "a picture of" ends; 0 if there is none."""
     opening = _OPENING.match(caption.lower())
     return opening.end() if opening else 0
 

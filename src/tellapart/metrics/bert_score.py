@@ -1,4 +1,5 @@
-"""BERTScore (Zhang et al. 2020): tokens of a caption and of a reference, each matched with its nearest in the other.
+"""BERTScore (Zhang et al. 2020): tokens of a caption and of a reference, each matched with the nearest token in the
+other text.
 
 `bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_models` loads one.
 """
@@ -33,7 +34,7 @@ class BERTScore(NamedTuple):
 
 
 def bertscore(captions: Sequence[str], references: References, *, encode: TokenEncoder) -> BERTScore:
-    """Computes BERTScore without idf weights and rescaling, −1 to 1 (mostly 0 to 1).
+    """Computes BERTScore without idf weights or rescaling, −1 to 1 (mostly 0 to 1).
 
     Each of the three numbers takes its own maximum over the references, as in the package bert-score. A text without
     words scores 0. Raises `UsageError` if a caption has no list of references.

@@ -1,6 +1,7 @@
 """BLEU as the COCO tools compute it (Papineni et al. 2002), on captions tokenized by their PTB tokenizer.
 
-`bleu_stats` returns ten counts per caption that can be summed over a corpus; `bleu_of` computes the score of sums.
+`bleu_stats` returns ten counts per caption that can be summed over a corpus; `bleu_of` computes the score from such
+sums.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
 
 ORDERS = 4
-COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), n-grams matched (4)
+COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), matched n-grams (4)
 BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
 _TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0, which affect the score
 
@@ -59,7 +60,7 @@ def _counts(caption: str, references: Sequence[str]) -> list[int]:
     length = len(words)
     closest = min([(abs(len(other) - length), len(other)) for other in others])[1]
     row = [length, closest, *[max(length - order, 0) for order in range(ORDERS)], *[0] * ORDERS]
-    joined = [word for other in others for word in (*other, "")]  # no n-gram of a caption contains the empty word
+    joined = [word for other in others for word in (*other, "")]  # no n-gram in a caption contains the empty word
     for n in range(1, ORDERS + 1):
         own = list(_grams(words, n))
         distinct = set(own)

@@ -2,7 +2,7 @@
 
 `cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10. `CiderD`
 stores references and document frequencies for use as a reward. With a single picture every n-gram is in all
-documents, so the score is 0; an n-gram in every picture's references also contributes 0.
+documents, so the score is 0; likewise, an n-gram that occurs in every picture's references contributes 0.
 
 Suffixes: M sentences, P positions (words of all sentences), G distinct n-grams, E entries (an n-gram in a sentence),
 N captions, R references.
@@ -41,10 +41,10 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd multiplier of the polynomial that
 
 @dataclass(frozen=True)
 class Grams:
-    """The n-grams of M sentences, numbered from 0: first all unigrams, then all bigrams, and so on.
+    """The n-grams of M sentences, with indices from 0: first all unigrams, then all bigrams, and so on.
 
-    gram_OP: the number of the n-gram of each length that starts at each position, −1 if the sentence is too short.
-    hash_G: a 64-bit hash of each n-gram, ascending within a length. first_O: the first number of each length.
+    gram_OP: the index of the n-gram of each length that starts at each position, −1 if the sentence is too short.
+    hash_G: a 64-bit hash of each n-gram, ascending within a length. first_O: the first index of each length.
     """
 
     gram_OP: np.ndarray
@@ -54,7 +54,7 @@ class Grams:
 
     @classmethod
     def of(cls, sentences: Iterable[Sentence]) -> Grams:
-        """Numbers the n-grams of the sentences."""
+        """Assigns an index to each distinct n-gram of the sentences."""
         lengths: list[int] = []
 
         def words(sentence: Sentence) -> Sequence[str | int]:
@@ -77,7 +77,7 @@ class Grams:
         return cls(gram_OP, length_M, np.concatenate(hashes), np.array(first[:-1]))
 
     def __getitem__(self, sentences: slice) -> Grams:
-        """Returns consecutive sentences; n-grams keep their numbers."""
+        """Returns consecutive sentences; n-grams keep their indices."""
         length_M = self.length_M[sentences]
         start = int(self.length_M[: sentences.start or 0].sum())
         return Grams(self.gram_OP[:, start : start + length_M.sum()], length_M, self.hash_G, self.first_O)
@@ -99,7 +99,7 @@ class Grams:
         weight_E = entries.count_E * idf_G[entries.gram_E]
         cell_E = entries.sentence_E * ORDERS + np.searchsorted(self.first_O, entries.gram_E, "right") - 1
         norm = np.sqrt(np.bincount(cell_E, weight_E * weight_E))
-        norm[norm == 0] = 1.0  # the tool does not divide by 0
+        norm[norm == 0] = 1.0  # avoids division by 0, as the tool does
         return weight_E, norm[cell_E]
 
 
@@ -204,7 +204,7 @@ def _score_block(
     aliases=("ciderd",),
 )
 def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6) like the COCO tools, mean and per caption.
+    """Computes CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6) like the COCO tools: mean and per caption.
 
     Document frequencies come from the given references, so scores on different sets of pictures are not comparable.
     """
@@ -242,7 +242,7 @@ class CiderD:
     each call, as in paper 2's code), a training set's references (in the same form), or frozen
     `DocumentFrequencies`.
     end: whether the end token counts as a word. If so, every text gets one, and a row of token ids keeps its
-    ``end_token``; a row without it, a truncated caption, gets none. References always get one.
+    ``end_token``; a row without it is a truncated caption and gets none. References always get one.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class CiderD:
     def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
         """Computes the scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array).
 
-        pictures: for each caption, the number of the picture whose references it is compared with. By default, there
+        pictures: for each caption, the index of the picture whose references it is compared with. By default, there
         are S captions for each picture, picture by picture.
         """
         known = len(self._references)
@@ -399,7 +399,7 @@ class DocumentFrequencies:
         if not content["token_ids"] and content["tokenizer"] != VERSION:
             raise UsageError(
                 f"{path} was counted with tokenizer '{content['tokenizer']}', but this version uses '{VERSION}'; "
-                "save it again"
+                "compute and save it again"
             )
         hash_G, frequency_G = np.array(content["ngrams"], np.uint64), np.array(content["frequencies"], np.int64)
         return cls(hash_G, frequency_G, content["documents"], content["name"], content["end"], content["token_ids"])

@@ -1,7 +1,7 @@
 """Diversity of several captions of one picture: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
 
 Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)`` with one list of captions per picture.
-Values are in 0 to 1, or NaN for a picture with nothing to compare. Words are tokenized by the COCO tools' PTB
+Values are 0 to 1, or NaN for a picture with nothing to compare. Words are tokenized by the COCO tools' PTB
 tokenizer.
 """
 
@@ -61,10 +61,11 @@ def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 
 @recent
 def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
-    """Returns BLEU statistics of each caption against its picture's others, N×11K: ten counts and 1, else 0.
+    """Returns BLEU statistics of each caption against its picture's others, N×11K.
 
-    All captions are tokenized once, as one text in picture order. So a caption has the same words as a caption and as a
-    reference, even if the tokenizer looks past its end at the next line.
+    For each of K slots: the ten counts of `bleu_stats` and a 1, or zeros if the picture has no such caption or only
+    one. All captions are tokenized once, as one text in picture order, so that each has the same words in both roles
+    (the tokenizer may look past a caption's end at the next line).
     """
     _check(caption_lists)
     tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
@@ -80,7 +81,7 @@ def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
 
 
 def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes the mean corpus BLEU-4 over slots from sums of `mbleu_stats`."""
+    """Computes the mean over slots of corpus BLEU-4, from sums of `mbleu_stats`."""
     sums_RKD = sums_RC.reshape(*sums_RC.shape[:-1], -1, COUNTS + 1)
     present_RK = sums_RKD[..., -1] > 0
     size_R = present_RK.sum(-1)
@@ -108,7 +109,7 @@ def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 
     The corpus score is the mean over slots (first captions, second captions, …) of each slot's corpus BLEU-4. It is not
     the mean of the per-picture scores, which average the sentence BLEU-4 of a picture's captions. A picture with one
-    caption is NaN and does not count in the corpus score.
+    caption is NaN and is excluded from the corpus score.
     """
     stats_NC = mbleu_stats(caption_lists)
     if not stats_NC.size:

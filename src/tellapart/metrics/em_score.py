@@ -57,7 +57,7 @@ def emscore_f_rows(
     frame_FD: Sequence[np.ndarray],
     weight_T: Sequence[np.ndarray] | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yields EMScore's F of each of N captions with all M clips, a row of M values, by which paper 1 ranks clips.
+    """Yields, for each of N captions, its EMScore F with each of M clips; paper 1 ranks the clips by it.
 
     The other arguments are those of `emscore`.
     """

@@ -1,4 +1,4 @@
-"""Parses keys of results, such as ``recall@1.random100@second``: metric, candidate sets and further scorer."""
+"""Parses keys of results, such as ``recall@1.random100@second``: metric, candidate sets and additional scorer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MetricKey(NamedTuple):
 
     @property
     def candidates(self) -> Candidates | None:
-        """Returns the candidates of a recall if the key gives their number, as in ``recall@1.random100``."""
+        """Returns the number of candidates if the key of a recall contains it, as in ``recall@1.random100``."""
         if self.k is None or (named := _SIZE.match(self.pools)) is None:
             return None
         size = int(named[1])
@@ -29,7 +29,7 @@ class MetricKey(NamedTuple):
 
 
 def parse_key(key: str) -> MetricKey:
-    """Parses a key; a key of another form is its own base."""
+    """Parses a key; a key in any other form is returned as its own base."""
     found = _KEY.fullmatch(key)
     if found is None:
         return MetricKey(key)

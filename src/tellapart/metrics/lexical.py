@@ -1,8 +1,8 @@
 """Lexical metrics that need no model: length, diversity, vocabulary, repetition.
 
 Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)`` that ignores the references.
-Counts of distinct words are not means over captions, so their ``per_caption_N`` is None; for the bootstrap,
-`words_used` recounts them.
+Counts of distinct words are not means over captions, so their ``per_caption_N`` is None; the bootstrap uses
+`words_used` to count them again in each resample.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def length(captions: Sequence[str], references: References = None) -> tuple[floa
 
 
 def texts_alone(captions: Sequence[str], references: References = None) -> list[str]:
-    """Returns the captions unchanged, as the per-caption statistics of metrics that count words."""
+    """Returns the captions unchanged; they are the per-caption statistics of metrics that count words."""
     return list(captions)
 
 
@@ -58,8 +58,8 @@ def words_used(
 ) -> Callable[[np.ndarray], float]:
     """Returns a function of caption weights that counts the words used at least ``least`` times, divided by ``unit``.
 
-    A few common words make up nearly all of the text, and nearly every resample has them often enough. So only the
-    first uses of each word are counted, and a common word's other uses only if those do not suffice.
+    A few common words make up nearly all of the text, and nearly every resample has them often enough. Therefore only
+    the first uses of each word are counted, and a common word's other uses only if those do not suffice.
     """
     uses: dict[str, list[int]] = {}
     for number, caption in enumerate(captions):
@@ -133,10 +133,10 @@ def repetition_rate(captions: Sequence[str], references: References = None) -> t
     A word counts (once) if it is part of
     1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
     2. a run of at least 6 words that the caption has used before, or
-    3. a word used again before any function word came between ("snow dog brown snow": 1 of 4).
-    So "a man in a red shirt and a red hat" has none. The mean over human captions is 0.02 (Flickr8k, all 40,460) and
-    0.03 (COCO, Karpathy's test split). Shorter runs are not counted as defects: careful people and the full
-    descriptions of `scenes` (0.1) say "a small red square … a small red circle". An empty caption is NaN.
+    3. a word used again before any function word came between ("snow dog brown snow": 1 of 4). Thus "a man in a red
+    shirt and a red hat" repeats none. The mean over human captions is 0.02 (Flickr8k, all 40,460) and 0.03 (COCO,
+    Karpathy's test split). Shorter runs are not counted as defects: careful people and the full descriptions of
+    `scenes` (0.1) say "a small red square … a small red circle". An empty caption is NaN.
     """
     rate_N = np.array([_repetition(words(caption, lower=True)) for caption in captions], dtype=float)
     return _mean(rate_N), rate_N
@@ -157,7 +157,7 @@ def _immediate_runs(tokens: Sequence[str]) -> set[int]:
     word_N = np.array([number.setdefault(word, len(number)) for word in tokens])
     again_N = np.zeros(len(tokens), dtype=bool)
     for size in range(1, len(tokens) // 2 + 1):
-        same = word_N[size:] == word_N[:-size]  # words that equal the word `size` before
+        same = word_N[size:] == word_N[:-size]  # positions with the same word as `size` positions before
         if np.count_nonzero(same) >= size:
             edges = np.flatnonzero(np.diff(same, prepend=False, append=False)).reshape(-1, 2)
             for start, stop in edges[edges[:, 1] - edges[:, 0] >= size].tolist():

@@ -37,13 +37,13 @@ from tellapart.metrics.statistics import PERCENT
 from tellapart.utils import forks
 from tellapart.utils.messages import track
 
-# METEOR's own text normalisation (option ``-norm``), applied after the PTB tokenizer of the COCO tools.
+# METEOR's own text normalization (option ``-norm``), applied after the PTB tokenizer of the COCO tools.
 #
 # A Moses-style tokenizer: splits off punctuation, turns a hyphen between two letters into a space, "n't" into
 # "n 't" and "t.v." into "tv", and keeps the full stop of an abbreviation. The rules were derived by comparing
 # outputs with the real tool.
 
-_LETTER = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527"  # Latin and Cyrillic only: any other sign stands alone
+_LETTER = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527"  # Latin and Cyrillic only: any other character is a token of its own
 _WORD = "0-9" + _LETTER
 _EASY = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 _BLANKS = re.compile(r"[ \t\x0c\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
@@ -103,7 +103,7 @@ def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> l
 #
 # Each distinct word is looked up once and identified by a number.
 
-DELTA = 0.75  # weight of content words in precision and recall; function words have the rest
+DELTA = 0.75  # weight of content words in precision and recall; function words get the rest
 Span = tuple[int, int, int]  # first word, number of words, row in the paraphrase table
 
 
@@ -205,33 +205,33 @@ class Lexicon:
         distinct, where_S = np.unique(hash_S, return_inverse=True)
         row_S = self.tables.paraphrases.find(distinct)[where_S]
         order = np.flatnonzero(row_S >= 0)
-        order = order[np.argsort(first_S[order], kind="stable")]  # sizes stay in order
+        order = order[np.argsort(first_S[order], kind="stable")]  # stable: keeps the order of sizes
         first_S, size_S, row_S = first_S[order], size_S[order], row_S[order]
         begin_N = np.cumsum(length_N) - length_N
         sentence_S = np.repeat(np.arange(len(sentences)), length_N)[first_S]
         return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
 
     def _synsets(self, word: str) -> list[int]:
-        """Returns the synsets of a word that is in no table, by its base form."""
+        """Returns the synsets of a word that no table contains, found by its base form."""
         rows = self.tables.synsets.find(np.array([word_hash(base) for base in bases(word)], np.uint64)).tolist()
         return next((self.tables.synsets.row(row) for row in rows if row >= 0), [])
 
 
 # METEOR's alignment of a caption with a reference (Denkowski & Lavie 2011, section 2), with the tool's own choices.
 #
-# The papers maximise covered words, then minimise chunks, then distance. The real tool differs in four ways, which
+# The papers maximize covered words, then minimize chunks, then distance. The real tool differs in four ways, which
 # were found by comparing outputs and affect the score:
 #
 # 1. A match whose words have no other match is always taken; only the rest is searched, with a beam of 40.
 # 2. The search truncates covered words to integers, separately for each side of a match: 0 for a stem or a synonym,
 #    1 for an exact match, ⌊n/2⌋ for a paraphrase of n words. So it takes a stem, a synonym or a one-word paraphrase
-#    only if that costs no chunk.
+#    only if that adds no chunk.
 # 3. The distance of a match counts if the match was available and skipped, not if it is taken.
 # 4. Ties keep the order in which paths were created: exact, stem, synonym, paraphrase, and last no match.
 
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 BEAM = 40
-NARROW = 4  # for texts of thousands of words
+NARROW = 4  # speeds up texts of thousands of words
 _MANY = 4 * BEAM  # matches of one word beyond which matches that no path can keep are not created
 _CHUNK, _COVERED_WORD = 1 << 40, 1 << 56  # one integer sorts paths by covered words, then chunks, then distance
 
@@ -497,7 +497,7 @@ class Pairs:
 
 
 def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tuple[int, int]) -> Places:
-    """Returns the positions between ``begin`` and ``end`` that are nearest ``at``."""
+    """Returns the positions between ``begin`` and ``end`` that are nearest to ``at``."""
     middle = bisect_left(ordered, at)
     first, last = bisect_left(ordered, begin), bisect_left(ordered, end)
     return ordered[max(first, middle - _NEAR) : min(last, middle + _NEAR)]
@@ -506,7 +506,7 @@ def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tup
 def _phrase_pairs(
     caption: dict[int, Places], reference: set[int], paraphrases: Paraphrases
 ) -> dict[int, tuple[Places, Places]]:
-    """Maps reference phrases to caption phrases that are their paraphrases, and to those that they paraphrase."""
+    """Maps reference phrases to the caption phrases that paraphrase them, and to those that they paraphrase."""
     found: dict[int, tuple[Places, Places]] = {}
     hits: dict[int, list[tuple[int, int]]] = {}
     for row in caption:
@@ -579,7 +579,7 @@ def _counts_of_some(
 
 
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns `meteor_counts` in a form that can be summed: a caption equal to its reference adds no chunks."""
+    """Returns `meteor_counts` in a form that can be summed: a caption identical to its reference adds no chunks."""
     return _summable(meteor_counts(captions, references))
 
 
@@ -592,7 +592,7 @@ def _summable(counts_NC: np.ndarray) -> np.ndarray:
 
 
 def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes `score` of sums of `meteor_stats`, …×23, for all rows at once, with the same order of operations."""
+    """Computes `score` from sums of `meteor_stats`, …×23, for all rows at once, with the same order of operations."""
     counts = sums_RC.reshape(-1, COUNTS).T
     matched_R = (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     whole_R = (counts[_CHUNKS] == 1) & (counts[_MATCHED] == counts[0]) & (counts[_MATCHED + 1] == counts[1])
@@ -631,7 +631,7 @@ def meteor(captions: Sequence[str], references: References) -> tuple[float, np.n
 
 
 def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `meteor` of texts as the Java tool receives them, with the tool's own normalisation."""
+    """Computes `meteor` of texts as the Java tool receives them, with the tool's own normalization."""
     return _of_stats(_summable(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder()))))
 
 

@@ -50,7 +50,7 @@ class Lists:
     value: np.ndarray
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
-        """Returns the rows of hashes, −1 for unknown ones."""
+        """Returns the row of each hash, −1 for unknown ones."""
         if not len(self.key):
             return np.full(len(hashes), -1)
         place = np.searchsorted(self.key, hashes)
@@ -94,7 +94,7 @@ def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
 
 
 def index_folder() -> Path:
-    """Returns the index folder for the installed tables, which need not exist. Raises `MissingExtra`."""
+    """Returns the index folder for the installed tables, which may not exist yet. Raises `MissingExtra`."""
     home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
     return home / "meteor" / _key(_sources())
 
@@ -103,7 +103,7 @@ _NOT_THERE = (OSError, ValueError, KeyError)  # absent or damaged
 
 
 def open_tables() -> Tables:
-    """Opens the index, and builds it if necessary. Raises `MissingExtra` without pycocoevalcap."""
+    """Opens the index, and builds it if necessary. Raises `MissingExtra` if pycocoevalcap is not installed."""
     jar, paraphrases = _sources()
     folder = index_folder()
     home = folder.parent
@@ -131,7 +131,7 @@ def open_tables() -> Tables:
 
 
 class _other_may_win:
-    """Ignores that another process created the same index in the meantime, on a file system without locks."""
+    """Ignores the error if another process has created the same index meanwhile, on a file system without locks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -152,7 +152,9 @@ def _sources() -> tuple[Path, Path]:
 
 
 def _key(files: Iterable[Path]) -> str:
-    """Returns a key of the files' sizes and ends: jar and gzip files end in checksums of their content."""
+    """Returns a key computed from the files' sizes and last bytes: jar and gzip files end with checksums of their
+    content.
+    """
     digest = hashlib.blake2b(f"index {VERSION}".encode(), digest_size=10)
     for file in files:
         with file.open("rb") as stream:

@@ -16,8 +16,8 @@ def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple
     """Computes exp of the mean negative log-likelihood (nats) of a caption's tokens: mean and per caption.
 
     ``model`` is a `tellapart.evaluation.text_models.LanguageModel`. Values are at least 1; lower is more fluent, and
-    very low is dull. The corpus score is the **mean of the captions' perplexities**, as in Hugging Face's
-    ``perplexity`` metric. A caption without scorable tokens is NaN.
+    very low values indicate dull captions. The corpus score is the **mean of the captions' perplexities**, as in
+    Hugging Face's ``perplexity`` metric. A caption without scorable tokens is NaN.
     """
     value_N = of_counts(caption_losses(captions, model))
     kept_N = value_N[~np.isnan(value_N)]
@@ -34,7 +34,7 @@ def caption_losses(captions: Sequence[str], model: Any) -> np.ndarray:
     """Computes the summed negative log-likelihood in nats and the number of scored tokens, N×2.
 
     Scores every token if the model has a start token, else all but the first. Does not score the end of the caption.
-    Equal captions are scored once, and captions of similar length together.
+    Identical captions are scored once, and captions of similar length are scored together.
     """
     unique = list(dict.fromkeys(captions))
     rows = model.rows(unique)

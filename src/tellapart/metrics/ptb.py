@@ -1,9 +1,10 @@
 """The COCO tools' PTB tokenizer without Java: Stanford CoreNLP 3.4.1, ``-lowerCase``, their punctuation list.
 
-The output equals the tool's on every caption of COCO (Karpathy's test split), Flickr8k, Flickr30k, ImageCoDe and the
-published systems (some 90,000 texts), which the ``oracle`` tests check. Brackets become ``-lrb-``, because the COCO
-tools' punctuation list has them in upper case but is applied after lower-casing. As in the tool, a fraction such as
-``1 1/2`` and a telephone number are one token with no-break spaces inside (ROUGE-L sees one word, BLEU and CIDEr two).
+The output is identical to the tool's on every caption of COCO (Karpathy's test split), Flickr8k, Flickr30k, ImageCoDe
+and the published systems (some 90,000 texts), which the ``oracle`` tests check. Brackets become ``-lrb-``, because the
+COCO tools' punctuation list has them in upper case but is applied after lower-casing. As in the tool, a fraction such
+as ``1 1/2`` and a telephone number are one token with no-break spaces inside (ROUGE-L sees one word, BLEU and CIDEr
+two).
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ LETTER, MARK, DIGIT, SYMBOL = "\u00aa", "\u0300", "\u0660", "\u00a9"
 
 
 class Shapes(dict[int, int]):
-    """Table for ``str.translate`` from non-ASCII characters to their class; ``kept`` and unclassified ones stay."""
+    """Table for ``str.translate`` from non-ASCII characters to their class; ``kept`` and unclassified ones map to
+    themselves.
+    """
 
     def __init__(self, kept: str) -> None:
         super().__init__((ord(char), ord(char)) for char in kept)
@@ -269,7 +272,7 @@ _SIGNS: list[tuple[str, str | None]] = [
     ("(\u00a3)", "#"),
     ("(\u00a2)", "cents"),
     (rf"([{SYMBOL}\u2044\u3001$%&~^|\\/+=<>])", KEEP),
-    # Brackets stay, because the COCO tools' punctuation list has them in upper case.
+    # Brackets are kept, because the COCO tools' punctuation list has them in upper case.
     (r"(\()", "-lrb-"),
     (r"(\))", "-rrb-"),
     (r"(\[)", "-lsb-"),
@@ -359,8 +362,8 @@ def ptb_tokenize(texts: Sequence[str]) -> list[str]:
     """Tokenizes texts like the COCO tools: lower-cased tokens, without punctuation, joined by spaces.
 
     The tool reads all texts as one, one per line, and in two rare cases the end of a line depends on the next line: an
-    initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number. So the order of
-    the texts matters. A line break inside a text counts as a space.
+    initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number. Therefore the
+    order of the texts matters. A line break inside a text counts as a space.
     """
     tokens_of = _PLAIN_CHUNKS.__getitem__
     found = []
@@ -424,7 +427,7 @@ def _looking_around(text: str, following: str) -> str:
 class _Chunks(dict[str, str | None]):
     """Maps text without spaces to its tokens, each followed by a space; computed on first access.
 
-    ``alone`` returns None for a chunk that cannot be tokenized alone.
+    With ``alone``, a chunk that cannot be tokenized on its own maps to None.
     """
 
     def __init__(self, alone: bool) -> None:

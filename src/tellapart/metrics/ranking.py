@@ -33,7 +33,7 @@ class BM25:
             self.postings[word] = number_P, idf * times_P / (times_P + norm_N[number_P])
 
     def scores(self, query: Sequence[str]) -> np.ndarray:
-        """Returns the score of each text for the words of a query; 0 if it has none of them."""
+        """Returns the score of each text for the words of a query; 0 if it contains none of them."""
         score_N = np.zeros(self.size)
         for word in query:
             if word in self.postings:
@@ -47,7 +47,7 @@ def query_words(tokens: str) -> list[str]:
 
 
 def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Counts for each query (better, equal): texts with a higher score than its target, and texts with an equal score.
+    """Counts for each query (better, equal): texts with a higher score than its target, and texts with the same score.
 
     zero: treat a score of 0 as no match, with an infinite ``better``.
     """

@@ -35,7 +35,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Entry[Callable[..., Any]]):
-    """A text metric: ``factory(captions, references) -> (corpus, value_N)``, NaN where a caption abstains.
+    """A text metric: ``factory(captions, references) -> (corpus, value_N)``, NaN for captions without a value.
 
     It needs references if its second parameter has no default. If the corpus score is not the mean of ``value_N``
     (None: the metric is undefined for single captions), ``stats(captions, references)`` returns N×C numbers that can
@@ -50,7 +50,7 @@ class Metric(Entry[Callable[..., Any]]):
     group: one of `GROUPS`.
     aliases: other names.
     families: names that stand for several metrics.
-    check: raises `UsageError` if a tool is missing; a metric with a check is computed only when it is named.
+    check: raises `UsageError` if a tool is missing. A metric with a check is computed only if requested by name.
     """
 
     signature: str | Signature = ""
@@ -67,7 +67,7 @@ class Metric(Entry[Callable[..., Any]]):
     short: str = ""  # the name in a signature whose other parts give the details
     bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # bounds of one picture's value, for intervals
     pools: str = ""  # the candidate sets used
-    chance: Callable[[EvalContext], np.ndarray] | None = None  # score of a blind guess, per picture
+    chance: Callable[[EvalContext], np.ndarray] | None = None  # score of a blind guess for each picture
 
     def __post_init__(self) -> None:
         """Infers from a text metric's function whether it needs references."""
@@ -107,11 +107,11 @@ class Metric(Entry[Callable[..., Any]]):
 
     @property
     def for_eval_scorers(self) -> bool:
-        """Returns whether further scorers measure it too (the exact listener uses only the first scorer's sets)."""
+        """Returns whether additional scorers measure it too (the exact listener uses only the first scorer's sets)."""
         return "scorer" in self.needs and "truth" not in self.needs
 
     def candidates(self, context: EvalContext) -> Candidates | None:
-        """Returns the metric's candidate sets and the score of a blind guess in them, or None without sets."""
+        """Returns the metric's candidate sets and the score of a blind guess in them, or None if it has none."""
         if self.chance is None or not self.pools:
             return None
         sets = context.sets(self.pools)
@@ -127,7 +127,9 @@ class Metric(Entry[Callable[..., Any]]):
         return context.lacks(self.needs)
 
     def tag(self, context: EvalContext) -> str:
-        """Returns who measured the metric, for its name in results; empty for most metrics."""
+        """Returns the name of the judge that measured the metric, to be added to its name in results; "" for most
+        metrics.
+        """
         return ""
 
     def variant(self, context: EvalContext) -> str:
@@ -135,11 +137,13 @@ class Metric(Entry[Callable[..., Any]]):
         return self.signature if isinstance(self.signature, str) else self.signature(context)
 
     def bounds_in(self, context: EvalContext) -> Bounds:
-        """Returns the minimum and maximum value of a picture."""
+        """Returns the lowest and highest value that the metric can have for a picture."""
         return self.bounds(context) if callable(self.bounds) else self.bounds
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """Returns its label and help for reports. ``scorer``: the name of the further scorer that measured it."""
+        """Returns the metric's label and help for reports. ``scorer``: the name of the additional scorer that measured
+        it.
+        """
         size = "" if candidates is None else str(candidates)
         label, help = (" ".join(text.replace("{size}", size).split()) for text in (self.title, self.help))
         if scorer:
@@ -178,7 +182,7 @@ METRICS: Registry[Metric] = Registry(
 
 
 def metric(name: str, kind: type[Metric] = Metric, **about: Any) -> Callable[[Function], Function]:
-    """Decorator that registers a function as a metric; ``about`` has the fields of ``kind``."""
+    """Decorator that registers a function as a metric; ``about`` contains the fields of ``kind``."""
 
     def register(function: Function) -> Function:
         METRICS.register(kind(name=name, factory=function, **about))
@@ -195,7 +199,7 @@ KEY_SUFFIXES = (ORACLE, BEST)
 
 # Names of a metric: its key in any case, the COCO tools' name, the papers' name.
 
-_ALIKE = 0.75  # similarity below which names are not misspellings of each other: 'choir' is not 'cider'
+_ALIKE = 0.75  # minimum similarity for a misspelling: 'choir' is not one of 'cider'
 _SHORTEST_START = 4  # minimum length of a prefix that leads to a suggestion
 
 
@@ -254,8 +258,8 @@ def _checked(name: str, found: Any, count: int) -> tuple[float, np.ndarray | Non
         number, value_N = 0.0, np.zeros((0, 0))
     if value_N is not None and value_N.shape != (count,):
         raise TellapartError(
-            f"metric '{name}' returned {' '.join(repr(found).split()):.60}; expected (corpus, values): a number, and "
-            f"an array with a number for each of the {count} captions, or None"
+            f"metric '{name}' returned {' '.join(repr(found).split()):.60}; expected (corpus, values): corpus is a "
+            f"number; values is None or an array of {count} numbers, one per caption"
         )
     return number, value_N
 

@@ -26,7 +26,7 @@ HOLM_HEAD = "p (Holm)"
 ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
 BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")
-WORDS_KEY = "words"  # the key of word analysis among the signatures, which is not a score
+WORDS_KEY = "words"  # key of word analysis in the signatures, which is not a score
 
 GROUPS = (
     "Distinguishing pictures",
@@ -142,11 +142,11 @@ class _Stored:
 class Results:
     """Systems' metrics with intervals, paired differences, signatures and per-picture values.
 
-    values: ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); corpus metrics have none.
+    values: ``values[system][metric]`` has one value per id in ``ids`` (NaN: no value); corpus metrics have none.
     candidates: the candidate sets of each recall.
     metrics: the description of each metric for reports.
     words: each system's typical adjectives and nouns, if requested.
-    test_sets: results on a run's further test sets, by name.
+    test_sets: results on a run's additional test sets, by name.
     extra: data for the gallery (candidate sets and scores), which is not printed.
     """
 
@@ -273,7 +273,7 @@ class Results:
                 *(self.cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
-            if metric != WORDS_KEY  # which has its own tables
+            if metric != WORDS_KEY  # it has its own tables
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:
@@ -292,12 +292,12 @@ class Results:
         return self.metrics[metric].digits if metric in self.metrics else 1
 
     def _n(self, metric: str) -> int:
-        """Returns the number of pictures of most systems' values."""
+        """Returns the number of pictures on which most systems' values are based."""
         counts = [found[metric].n for found in self.systems.values() if metric in found]
         return max(counts, default=0)
 
     def _among(self, metric: str) -> tuple[str, str, str]:
-        """Returns the extra cells of a recall: number of pictures, number of candidates, and the score of a guess."""
+        """Returns the extra cells for a recall: number of pictures, number of candidates, and the score of a guess."""
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.digits(metric)}f}")
 
@@ -340,7 +340,9 @@ class Results:
         return table
 
     def cell(self, interval: Interval | None, metric: str) -> str:
-        """Formats a value with its interval in brackets, and with its number of pictures if that is unusual."""
+        """Formats a value with its interval in brackets, and with its number of pictures if that differs from the
+        table's.
+        """
         if interval is None or math.isnan(interval.value):
             return "–"
         digits = self.digits(metric)
@@ -371,7 +373,7 @@ def _words_table(words: Mapping[str, Sequence[Association]], pos: str) -> rich.t
 
 
 def _numbers(value: Any) -> Any:
-    """Replaces null numbers in the JSON of results by NaN, and removes null counts."""
+    """Replaces null numbers in the JSON of results with NaN, and removes null counts."""
     if isinstance(value, Mapping):
         return {
             key: math.nan if inner is None and key in _NUMBERS else _numbers(inner)

@@ -20,7 +20,7 @@ class CaptionSlot:
 
     captions: list[str]
     references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # True where the slot repeats a caption
+    repeats: np.ndarray | None = None  # True if the slot repeats a caption
 
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:

@@ -1,4 +1,5 @@
-"""SPICE (Anderson et al. 2016) through the original tool, if the user has it. No other score is reported as SPICE.
+"""SPICE (Anderson et al. 2016), computed with the original tool if the user has installed it. No other score is
+reported as SPICE.
 
 The tool is a Java program in pycocoevalcap with a parser that pycocoevalcap can download. It needs Java 8. This module
 writes its input, runs it and reads its output as pycocoevalcap does, and tokenizes captions with the PTB tokenizer
@@ -59,13 +60,13 @@ def find_tool() -> Tool:
 
 
 def spice_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns (SPICE, 1) of each caption, N×2."""
+    """Returns (SPICE, 1) for each caption, N×2."""
     score_N = spice(captions, references)[1]
     return np.stack([score_N, np.ones(len(score_N))], axis=1)
 
 
 def spice_of(sums_R2: np.ndarray) -> np.ndarray:
-    """Computes the mean from sums of `spice_stats`; NaN if any caption's score is."""
+    """Computes the mean from sums of `spice_stats`; NaN if any caption's score is NaN."""
     mean_R: np.ndarray = sums_R2[..., 0] / sums_R2[..., 1]
     return mean_R
 
@@ -84,7 +85,7 @@ def spice_of(sums_R2: np.ndarray) -> np.ndarray:
     check=find_tool,
 )
 def spice(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes SPICE, the F of scene-graph tuples, 0 to 1: mean and per caption.
+    """Computes SPICE, the F1 of scene-graph tuples, 0 to 1: mean and per caption.
 
     If the tool returns NaN for a caption, the mean is NaN too, as in pycocoevalcap. Raises `UsageError` (or
     `MissingExtra`) if Java 8 or the tool's files are missing, and `TellapartError` if the tool fails.
@@ -95,7 +96,7 @@ def spice(captions: Sequence[str], references: References) -> tuple[float, np.nd
 
 @recent
 def spice_scores(captions: Sequence[str], references: References) -> list[dict[str, dict[str, float]]]:
-    """Returns the tool's f, pr, re, … of each caption by category (All, Object, Relation, Attribute, Color, …)."""
+    """Returns the tool's f, pr, re, … for each caption by category (All, Object, Relation, Attribute, Color, …)."""
     return spice_scores_of_tokens(*tokenized(captions, references))
 
 
@@ -188,7 +189,7 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-# SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, if SPICE's tool is available.
+# SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, if SPICE's tool is installed.
 
 SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
 

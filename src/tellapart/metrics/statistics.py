@@ -5,7 +5,7 @@ Two standard procedures use them independently, as in sacrebleu; their results a
 
 - interval: the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or Student's t with the
   jackknife standard error for fewer than 30 units;
-- p: two-sided approximate randomisation, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
+- p: two-sided approximate randomization, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
 
 Both resample units: items, or clusters of dependent items. All draws are seeded.
 """
@@ -24,9 +24,9 @@ import numpy as np
 RESAMPLES = 1000
 LEVEL = 0.95
 ALPHA = 0.05  # 1 − LEVEL
-EQUAL = 1e-6  # smaller differences count as equal: the COCO tools' BLEU adds 1e-15 to every count
-PLACES = 6  # decimals at which no non-zero difference is printed as zero
-FEW, VERY_FEW = 30, 5  # units, or values other than the most frequent one, below which no percentile bootstrap
+EQUAL = 1e-6  # smaller differences count as zero: the COCO tools' BLEU adds 1e-15 to every count
+PLACES = 6  # decimals that suffice to print no non-zero difference as zero
+FEW, VERY_FEW = 30, 5  # units, or values that differ from the most frequent one: with fewer, no percentile bootstrap
 # The 97.5 % quantiles of Student's t with 1 to 28 degrees of freedom.
 T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
                2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
@@ -72,7 +72,7 @@ class Recounted:
 
     grows: the score grows with N, like a count of distinct words. Because a resample repeats items, such a score varies
     differently there than over new items, so it is resampled from disjoint halves of the items.
-    more: the rows of an item's further captions, over which the score is averaged.
+    more: the rows of an item's other captions, over which the score is averaged.
     """
 
     rows: Sequence[Any]
@@ -104,7 +104,8 @@ Corpus = Sums | Recounted
 
 @dataclass(frozen=True)
 class Measurement:
-    """One value per picture (NaN abstains), a corpus score, or both; if both, the corpus score is printed.
+    """One value per picture (NaN: the picture is left out), a corpus score, or both; if both, the corpus score is
+    printed.
 
     ``weight_N``: the number of observations (questions) that a picture's value averages; None: one each.
     """
@@ -189,14 +190,14 @@ def _blocks(resamples: int, n: int) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Drawn:
-    """Statistics, N×…, and their sums per resample, R×…, which `Draws.run` computes."""
+    """Statistics, N×…, and their sums in R resamples or permutations, R×…, which `Draws.run` computes."""
 
     stats: np.ndarray
     sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 class Draws:
-    """Bootstrap resamples and permutations. Request all sums first, then call `run` once.
+    """Bootstrap resamples and permutations. Request all sums with `ask` first, then call `run` once.
 
     Statistics with the same number of units share weights, in one matrix product.
     """
@@ -206,7 +207,7 @@ class Draws:
         self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
 
     def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
-        """Returns an object that will hold the statistics' sums under ``weights`` after `run`."""
+        """Returns an object that `run` fills with the sums of the statistics, weighted by ``weights``."""
         asked = Drawn(stats)
         if len(stats):
             self._asked[weights, len(stats)].append(asked)
@@ -267,7 +268,7 @@ class Difference:
 class Estimate:
     """A system's score with its bootstrap distribution, drawn by ``draws``.
 
-    value_N: the score of each unit alone, if known (for intervals of rare events, `ends_of`).
+    value_N: the score of each unit alone, if known (for intervals of rare events, see `ends_of`).
     """
 
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
@@ -471,10 +472,10 @@ def ends_of(
 
     Returns None unless most values are identical and fewer than `FEW` differ (for example, captions that repeat words),
     and for a metric without bounds. With so few events, resamples cannot represent values that the n items happened to
-    miss: without events the bootstrap interval would be [0, 0]. So one more value with a random weight, Beta(1, n),
-    represents the unseen: the smallest value for the lower end, the largest for the upper end, or the metric's bound
-    if fewer than `VERY_FEW` values differ. For binary events this is the exact interval (Clopper and Pearson 1934), for
-    other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).
+    miss: without events the bootstrap interval would be [0, 0]. Therefore one more value with a random weight, Beta(1,
+    n), represents the unseen: the smallest value for the lower end, the largest for the upper end, or the metric's
+    bound if fewer than `VERY_FEW` values differ. For binary events this is the exact interval (Clopper and Pearson
+    1934), for other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).
     """
     value_N = np.zeros(0) if value_N is None else value_N[~np.isnan(value_N)]
     if not len(value_N) or not np.isfinite(bounds).all():
@@ -529,7 +530,7 @@ def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
 class MetricTests:
     """The intervals and paired differences of one metric's systems, drawn by ``draws``.
 
-    bounds: the minimum and maximum value of a picture.
+    bounds: the lowest and highest possible value for a picture.
     unit_N: the unit of each picture, if pictures are dependent; None: each picture is a unit.
     same: pairs of systems with identical captions, which cannot differ.
     """

@@ -29,8 +29,8 @@ def associated_words(
 ) -> dict[str, list[Association]]:
     """Returns the ``n`` adjectives, then the ``n`` nouns most associated with each system (paper 3, table 7).
 
-    Includes only words with a local mutual information above 0, which a system uses more than all systems together do.
-    Raises `UsageError` for fewer than two systems, and `MissingExtra` without HanTa.
+    Includes only words with positive local mutual information: those that a system uses more than all systems together
+    do. Raises `UsageError` for fewer than two systems, and `MissingExtra` if HanTa is not installed.
     """
     _check_systems(len(captions))
     if tag is None:
@@ -44,7 +44,7 @@ def associated_words(
 def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, list[Association]]:
     """Computes f(w, c) · ln(f(w, c) · N / (f(w) · f(c))) for every lemma w and system c, in nats (Evert 2005).
 
-    f are frequencies, and N is the number of words of all systems, of any part of speech.
+    f denotes frequencies, and N is the number of words of all systems, whatever their part of speech.
     """
     of_word: Counter[Lemma] = Counter()
     for own in counts.values():
@@ -61,7 +61,9 @@ def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, 
 
 
 def check_words(systems: int) -> None:
-    """Raises `UsageError` for fewer than two systems and `MissingExtra` without the tagger. Loads nothing."""
+    """Raises `UsageError` for fewer than two systems and `MissingExtra` if the tagger is not installed.
+    Loads nothing.
+    """
     _check_systems(systems)
     need_extra("words", "word analysis", "HanTa")
 
@@ -73,7 +75,7 @@ def _check_systems(systems: int) -> None:
 
 @cache
 def hanta() -> Tagger:
-    """Returns HanTa's English tagger for a caption as text. It reads punctuation, but does not return it."""
+    """Returns HanTa's English tagger for a caption as text. It uses punctuation, but does not return it."""
     analysis = analyser()
 
     def tag(caption: str) -> list[Lemma]:
@@ -83,7 +85,9 @@ def hanta() -> Tagger:
 
 
 def tagger_signature() -> str:
-    """Identifies measure, parts of speech, and tagger with version; only analyses with equal signatures compare."""
+    """Identifies the measure, the parts of speech, and the tagger with its version; only analyses with equal signatures
+    are comparable.
+    """
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"
 

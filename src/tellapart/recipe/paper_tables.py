@@ -26,8 +26,9 @@ class Column(Strict):
     metric: a metric of ``eval``.
     words: shows each system's most distinctive words instead of a figure: "adjective" or "noun".
     setting: a key of the row's recipe, or several joined by ``*`` for their product.
-    log: name of a value that training logged at each validation. study: a figure of the table's study with people.
-    command: words of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}`` stand
+    log: name of a value that training logged at each validation. study: a figure from the table's human study.
+    command: arguments of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}``
+    stand
         for the row's captioner, the test set and the options.
     file: name of the command's output file. scenes: the measure that corresponds to the column on `scenes`.
     note: why a column without any of these cannot be measured here.
@@ -73,12 +74,13 @@ class System(Strict):
 
     recipe, set: a recipe to train, and its settings as in ``--set``.
     start: the system whose model the training starts from.
-    until: the system whose run sets the goal of the training (``validation.until``).
+    until: the system whose run sets the value at which training stops (``validation.until``).
     run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
-    model: a captioner's name. human: uses references as captions, as ``--human`` of ``eval``.
+    model: a captioner's name. human: uses references as captions, like ``eval --human``.
     file: a captioner or captions that the user provides; the text says which.
     caption: words of ``caption``.
-    scenes, stage: the condition for the system on `scenes`, and the stage whose boosted captions are its references.
+    scenes: the condition that corresponds to the system on `scenes`. stage: the stage whose boosted captions are its
+    references.
     """
 
     recipe: str = ""
@@ -104,7 +106,7 @@ class PaperTable(Strict):
     """A printed table or figure.
 
     id: "5", "F3" for a figure, or "S1" for a sweep described in the text.
-    study: words of ``study create``, for columns that people answer.
+    study: arguments of ``study create``, for columns that report people's answers.
     note: differences from the paper's table.
     """
 
@@ -160,7 +162,8 @@ def read_paper(number: int) -> Paper:
 
 
 def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
-    """Returns the tables that ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4) name, in order; all without names.
+    """Returns the tables for names such as ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4), in order; by
+    default, all.
 
     Raises `UsageError` for a malformed name, an unknown paper or an unknown table.
     """

@@ -17,7 +17,7 @@ SELF_RETRIEVAL: dict[str, Any] = {
     "kl_temperature": 1.0,
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    "truthful-self-retrieval": {  # penalizes words in few samples, and captions unlikely under the start
+    "truthful-self-retrieval": {  # penalizes words in few samples, and captions unlikely under the initial model
         **SELF_RETRIEVAL,
         "kl": 0.1,
         "rewards": [
@@ -78,8 +78,8 @@ def default_objective(*, photos: bool) -> str:
     """Returns the default preset.
 
     The synthetic world's captioner describes pictures when prompted, so it learns from its own descriptions. For photos
-    a captioner is confident about few words of its descriptions, and the details that they add to its captions do not
-    outweigh the loss (docs/research/flickr8k.md).
+    a captioner is confident about only few words of its descriptions, and the details that these add to its captions do
+    not outweigh the loss (docs/research/flickr8k.md).
     """
     return "truthful-self-retrieval" if photos else "self-distillation"
 

@@ -43,7 +43,8 @@ def shipped_recipe(name: str) -> Path | None:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Returns the file behind ``name``: a path, or a shipped recipe with or without ``recipes/`` and ``.toml``.
+    """Returns the file that ``name`` stands for: a path, or a shipped recipe with or without ``recipes/`` and
+    ``.toml``.
 
     An existing file takes precedence. A path to a missing file is returned unchanged, so that reading it raises the
     error. Raises `UsageError`, with the nearest name, for a name without a suffix that is not a recipe.
@@ -112,7 +113,7 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
     for parent in keys[:-1]:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
-            raise UsageError(f"--set {setting}: '{parent}' holds a value, so it cannot hold keys")
+            raise UsageError(f"--set {setting}: '{parent}' is a value, not a table, so it has no keys")
     last = keys[-1]
     table[last] = parse_value(text.strip())
     if last in ("name", "new"):  # an existing model replaces a new one, and vice versa
@@ -122,7 +123,7 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
 
 
 def leave_unread(decoding: dict[str, Any], setting: str) -> None:
-    """Drops the settings of a table ``decoding`` that its new kind does not use, and prints them."""
+    """Drops the settings in a table ``decoding`` that its new kind does not use, and prints them."""
     read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
     for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
         if name in decoding:
@@ -187,7 +188,7 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
 
 
 def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
-    """Returns the tables that a key or its list may hold, each with the name of its discriminator."""
+    """Returns the tables that may be the value of a key, or be in its list, each with the name of its discriminator."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, discriminator)]
     for metadata in getattr(annotation, "__metadata__", ()):
@@ -215,7 +216,7 @@ def with_names(text: str, names: Sequence[str]) -> str:
 
 
 def typed(place: Location, tables: Tables) -> str:
-    """Formats a location as a user types it, without tags and list indices."""
+    """Formats a location as a user would type it, without tags and list indices."""
     return ".".join(str(part) for n, part in enumerate(place) if place[:n] in tables)
 
 
@@ -271,7 +272,7 @@ def shown(value: Any) -> str:
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Reads a recipe from a TOML file and applies ``--set key.sub=value``; names of recipes become absolute paths.
 
-    Raises `UsageError`, which names the file, the key and the nearest existing key.
+    Raises a `UsageError` that names the file, the key and the most similar existing key.
     """
     expected = "expected a TOML file such as recipes/scenes_sr_l.toml"
     try:
@@ -305,7 +306,7 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
 
 
 def check_text(value: Any, source: str) -> None:
-    """Raises `UsageError` if a key or a string of a recipe has control characters, e.g. NUL in a path."""
+    """Raises `UsageError` if a key or string in a recipe contains control characters, e.g. NUL in a path."""
     for text in (value, *(value if isinstance(value, dict) else ())):
         if isinstance(text, str) and (why := broken(text)) is not None:
             raise UsageError(f"{source}: {shown(text)} is {why}")

@@ -31,7 +31,7 @@ BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
 
 Epoch = Annotated[int, Field(ge=0)]
 BagSize = Annotated[int, Field(ge=2)]
-LARGEST_SIZE = 1 << 16  # layers, width, heads or positions of a new model; more is a typo
+LARGEST_SIZE = 1 << 16  # limit on layers, width, heads and positions of a new model; a larger value is a typo
 
 
 class Bags(Strict):
@@ -50,12 +50,12 @@ class Bags(Strict):
         "the fourth epoch on",
     )
     hard: int | None = Field(None, ge=1, description="distractors per picture, for kind = 'hard'")
-    neighbours: int = Field(200, ge=1, description="number of nearest neighbours from which a bag may be filled")
+    neighbours: int = Field(200, ge=1, description="number of nearest neighbours that a bag may be filled from")
     max_cosine: float | None = Field(
         None,
         gt=-1,
         le=1,
-        description="maximum cosine between pictures of a bag; more similar pictures count as "
+        description="maximum cosine between pictures in a bag; more similar pictures count as "
         "near-duplicates; default: none",
     )
     scorer: ModelName | None = Field(None, description="scorer whose features define look-alikes; default: [scorer]")
@@ -108,7 +108,7 @@ class NewCaptioner(Strict):
     )
     visual: Literal["pooled", "cells"] = "pooled"
     grid: int = Field(
-        0, ge=0, le=32, description="pool the encoder's cells to a grid with this many cells per side; 0: no pooling"
+        0, ge=0, le=32, description="pool the encoder's grid features to this many cells per side; 0: no pooling"
     )
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
     prefix_length: int = Field(4, ge=1, le=LARGEST_SIZE)
@@ -157,15 +157,15 @@ class NewRecurrent(Strict):
 class NewScorer(Strict):
     """A new dual encoder: from scratch (a small ResNet and a small CLIP text tower), or from two existing encoders.
 
-    The existing encoders are ``vision`` and ``text``, each with a new head. ``scorer.train`` selects the trained parts,
-    by default only the heads.
+    The existing encoders are ``vision`` and ``text``, each with a new head. ``scorer.train`` selects the parts to
+    train, by default only the heads.
     """
 
     vision: ModelName | None = Field(None, description="vision encoder: any from transformers or timm, or a scorer's")
     text: ModelName | None = Field(None, description="text encoder: any from transformers")
     visual: Literal["pooled", "cells"] = Field("pooled", description="cells: average the cells with learned weights")
     grid: int = Field(
-        0, ge=0, le=32, description="pool the encoder's cells to a grid with this many cells per side; 0: no pooling"
+        0, ge=0, le=32, description="pool the encoder's grid features to this many cells per side; 0: no pooling"
     )
     pooling: Literal["mean", "first", "pooler"] = Field("mean", description="vector that represents a text")
     hidden: int = Field(
@@ -206,7 +206,7 @@ class NewScorer(Strict):
 
 
 class Lora(Strict):
-    """LoRA for the trained parts among the vision encoder and the language model. Defaults as in paper 2.
+    """LoRA for the vision encoder and the language model, if they are trained. The defaults are paper 2's.
 
     If a part's attention has none of the default ``modules``, LoRA adapts all its linear layers.
     """
@@ -408,18 +408,19 @@ class Validation(Strict):
         description="stop training once the selected metric reaches this value, or the best value of the "
         "named run (paper 2, Table 14)",
     )
-    decoding: Decoding = Field(Decoding(kind="greedy"), description="decoding of the validation captions")
+    decoding: Decoding = Field(Decoding(kind="greedy"), description="decoding for the validation captions")
 
 
 class TestSet(Strict):
-    """A test set of a recipe or of the papers' tables: pictures with references, and the settings of their evaluation.
+    """A test set of a recipe or of the papers' tables: pictures with references, and the settings to evaluate captions
+    on them.
 
     ``$TELLAPART_DATA`` is kept as a variable; `filled_in` replaces it.
     """
 
     __test__ = False  # not a pytest test
 
-    data: DataName = Field(description="pictures, as --data of eval")
+    data: DataName = Field(description="pictures, as in eval --data")
     captioned: DataName | None = Field(None, description="pictures to caption; the others are only candidates")
     bags: tuple[FilePath, ...] = Field((), description="files of candidate sets; only their pictures need captions")
     distractors: PoolName | None = Field(None, description="additional pictures of a hard pool, or a list of ids")
@@ -438,7 +439,7 @@ class TestSet(Strict):
         return not self.data.startswith("instructions:")
 
     def options(self, metrics: Collection[str] = ("recall@1.hard", "ppl")) -> Iterator[str]:
-        """Yields the equivalent ``eval`` options that ``metrics`` need, without ``--data``."""
+        """Yields the equivalent ``eval`` options, without ``--data``, that ``metrics`` need."""
         pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
         model = self.language_model if "ppl" in metrics else None
         for option, values in {"bags": self.bags, "distractors": (pool,), "references": self.references}.items():
@@ -457,14 +458,14 @@ class TestSet(Strict):
 
 
 class Evaluation(Strict):
-    """The evaluation of the result on ``data.test`` and on further ``test_sets`` with names of your choice.
+    """The evaluation of the result on ``data.test`` and on additional ``test_sets``, whose names you choose.
 
-    A test set of the papers' tables is written as PAPER:NAME: ``test_sets = { truematch = "2:truematch" }``.
+    Write PAPER:NAME for a test set of the papers' tables: ``test_sets = { truematch = "2:truematch" }``.
     """
 
     decoding: Decoding = Field(
         Decoding(kind="beam", beams=5),
-        description="decoding of the final evaluation, which is also saved with the model",
+        description="decoding for the final evaluation, which is also saved with the model",
     )
     lookalike: int = Field(10, ge=2, description="pictures per look-alike set, including the target")
     eval_scorers: tuple[ModelName, ...] = Field((), description="held-out scorers, used only in the final evaluation")
@@ -637,7 +638,7 @@ class Recipe(Strict):
             )
         if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
             yield (
-                f"objective '{self.objective.kind}' requires a start model (as do objective.kl and some rewards), "
+                f"objective '{self.objective.kind}' requires an initial model (as do objective.kl and some rewards), "
                 "but [captioner.new] has none; set captioner.name"
             )
         if writes_captions and self.captioner and self.captioner.new_words is not None:

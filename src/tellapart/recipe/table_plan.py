@@ -33,9 +33,9 @@ CLIP = "openai/clip-vit-base-patch32"
 class Step:
     """A command of a plan.
 
-    words: the words after ``tellapart``. out: the file or folder that it writes.
+    words: the arguments of ``tellapart``. out: the file or folder that it writes.
     system: the system whose model it runs.
-    read_by: the file that is made from ``out``, for a resumable command whose ``out`` may exist unfinished.
+    read_by: the file that the next command makes from ``out``, for a resumable command whose ``out`` may be incomplete.
     """
 
     words: tuple[str, ...]
@@ -55,7 +55,7 @@ class Step:
         return self.system is not None or scoring
 
     def typed(self) -> str:
-        """Formats the command as a user types it, with ``$TELLAPART_DATA`` as a variable."""
+        """Formats the command as a user would type it, with ``$TELLAPART_DATA`` as a variable."""
         return " ".join(("tellapart", *map(_quoted, self.words)))
 
 
@@ -72,9 +72,9 @@ class Given:
     """The inputs that the user provides for the tables.
 
     files, captioners: caption files and captioners' names, by system.
-    settings: ``--set`` for every ``train`` command, after the system's own.
+    settings: ``--set`` values for every ``train`` command, after the system's own.
     without: metrics that cannot be computed here, each with the reason.
-    judge, llm, mllm: models for ``--llm-judge`` of ``eval``, and for ``--llm`` and ``--mllm`` of ``boost``.
+    judge, llm, mllm: models for ``eval --llm-judge``, ``boost --llm`` and ``boost --mllm``.
     """
 
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Plan:
         if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
             return "requires models: " + " ".join(f"--{name} BACKEND" for name in lacking)
         if column.study:
-            return f"waiting for participants: tellapart study serve {self.study_folder}; then repeat this command"
+            return f"waiting for participants; run: tellapart study serve {self.study_folder}, then repeat this command"
         return self.given.without.get(column.metric, column.note)
 
     def made(self) -> list[Row]:
@@ -165,7 +165,7 @@ class Plan:
     def needed_files(self) -> dict[Path, str]:
         """Returns the missing files below ``$TELLAPART_DATA`` that commands read, each with a description.
 
-        The description is the source that a test set gives for the file, otherwise what the reader of its kind reads.
+        The description is the source that a test set gives for the file, otherwise what the reader of its kind expects.
         """
         named = {fill_in(name): why for on in self.paper.tests.values() for name, why in on.needs.items()}
         folders = {(Path(name).parent, Path(name).suffix): why for name, why in named.items()}
@@ -245,12 +245,12 @@ class Plan:
         for setting in (*settings, *self.given.settings):
             words += ["--set", setting]
         step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", definition)
-        if recipe_of(step).data.test is None:  # e.g. instructions: such a run has no results
+        if recipe_of(step).data.test is None:  # e.g. instructions, for which a run has no results
             step = replace(step, out=plan.run_of(name) / "model" / "config.json")
         yield step
 
     def captions_of(self, system: str, test: str) -> Path:
-        """Returns the path of a system's captions of a test set."""
+        """Returns the path of a system's captions for a test set."""
         brought = self.given.files.get(system)
         return brought or self.folder / "captions" / f"paper{self.paper.number}-{test}" / f"{system}.jsonl"
 
@@ -281,7 +281,7 @@ class Plan:
             words += ["--set", "words=10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
             words += ["--llm-judge", self.given.judge, "--set", f"ledger={self.folder / 'judge.ledger.jsonl'}"]
-        words.append("--allow-missing")  # for pictures without references, and captions of other pictures
+        words.append("--allow-missing")  # for pictures without references and captions of other pictures
         words += self._captioned(test, systems)
         words += [option for system in systems if (definition := self.paper.systems[system]).human
                   for option in ("--human", definition.human)]  # fmt: skip
@@ -312,11 +312,11 @@ class Plan:
 
     @property
     def study_folder(self) -> Path:
-        """Returns the folder of the table's study with people."""
+        """Returns the folder of the table's human study."""
         return self.folder / "studies" / f"paper{self.paper.number}-{self.table.id}"
 
     def _study(self) -> Iterator[Step]:
-        """Yields the commands that prepare the table's study: captioning and creating the study."""
+        """Yields the commands that prepare the table's study: caption the pictures and create the study."""
         tests = {test: None for _, _, test in self.cells("study")}
         systems = list(dict.fromkeys(row.system for row, _, _ in self.cells("study")))
         for test in tests:
@@ -377,7 +377,7 @@ class Plan:
         return result
 
     def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
-        """Returns the names that ``eval`` gives the systems: in the order of their files, and ``human``."""
+        """Returns the names that ``eval`` gives the systems: in file order, then ``human``."""
         systems = self._tests()[test]
         files = [system for system in systems if not self.paper.systems[system].human]
         names = [name for name in results.get("systems", {}) if name != "human"]
@@ -409,12 +409,14 @@ def make_plan(
 
 
 def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
-    """Returns a part of a system's interval for a metric; judge metrics have a suffix with the judge and the dates."""
+    """Returns one field of a system's interval for a metric. Judge metrics have a suffix with the judge
+    and the dates.
+    """
     keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
     return results[keys[0]].get(part) if keys else None
 
 
-JUDGED = "smile_"  # metrics that an LLM judge on a server measures
+JUDGED = "smile_"  # prefix of metrics that an LLM judge on a server measures
 
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
@@ -433,7 +435,7 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
 
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:
-    """Returns (step, value) of what a run's validations logged under a name, in order; empty if it has not run.
+    """Returns the (step, value) pairs that a run's validations logged under a name, in order; empty if it has not run.
 
     name: a name or a prefix, because "recall@1.random" is followed by the pool size.
     """

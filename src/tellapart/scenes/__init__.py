@@ -1,6 +1,6 @@
 """A synthetic world of small pictures with exact ground truth; requires only NumPy and Pillow.
 
-`world` has the data set `Scenes`. `contents` generates scenes, `render` draws them, and `grammar` describes them.
+`world` contains the data set `Scenes`. `contents` generates scenes, `render` draws them, and `grammar` describes them.
 `parser` reads any caption; `truth` counts its true claims, `listener` picks the scene that it describes best, and
 `scene_graph` scores it like SPICE.
 """

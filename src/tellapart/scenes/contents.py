@@ -20,7 +20,7 @@ from tellapart.utils.versions import VERSIONS
 
 UNITS = 128
 MARGIN = 15
-"""Objects closer than this along an axis count as level (jitter is smaller, the distance of columns larger)."""
+"""Objects closer than this along an axis count as level (jitter is smaller, the distance between columns larger)."""
 NEAR = 49
 """Centres at most this far apart are near each other: neighbours in a row or a column."""
 OVERLAP = 14
@@ -105,7 +105,9 @@ def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
 
 
 def natural(objects: Sequence[Object], i: int, j: int) -> str:
-    """Returns the relation a person would name first: covering, else the axis along which they differ most."""
+    """Returns the relation a person would mention first: covering, else the one along the axis on which they differ
+    most.
+    """
     a, b = objects[i], objects[j]
     if overlaps(a, b):
         return "in front of" if i > j else "behind"
@@ -116,10 +118,10 @@ def natural(objects: Sequence[Object], i: int, j: int) -> str:
 
 
 def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
-    """Returns the n-1 relations of the full description: each object to the next in reading order.
+    """Returns the n-1 relations in the full description, from each object to the next in reading order.
 
     Reading order goes row by row; an object that covers another comes right after it. Within a row the
-    relation is "left of", from row to row "above".
+    relation is "left of", and between rows it is "above".
     """
     order = reading_order(objects)
     links: list[Relation] = []
@@ -133,7 +135,7 @@ def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
 
 
 def reading_order(objects: Sequence[Object]) -> list[int]:
-    """Returns object numbers sorted by row and column of the three-by-three grid, back before front."""
+    """Returns object indices sorted by row and column of the three-by-three grid, back before front."""
 
     def cell(i: int) -> tuple[int, int, int]:
         o = objects[i]
@@ -145,7 +147,7 @@ def reading_order(objects: Sequence[Object]) -> list[int]:
 DIAMETERS = {"small": 24, "medium": 34, "large": 46}
 """In units of 1/128 of the picture's width: 12, 17 and 23 pixels of 64."""
 GRAINS = 8
-"""Variants of a ground's pattern."""
+"""Number of variants of each background pattern."""
 _CENTRES = (25, 64, 103)
 _JITTER = 3
 _CELLS = tuple(itertools.product(range(3), range(3)))
@@ -154,7 +156,9 @@ _COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a scene. Later objects are drawn over earlier ones; ``grain`` varies the ground's pattern."""
+    """The content of a scene. Later objects are drawn over earlier ones; ``grain`` selects the variant of the
+    background's pattern.
+    """
 
     objects: tuple[Object, ...]
     ground: str
@@ -175,10 +179,10 @@ _MOTIONS = (tuple(MOTIONS), (0.24, 0.12, 0.12, 0.12, 0.12, 0.1, 0.09, 0.09))
 
 
 def split_class(split: str) -> int:
-    """Returns the residue modulo 49 of a split's object positions, which ensures that no scene is in two splits.
+    """Returns the residue modulo 49 that a split's object positions have, so that no scene is in two splits.
 
-    train, validation and test have one each. Other names share the remaining 46 by checksum, so two such names
-    collide with probability 1/46 (and then still use different random streams).
+    train, validation and test have one each. Other names get one of the remaining 46 by checksum, so two such names
+    collide with probability 1/46 (even then, their random streams differ).
     """
     reserved = ("train", "validation", "test")
     return reserved.index(split) if split in reserved else 3 + zlib.crc32(split.encode()) % 46
@@ -205,7 +209,7 @@ def _roomy(objects: list[Object], cells: list[tuple[int, int]]) -> bool:
 
 
 def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Object]:
-    """Places the objects in cells; with ``covered``, puts the last one in front of the first."""
+    """Places the objects in cells; if ``covered`` is set, puts the last one in front of the first."""
     free = objects[:-1] if covered else objects
     for _ in range(6):
         cells = rng.sample(_CELLS, len(free))
@@ -329,7 +333,7 @@ def _sound(origin: Content, content: Content) -> bool:
         a, b = objects[i], objects[j]
         if overlaps(a, b) and (a.colour == b.colour or (a.size, b.size) != ("large", "small")):
             return False
-    # An object involved in covering is not moved, because its partner could become hidden.
+    # An object that covers another or is covered must not move, because that could hide one of the two.
     before = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(origin, i, j))]
     after = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(content, i, j))]
     return before == after
@@ -354,7 +358,7 @@ def members(origin: Content, rng: RandomStream, count: int, domain: str, moving:
 class SceneTruth:
     """The complete ground truth of a picture, or of a clip if ``length`` > 1.
 
-    ``family`` is the number of the family of look-alikes, ``member`` the index in it (0 is the base).
+    ``family`` is the index of the family of look-alikes, ``member`` the index within it (0 is the base).
     """
 
     id: str
@@ -399,7 +403,7 @@ class SceneTruth:
 
     @cached_property
     def chain(self) -> tuple[Relation, ...]:
-        """Returns the n-1 relations of the full description; see `chain`."""
+        """Returns the n-1 relations in the full description; see `chain`."""
         return chain(self.objects)
 
     @cached_property
@@ -409,7 +413,7 @@ class SceneTruth:
 
     @cached_property
     def true_relation_tuples(self) -> frozenset[tuple[str, ...]]:
-        """Returns every true relation by shape names, in the canonical form of the scene graph."""
+        """Returns every true relation between shape names, in the canonical form of the scene graph."""
         names = [f[0] for f in self.facts]
         numbers = range(len(names))
         pairs = [(i, j) for i in numbers for j in numbers if i != j]

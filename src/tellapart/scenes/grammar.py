@@ -17,17 +17,18 @@ _ALT_SYNONYM_RATE = 0.65
 
 _USUAL_DETAIL = 0.3
 # Probabilities of `_cocolike` at that detail, chosen only to match the statistics of COCO's references
-# (tools/reference_statistics.py): 10.4 ± 2.4 words, half of them with an adjective, CIDEr-D of one against four 89.
+# (tools/reference_statistics.py): 10.4 ± 2.4 words, an adjective in half of them, CIDEr-D of one against four: 89.
 _SALIENT_FIRST, _SECOND, _THIRD, _KIND, _STRIKING, _OTHER, _SAME_SYNONYM = 0.75, 0.99, 0.58, 0.9, 0.32, 0.05, 0.1
 
 
 def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     """Generates one reference in the style of the scene's domain.
 
-    Names each colour, size, texture and relation with probability ``detail`` (a default value, such as a medium size,
-    with ``detail`` squared), the kind of an object with min(1, 2·detail), and each further object with ``detail`` to
-    the power of 1.5. The ground is part of the gist and named at any detail. At 0 only the gist remains ("a shape on
-    the grass"), at 1 everything is named. The domain ``cocolike`` has its own probabilities, see `_cocolike`.
+    Mentions each colour, size, texture and relation with probability ``detail`` (a default value, such as a medium
+    size, with ``detail`` squared), the kind of an object with min(1, 2·detail), and each additional object with
+    ``detail`` to the power of 1.5. The background is part of the gist and mentioned at any detail. At 0 only the gist
+    remains ("a shape on the grass"), at 1 everything is mentioned. The domain ``cocolike`` has its own probabilities,
+    see `_cocolike`.
     """
     if detail and scene.domain == "cocolike":
         return _cocolike(scene, rng, detail / _USUAL_DETAIL)
@@ -40,10 +41,11 @@ def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
-    """Describes every object with every attribute, the chain of relations and the ground; false for all look-alikes.
+    """Describes every object with every attribute, the chain of relations and the background; false for all
+    look-alikes.
 
-    With ``rng``, returns a paraphrase (other synonyms, order and frame); without, uses the first word for everything.
-    The length is 25 to 45 words for a picture, up to 60 for a clip.
+    If ``rng`` is given, returns a paraphrase (other synonyms, order and frame); otherwise uses the first word for
+    everything. The length is 25 to 45 words for a picture, up to 60 for a clip.
     """
     order = reading_order(scene.objects)
     if rng is not None and rng.bernoulli(0.5):
@@ -165,7 +167,9 @@ def _linked(scene: SceneTruth, i: int, j: int) -> str:
 
 
 def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
-    """Puts the chain in a sentence with its ground; two objects get a longer frame than four, to equalise lengths."""
+    """Puts the chain in a sentence with its background; two objects get a longer frame than four, to
+    equalize lengths.
+    """
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)
     if count == 4:
@@ -182,7 +186,7 @@ def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None)
 
 
 def _gist(scene: SceneTruth, rng: RandomStream) -> str:
-    """Returns a sentence without details: the number of things, or one of them, and perhaps the ground."""
+    """Returns a sentence without details: the number of things, or one of them, and perhaps the background."""
     count = len(scene.objects)
     noun = rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
     kind = rng.randrange(4)
@@ -198,7 +202,7 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
 
 
 def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
-    """Adds a frame to the sentence, and the ground before or after it."""
+    """Adds a frame to the sentence, and the background before or after it."""
     names_ground = rng.bernoulli(0.75 + 0.25 * detail)
     if not names_ground:
         opener = rng.zipf_choice(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
@@ -214,7 +218,7 @@ def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *,
 
 
 def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]:
-    """Returns the objects to name, in order; large ones tend to come first."""
+    """Returns the objects to mention, in order; large ones tend to come first."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
     first = rng.weighted_choice(range(count), weights)
@@ -226,7 +230,7 @@ def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]
 
 
 def _relation(scene: SceneTruth, i: int, j: int, rng: RandomStream, detail: float) -> str:
-    """Returns a phrase for the relation of i to j; at low detail sometimes "near", if true."""
+    """Returns a phrase for the relation of i to j; at low detail, sometimes "near" if that is true."""
     if detail < 1 and rng.bernoulli(0.2) and holds("near", scene.objects, i, j):
         return _synonym(scene, "relation", "near", rng)
     return _synonym(scene, "relation", _linked(scene, i, j), rng)
@@ -271,10 +275,10 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
-    """Describes a picture by its salient content, the same for all references: two objects, with one attribute each.
+    """Describes a picture's salient content, which is the same for all references: two objects with one attribute each.
 
-    Names the most salient object (a large one), its relation to the second, sometimes a third, and the ground, as in
-    "a dog on a surfboard in the water"; probabilities are multiplied by ``share``.
+    Mentions the most salient object (a large one), its relation to the second, sometimes a third, and the background,
+    as in "a dog on a surfboard in the water"; probabilities are multiplied by ``share``.
     """
     taste = RandomStream("striking", scene.id)
     large = [thing.size != "large" for thing in scene.objects]
@@ -333,7 +337,7 @@ def _alt_name(scene: SceneTruth, thing: Object, rng: RandomStream, detail: float
     if scene.length == 1 or not rng.bernoulli(detail * detail if thing.motion == "still" else detail):
         return name
     doing = participle(_synonym(scene, "motion", thing.motion, rng))
-    # Without "is" between them, "moving left" and "left of" would stutter.
+    # "leftwards": without "is" in between, "moving left left of" would stutter.
     return f"{name} {doing}{'wards' if doing.endswith(('left', 'right')) else ''}"
 
 

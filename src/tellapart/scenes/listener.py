@@ -18,8 +18,8 @@ from tellapart.scenes.world import Scene
 def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
     """Returns true minus false claims, in units of 1/64 claim.
 
-    Claims bound to an object, relations, the ground and the number count 1; an attribute bound to no object counts ½.
-    Contradictory values are all false.
+    Claims bound to an object, relations, the background and the number count 1; an attribute bound to no object counts
+    ½. Contradictory values are all false.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     # The points that break ties between assignments do not count.
@@ -38,9 +38,10 @@ def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
 
 
 def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Scene]) -> np.ndarray:
-    """Returns the exact listener's probability_K of each candidate, uniform over those with the highest agreement.
+    """Returns the probability, K, with which an exact listener picks each candidate.
 
-    For a caption without claims, it is uniform over all. Raises ValueError without candidates.
+    It is equal for the candidates that agree best with the caption, and 0 for the others; a caption without claims
+    fits all candidates. Raises ValueError if there are no candidates.
     """
     if not candidates:
         raise ValueError("a listener needs at least one candidate")
@@ -58,7 +59,7 @@ def listener_accuracy(
 ) -> tuple[float, np.ndarray]:
     """Returns the exact listener's accuracy in percent, and the target's probability_N for each caption.
 
-    ``candidates[n]`` is the set of caption n; ``targets[n]`` is the index of its picture there (None: 0).
+    ``candidates[n]`` is caption n's set; ``targets[n]`` is the index of its picture in that set (None: 0).
     """
     places = targets if targets is not None else [0] * len(captions)
     rows = zip(captions, candidates, places, strict=True)

@@ -1,4 +1,4 @@
-"""Parses captions into objects with attributes, relations and ground. Accepts any text."""
+"""Parses captions into objects with attributes, relations and background. Accepts any text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Words = tuple[int, ...]  # indices of words in a caption, from 0
 
 @dataclass(slots=True)
 class Mention:
-    """An object that the caption names. ``shape`` is empty for "thing", "object" and the like.
+    """An object that the caption mentions. ``shape`` is empty for "thing", "object" and the like.
 
-    ``values`` maps a slot to all values stated for it; two different values contradict each other. ``words`` maps
-    (slot, value), where the shape's slot is "shape", to the indices of the words that state it.
+    ``values`` maps a slot (colour, size, …) to all values stated for it; two different values contradict each other.
+    ``words`` maps (slot, value), with the slot "shape" for the shape, to the indices of the words that state it.
     """
 
     shape: str
@@ -34,7 +34,9 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class ClaimWords:
-    """The words of those claims of a `ParsedCaption` that belong to no single mention, in the order of its fields."""
+    """The words of a `ParsedCaption`'s claims that are not about a single mention; one field per kind, in the same
+    order.
+    """
 
     relations: tuple[Words, ...] = ()
     grounds: tuple[Words, ...] = ()
@@ -46,9 +48,9 @@ class ClaimWords:
 class ParsedCaption:
     """A parsed caption; relations refer to mentions by index.
 
-    ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with
-    repeats; ``loose`` are attributes bound to no object; ``number`` is the count in "three things", if the caption
-    names nothing else; ``unknown`` are words outside the vocabulary.
+    ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with repeats;
+    ``loose`` are attributes that are not bound to an object; ``number`` is the count in "three things", if the caption
+    mentions nothing else; ``unknown`` are words outside the vocabulary.
     """
 
     words: tuple[str, ...]
@@ -62,7 +64,7 @@ class ParsedCaption:
 
     @property
     def empty(self) -> bool:
-        """Returns whether the caption claims nothing."""
+        """Returns whether the caption makes no claim."""
         described = any(m.shape or m.values for m in self.mentions)
         return not (described or self.relations or self.grounds or self.loose or self.number)
 
@@ -90,16 +92,16 @@ class _Parser:
         self.joined = False
         """Whether "and" has just been read."""
         self.fresh = False
-        """Whether a new object is about to be named, as in "and a falling star": "falling" describes the new one."""
+        """Whether a new object is about to be mentioned, as in "and a falling star", where "falling" describes it."""
         self.current = -1
-        """The mention named last, which "is red" or "left of" refer to."""
+        """The last mention, which "is red" or "left of" refers to."""
         self.subject = -1
-        """Subject of the last relation: in "a left of b and above c" a is the subject of both."""
+        """Subject of the last relation: in "a left of b and above c", a is the subject of both."""
         self.relation = ""
         self.between: list[int] = []
 
     def flush(self) -> None:
-        """Assigns adjectives without a noun to the subject after "is", else to no object."""
+        """Assigns adjectives without a noun to the subject if they follow "is", else to no object."""
         for slot, value, words in self.pending:
             if self.predicate and self.mentions:
                 _add_value(self.mentions[self.current], slot, value, words)
@@ -133,7 +135,7 @@ class _Parser:
             else:
                 self.begin(sense.value, self.current)
         elif kind == "ground":
-            # "green grass": an adjective of the ground does not describe an object.
+            # "green grass": an adjective before the background does not describe an object.
             self.pending.clear()
             self.grounds.append(sense.value)
             self.claim_words["grounds"].append(here)
@@ -180,7 +182,7 @@ class _Parser:
         self.current = at
         self.relate(at)
         for _ in range(self.count - 1):
-            # If there is one star too many, the number before it is marked false.
+            # If there are too many stars, the number before them is marked false.
             more = mention.words | ({("shape", mention.shape): self.counted} if mention.shape else {})
             self.mentions.append(Mention(mention.shape, dict(mention.values), more))
         self.count = 0

@@ -1,4 +1,4 @@
-"""Renders scenes: a ground, and on it the objects in order, each with a soft shadow.
+"""Renders scenes: a background, and on it the objects in order, each with a soft shadow.
 
 Outlines are point tests, and weights are integer counts on a grid finer than the pixels. It uses no drawing library
 and no sine, so every machine renders the same pixels.
@@ -56,7 +56,9 @@ def without(whole: Inside, *holes: Inside) -> Inside:
 
 
 def wheel(*radii: float, turns: int, start: float = -90.0) -> Points:
-    """Returns points around the centre with repeating radii, rounded to hide differences in libm's last bit."""
+    """Returns points around the centre with repeating radii, rounded to hide differences between libms
+    in the last bit.
+    """
     count = turns * len(radii)
     angles = [math.radians(start + 360 * k / count) for k in range(count)]
     ring = [radii[k % len(radii)] for k in range(count)]
@@ -165,7 +167,7 @@ _WHOLE = 256
 
 @dataclass(frozen=True, slots=True)
 class Sprite:
-    """Weights in 0..256, height × width × 1; ``keep`` is the weight of the ground."""
+    """Weights in 0..256, height × width × 1; ``keep`` is the weight of the background."""
 
     keep: np.ndarray
     fill: np.ndarray
@@ -199,7 +201,7 @@ def _layers(
 ) -> tuple[np.ndarray, ...]:
     mask = _mask(shape, fine_diameter, side)
     core = _eroded(mask, contour)
-    # A narrow shape gets a thinner contour, or its hollow would close up.
+    # A narrow shape gets a thinner contour; otherwise, its interior would close up.
     while contour > thinnest and core.sum() * 3 < mask.sum():
         contour -= 1
         core = _eroded(mask, contour)
@@ -285,7 +287,9 @@ Paint = Callable[["Canvas"], FloatArray]
 
 
 class Canvas:
-    """A ground's canvas: coordinates from 0 to 64 at any size in pixels, and a random stream fixed by the name."""
+    """A background's canvas: coordinates from 0 to 64 at any size in pixels, and a random stream determined by its
+    name.
+    """
 
     def __init__(self, size: int, *name: object) -> None:
         self.size = size
@@ -294,7 +298,7 @@ class Canvas:
         self.x, self.y = steps[None, :], steps[:, None]
 
     def noise(self, cells: int) -> FloatArray:
-        """Returns smooth noise in [-1, 1] with ``cells`` hills per side, size × size."""
+        """Returns smooth noise, size × size, in [-1, 1], with ``cells`` hills per side."""
         lattice = np.array([[self.rng.uniform() for _ in range(cells + 1)] for _ in range(cells + 1)]) * 2 - 1
         at = (np.arange(self.size) + 0.5) * cells / self.size
         low = at.astype(int)
@@ -428,7 +432,7 @@ _PAINTS: dict[str, Paint] = {
 
 @lru_cache(maxsize=256)
 def ground(name: str, grain: int, size: int) -> np.ndarray:
-    """Returns the ground's pixels, int32 size × size × 3. Callers must copy before drawing on it."""
+    """Returns the background's pixels, int32 size × size × 3. Callers must copy before drawing on it."""
     pixels = np.clip(np.rint(_PAINTS[name](Canvas(size, name, grain // 2))), 0, 255).astype(np.int32)
     pixels = np.ascontiguousarray(pixels[:, ::-1] if grain % 2 else pixels)
     pixels.flags.writeable = False
@@ -492,7 +496,7 @@ def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
     elif thing.motion == "down":
         y += step
     elif thing.motion == "jump":
-        # Two hops; the object is on the ground in the middle frame.
+        # Two hops; the object is at its position in the middle frame.
         swing = abs(progress) * 4 % (2 * half)
         y -= 14 * min(swing, 2 * half - swing) // half
     elif thing.motion == "grow":
@@ -514,7 +518,7 @@ def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> 
     part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
     fill, second, edge = _TONES[thing.colour]
     if thing.texture == "hollow":
-        # The line is too thin for a dark edge; only white needs one, to be visible on snow and paper.
+        # The line is too thin for a dark edge; only a white one needs it, to be visible on snow and paper.
         edge = fill * 3 // 8 if thing.colour == "white" else fill
     region = canvas[y0:y1, x0:x1]
     mixed = region * cut.keep[part] + fill * cut.fill[part] + edge * cut.edge[part]

@@ -21,7 +21,9 @@ class GraphScore:
 
 
 def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
-    """Counts the caption's tuples, how many of them are true, the scene's tuples, and how many the caption has."""
+    """Counts the caption's tuples, how many of them are true, the scene's tuples, and how many of these the caption
+    contains.
+    """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
     for mention in parsed.mentions:
@@ -55,11 +57,11 @@ def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
-    """Computes F over scene-graph tuples as in SPICE, with an exact parser.
+    """Computes F1 over scene-graph tuples as SPICE does, but with an exact parser.
 
-    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (ground). Objects are identified by shape, as
-    in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full description.
-    All are 0 for a caption without claims.
+    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (background). Objects are identified by
+    shape, as in SPICE, so two stars are one node. Precision counts all true tuples, recall those of the full
+    description. All are 0 for a caption without claims.
     """
     stated, true, expected, recalled = _graph_counts(caption, scene)
     precision = true / stated if stated else 0.0

@@ -1,8 +1,8 @@
 """Counts the true and false claims of a caption, by the ground truth of its scene.
 
-A caption claims the shape of every object that it names, every attribute bound to an object, every relation, the
-ground, the number in "three things", and attributes bound to no object. A mention refers to the object for which most
-of its claims are true (`align`).
+A caption claims the shape of every object that it mentions, every attribute bound to an object, every relation, the
+background, the number in "three things", and attributes bound to no object. A mention refers to the object for which
+most of its claims are true (`align`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CLAIM = 64
 _EXACT = 6
 PLACE = {slot: place for place, slot in enumerate(FIELDS)}  # of a slot in the facts of an object
 FACT_KINDS = (*FIELDS, "relation", "ground", "number")
-"""Kinds of claims. A number ("three things") is no fact of its own."""
+"""Kinds of claims. A number ("three things") is not a fact of its own."""
 
 
 def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
-    """Returns the score of true minus false claims if the mention refers to ``thing`` (None: no object).
+    """Returns the score, true minus false claims, of a mention that refers to ``thing`` (None: no object).
 
     Two values for one slot contradict each other, so both are false for any object.
     """
@@ -51,7 +51,7 @@ def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
     """Returns the best score and, for each mention, the index of its object (-1: none is left).
 
     Different mentions refer to different objects. The search is exact over attributes and relations for up to six
-    mentions. Beyond, it optimises attributes only, and scores the relations for that assignment.
+    mentions. For more, it optimizes attributes only, and scores the relations for that assignment.
     """
     facts = scene.facts
     count, objects = len(facts), range(len(facts))
@@ -133,16 +133,16 @@ class ClaimCounts:
     correct              those that are true
     bound                claims of a shape or an attribute of some object
     binding_errors       bound claims that are false, though the value is in the scene: on another object
-    hallucinations       claims (shape, attribute, ground) whose value is nowhere in the scene, and the shape of
-                         every object beyond the number in the scene
-    relation_errors      relations claimed that do not hold
+    hallucinations       claims (shape, attribute, background) whose value is nowhere in the scene, and the shape of
+                         every object in excess of the number in the scene
+    relation_errors      claimed relations that do not hold
     conflicts            bound values that fit the object but contradict another value for the same slot ("red blue
-                         square"), and a true ground if another one is also named
-    attributes           attributes of the scene: four per object (five in clips), n-1 relations, one ground
-    recalled             attributes that the caption states correctly and of the right object; true relations that
+                         square"), and a true background if another one is also mentioned
+    attributes           attributes of the scene: four per object (five in clips), n-1 relations, one background
+    recalled             attributes that the caption states correctly for the right object; true relations that
                          connect objects not yet connected
     repetitions          immediate repeats of a run of words; repeated mentions beyond the number of objects that
-                         fit them; repeated grounds and relations
+                         fit them; repeated backgrounds and relations
     """
 
     claims: int
@@ -170,7 +170,7 @@ class ClaimCounts:
 
 
 Fact = tuple[object, ...]
-"""A fact of a scene that a true claim states: an attribute of an object, a relation of two objects, or the ground."""
+"""A fact about a scene that a true claim states: an attribute of an object, a relation, or the background."""
 
 # Reasons why a claim is false, as printed on pages.
 NOWHERE = "not in the picture"
@@ -183,8 +183,8 @@ TOO_MANY = "more than the picture shows"
 class _ClaimCounter:
     """Counts the claims of one caption.
 
-    ``false`` has the words of each false claim and the reason; ``true`` has the words of each true claim and the fact
-    of the scene that it states.
+    ``false`` contains the words of each false claim and the reason; ``true`` contains the words of each true claim and
+    the fact of the scene that it states.
     """
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
@@ -258,7 +258,7 @@ class _ClaimCounter:
                 self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
 
     def relations(self, parsed: ParsedCaption) -> None:
-        group = list(range(len(self.facts)))  # objects connected by true relations share a number
+        group = list(range(len(self.facts)))  # objects connected by true relations have the same number
         for claim in dict.fromkeys(parsed.relations):
             self.tally("relation", claims=1)
             if not related(claim, self.meant, self.scene.objects):
@@ -305,7 +305,8 @@ def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
 class MarkedCaption:
     """A caption's claims, of which ``correct`` are true.
 
-    ``false`` has the spans of the words of false claims as (start, end, reason), in characters, in ascending order.
+    ``false`` contains the spans of the words of false claims as (start, end, reason), in characters, in ascending
+    order.
     """
 
     claims: int
@@ -322,9 +323,10 @@ class StatedClaim:
 
 
 def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
-    """Returns the claims of a caption by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
+    """Returns the claims of a caption, by the rules of `count_claims`; `ClaimCounts.attributes` counts the scene's
+    facts.
 
-    Leaves out claims that state no fact of their own, whether true or false: a number of objects, and an attribute of
+    Leaves out claims that, whether true or false, state no fact of their own: a number of objects, and an attribute of
     no object. Also leaves out true relations that follow from others. Never raises.
     """
     parsed = parse_caption(caption)
@@ -353,12 +355,12 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
 
 
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
-    """Counts true and false claims of a caption about a scene. Never raises; an empty caption claims nothing."""
+    """Counts the true and false claims of a caption about a scene. Never raises; an empty caption makes no claim."""
     return check_claims(parse_caption(caption) if isinstance(caption, str) else caption, scene)[0]
 
 
 def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list[tuple[Words, str]]]:
-    """Returns `count_claims` of a parsed caption, and the words of each false claim with the reason."""
+    """Returns the result of `count_claims` for a parsed caption, and the words of each false claim with the reason."""
     count = _count(parsed, scene)
     things = len(scene.objects)
     for kind in (*FIELDS[: 5 if scene.length > 1 else 4], "relation", "ground"):
@@ -381,7 +383,9 @@ def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list
 
 
 def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
-    """Counts repeated runs of words, mentions beyond the objects that fit, and repeated grounds and relations."""
+    """Counts repeated runs of words, mentions in excess of the objects that fit, and repeated backgrounds and
+    relations.
+    """
     total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
     times_mentioned: dict[object, int] = {}
     for mention in parsed.mentions:

@@ -78,7 +78,7 @@ TEXTURES: Words = {
     "ringed": ("ringed", "rippled", "concentric", "target-like"),
     "hollow": ("hollow", "outlined", "empty", "open", "unfilled"),
 }
-# (preposition, noun): the preposition depends on the ground.
+# (preposition, noun): the preposition depends on the background.
 GROUNDS: Words = {
     "grass": ("on the grass", "on the lawn", "in the meadow", "on the turf", "in the pasture"),
     "sand": ("on the sand", "on the beach", "in the desert", "on the dune", "on the shore"),
@@ -214,7 +214,7 @@ DOMAINS = ("plain", "alt", "unseen", "cocolike")
 
 
 _GROUND_LEADS = re.compile(r"^(?:(?:on|in|at|against|under) )?(?:the )?")
-# Words that claim nothing. Other words that are in no phrase below are unknown.
+# Words that claim nothing. Any other word that no phrase below contains is unknown.
 _NOISE = """
 there here are be was it its this these those who we i see can shows shown show seen showing picture image view
 look at clip video scene of in on with against the whole everything all both them they together to from what where
@@ -228,7 +228,7 @@ SENSES_OF_ARTICLES = ("a", "an", "the", "one", "another")
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """The meaning of a phrase: ``kind`` is a slot, ground, relation, generic, number, article, ... ."""
+    """The meaning of a phrase: ``kind`` is a slot, ground, relation, generic, number, article, …"""
 
     kind: str
     value: str
@@ -236,7 +236,7 @@ class Sense:
 
 
 def ground_core(phrase: str) -> str:
-    """Returns a ground's phrase without preposition and article, by which the parser recognises it."""
+    """Returns a background's phrase without preposition and article, by which the parser recognizes it."""
     return _GROUND_LEADS.sub("", phrase)
 
 
@@ -308,7 +308,7 @@ def senses() -> dict[tuple[str, ...], Sense]:
         table.add(verb, Sense("verb", ""))
     for phrases in MOTIONS.values():
         for phrase in phrases:
-            # "drifts left of the star": without its direction the verb claims nothing.
+            # "drifts left of the star": without a direction, the verb makes no claim.
             table.senses.setdefault((phrase.split()[0],), Sense("verb", ""))
     for word in ("is", "are", "that is", "which is", "which are"):
         table.add(word, Sense("copula", ""))

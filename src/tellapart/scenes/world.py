@@ -28,14 +28,16 @@ class Scene(SceneTruth):
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """Returns references that name each detail with probability ``detail``; with ``full``, full descriptions."""
+        """Returns references that mention each detail with probability ``detail``, or full descriptions if ``full`` is
+        set.
+        """
         if self.full:
             return (self.description, *paraphrases(self, self.count))[: self.count]
         return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
 
     @cached_property
     def description(self) -> str:
-        """Returns the full description: every object with every attribute, relations, ground."""
+        """Returns the full description: every object with every attribute, the relations and the background."""
         return full_description(self)
 
     def array(self, size: int | None = None) -> np.ndarray:
@@ -43,7 +45,7 @@ class Scene(SceneTruth):
         return draw_scene(self, size or self.size)
 
     def image(self, size: int | None = None) -> Image.Image:
-        """Renders the picture as RGB; at another ``size`` it is rendered again, not resized."""
+        """Renders the picture as RGB; for another ``size``, it is rendered again, not resized."""
         return Image.fromarray(self.array(size))
 
     def frames(self, count: int | None = None, size: int | None = None) -> list[Image.Image]:
@@ -59,7 +61,9 @@ class Scene(SceneTruth):
         return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
 
     def stills(self) -> list[Item]:
-        """Returns a clip's frames as pictures, without ground truth, because the clip's may not hold for each frame."""
+        """Returns a clip's frames as pictures without ground truth, because the clip's ground truth may not hold for
+        every frame.
+        """
         numbers = range(self.length)
         return [Item(f"{self.id}#{k}", Still(self, k), self.references, self.split) for k in numbers]
 
@@ -88,7 +92,7 @@ class Scenes(Sequence[Scene]):
     split       train, validation, test or any other name; no scene is in two of the first three
     domain      plain; alt (terse alt-text style); unseen (shapes that the others never show); cocolike (references
                 with the statistics of COCO's)
-    detail      probability that a reference names an optional detail: 0 names none, 1 all
+    detail      probability that a reference mentions an optional detail: 0 mentions none, 1 all
     family      number of look-alikes, each one edit away from the first; 1 disables look-alikes
     size        width and height in pixels
     references  number of references per scene
@@ -96,8 +100,8 @@ class Scenes(Sequence[Scene]):
     full        references are full descriptions, regardless of ``detail``: the plainest wording, then paraphrases
 
     Scenes are ordered by a fixed permutation of all ``n``, so that families are spread out. A scene is named after its
-    position before that permutation. So, with equal settings, an id identifies the same scene for any ``n``, and the
-    scenes of a smaller ``n`` are a subset of those of a larger one.
+    position before that permutation. Thus, with the same settings, an id identifies the same scene for any ``n``, and
+    the scenes of a smaller ``n`` are a subset of those of a larger one.
     """
 
     def __init__(
@@ -175,7 +179,9 @@ class Scenes(Sequence[Scene]):
         return f"{kind}-{domain}-{split}-s{seed}{width}-{slot:06d}"
 
     def family_of(self, number: int) -> list[Scene]:
-        """Returns the look-alikes of family ``number`` in order, the base first. Raises IndexError past the last."""
+        """Returns the look-alikes in family ``number`` in order, the base first. Raises IndexError if there is no such
+        family.
+        """
         slots = range(number * self.family, min((number + 1) * self.family, self.n))
         if not slots or number < 0:
             raise IndexError(f"family {number} of {-(-self.n // self.family)}")

@@ -30,7 +30,9 @@ SPLIT_FOLDERS = {"train": ("train",), "val": ("validation", "val"), "test": ("te
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items in the order of the file's ``images``. Reports captions of pictures that it does not list."""
+    """Returns items in the order of the file's ``images``. Reports captions of pictures that ``images``
+    does not list.
+    """
     files = _files(path, options)
     missing = Skipped()
     items = [item for file in files for item in read_file(file, options, missing)]
@@ -87,7 +89,7 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
         if not isinstance(annotation, dict) or "image_id" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
         if "caption" not in annotation:
-            raise UsageError(f'{file}: annotations[{number}] has no "caption" (is this the file of bounding boxes?)')
+            raise UsageError(f'{file}: annotations[{number}] has no "caption" (is this the bounding-box file?)')
         own = captions.setdefault(str(annotation["image_id"]), [])
         own += with_flags([annotation["caption"]], annotation, f"{file}: annotations[{number}]")
     return captions

@@ -49,7 +49,7 @@ class Conceptual(LineSource):
         self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Yields fields, split as the download programs do, whose file names contain the row numbers."""
+        """Yields fields, parsed like the download programs do, because their file names contain row numbers."""
         return (record or None for record in csv_records(lines, "\t", lenient=True))
 
     def item(self, record: list[str], place: RowPosition, where: str) -> Item:
@@ -60,7 +60,7 @@ class Conceptual(LineSource):
         return Item(id_, picture_file(path), clean_captions(caption, where), self._split)
 
     def _pair(self, record: list[str], where: str) -> tuple[str, str]:
-        """Returns (caption, URL), in whichever order the row has them."""
+        """Returns (caption, URL), whatever their order in the row."""
         if len(record) == 2:
             first, second = (field.strip() for field in record)
             if "://" in second[:12]:

@@ -43,7 +43,7 @@ SEPARATORS = ",;\t|"
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items in order of first mention. Raises `UsageError` that lists the available columns."""
+    """Returns items in order of first mention. Raises a `UsageError` that lists the available columns."""
     separator, names = _header(path)
     table = CsvTable(path, separator, names, Columns.choose(names, options), picture_folder(options, path.parent))
     table.learn()

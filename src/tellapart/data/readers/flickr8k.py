@@ -3,8 +3,8 @@ such as Flickr30k's ``results_20130124.token``.
 
 ``Flickr8k.token.txt`` has one caption per line, ``name.jpg#k<TAB>caption``; ``Flickr_8k.trainImages.txt``,
 ``…devImages.txt`` and ``…testImages.txt`` have one name per line; pictures are in ``images/`` (or
-``Flicker8k_Dataset/``, as published, or ``images=FOLDER``). The id is the file name. Pictures that are in no list have
-no split. The token file names two pictures that do not exist, which are reported. Flickr30k's pictures are in
+``Flicker8k_Dataset/``, as published, or ``images=FOLDER``). The id is the file name. Pictures that are not in any list
+have no split. The token file lists two pictures that do not exist; they are reported. Flickr30k's pictures are in
 ``flickr30k-images/``, ``flickr30k_images/`` or ``images/``.
 """
 
@@ -29,7 +29,7 @@ LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt",
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items in the order of the token file, then pictures that only a list names, without references."""
+    """Returns items in the order of the token file, then, without references, pictures that occur only in a list."""
     home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
     if not home.is_dir():
         raise UsageError(f"{path}: no such folder; flickr8k: expects the folder that contains {TOKENS}")

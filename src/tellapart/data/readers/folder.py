@@ -77,7 +77,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
-    """Returns paths inside ``root``, with forward slashes: pictures and text files; and whether there are lists."""
+    """Returns the paths of pictures and text files in ``root``, with forward slashes, and whether there is metadata."""
     pictures: list[str] = []
     texts: set[str] = set()
     lists = False
@@ -129,7 +129,9 @@ def _composed(name: str) -> str:
 
 
 def _texts(folder: Path, beside: Mapping[str, str], unread: Skipped) -> dict[str, tuple[Path, str]]:
-    """Returns the text files beside pictures by the picture's name. Adds files that cannot be read to ``unread``."""
+    """Returns the text files beside pictures by the picture's name. Files that cannot be read are added
+    to ``unread``.
+    """
     texts = {}
     for name, text in beside.items():
         file = folder / text

@@ -1,4 +1,4 @@
-"""``hf:FOLDER`` or ``hf:NAME``: a data set of the library ``datasets`` (extra ``datasets``).
+"""``hf:FOLDER`` or ``hf:NAME``: a data set from the library ``datasets`` (extra ``datasets``).
 
 FOLDER was written by ``save_to_disk`` (one data set, or several by split). NAME is a name on the hub, with
 ``config=NAME`` if it has several configurations; offline, it must be in the cache. Columns are recognized as for
@@ -40,7 +40,7 @@ PICTURES, CLIPS = ("Image",), ("Video",)
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items ordered by split and row. Raises `UsageError` that lists the available columns."""
+    """Returns items ordered by split and row. Raises a `UsageError` that lists the available columns."""
     parts = _parts(_load(path, options))
     wanted = {name: part for name, part in parts.items() if normalize_split(name) in options.splits}
     saved = SavedParts(wanted or parts, picture_folder(options, path), options)
@@ -200,7 +200,7 @@ READERS.register(
         needs=("datasets",),
         layouts=(
             (
-                "Hugging Face `datasets`: a folder of `save_to_disk`, or a name on the hub",
+                "Hugging Face `datasets`: a folder written by `save_to_disk`, or a name on the hub",
                 "`saved/`, `hf:saved`, `hf:org/name?split=test`",
             ),
         ),

@@ -56,7 +56,7 @@ def is_layout(value: Any) -> bool:
 
 
 def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
-    """Yields the sets of a file in order. Raises `UsageError` whose message begins with ``where``."""
+    """Yields the sets of a file in order. Raises a `UsageError` whose message begins with ``where``."""
     if not is_layout(value):
         raise UsageError(f'{where}: not ImageCoDe\'s JSON; expected {{"set": {{"3": "description of img3"}}}}')
     for name, texts in value.items():

@@ -48,7 +48,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     folder = picture_folder(options, home)
     if plain_suffix(path) == ".json":
         if options.text("bytes"):
-            raise UsageError(f"{options.spec}: bytes= applies to JSON lines, but this file is a JSON list; remove it")
+            raise UsageError(f"{options.spec}: bytes= is for JSON lines, but this file is a JSON list; remove bytes=")
         content = _records(read_json(path))
         if isinstance(content, list) and content and isinstance(content[0], dict) and "subreddit" in content[0]:
             folder = picture_folder(options, home.parent / "images", home / "images", home)

@@ -32,7 +32,9 @@ TEXT_KEYS = ("caption", "captions", "sentence")
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items in the order of ``videos``, else of first mention in the sentences; of a folder, file by file."""
+    """Returns items, file by file, in the order of ``videos`` or, without that key, of first mention in
+    the sentences.
+    """
     files = [path / name for name in FILES if (path / name).is_file()] if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path}: no {' or '.join(FILES)} in this folder; specify the file: msrvtt:{path}/FILE.json")

@@ -2,11 +2,11 @@
 
 ``AllVideoDescriptions.txt`` has one ``NAME description`` per line (``#`` begins a comment). The corpus as CSV has the
 columns ``VideoID``, ``Start``, ``End``, ``Language`` and ``Description``; its clips are named ``VideoID_Start_End``,
-and its descriptions are in English unless ``language=German`` or another is specified. Clips (``NAME.avi``, also mp4,
-webm, gif) are in ``images=FOLDER``, by default in ``YouTubeClips/`` or ``videos/`` beside the file, or in its folder.
-Splits come from lists of names, ``train_list.txt``, ``val_list.txt`` and ``test_list.txt``, otherwise from
-``youtube_mapping.txt`` (``NAME vid1``): the first 1,200 are train, the next 100 val, the others test. The id is the
-name.
+and its descriptions are in English unless another language is specified, such as ``language=German``. Clips
+(``NAME.avi``, also mp4, webm, gif) are in ``images=FOLDER``, by default in ``YouTubeClips/`` or ``videos/`` beside the
+file, or in its folder. Splits come from lists of names, ``train_list.txt``, ``val_list.txt`` and ``test_list.txt``,
+otherwise from ``youtube_mapping.txt`` (``NAME vid1``): the first 1,200 are train, the next 100 val, the others test.
+The id is the name.
 """
 
 from __future__ import annotations

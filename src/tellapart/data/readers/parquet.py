@@ -47,7 +47,7 @@ LOOKED_AT = 2000  # rows used to infer the names of downloaded files
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items ordered by file and row. Raises `UsageError` that lists the available columns."""
+    """Returns items ordered by file and row. Raises a `UsageError` that lists the available columns."""
     _pyarrow()
     if path.is_dir():
         files = files_below(path, "**/*.parquet")

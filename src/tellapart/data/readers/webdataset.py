@@ -4,9 +4,9 @@
 in `tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or
 ``data-*.tar``; they must be uncompressed for random access. If a sample has several pictures or texts, the one named
 like the sample takes precedence: ``0001.jpg`` before ``0001.depth.png``. The text takes precedence over the JSON. The
-split comes from the JSON, otherwise from the shard's name. The id is ``SHARD/0001``, because names often
-restart in each shard. Reports and counts samples without a picture, with several but none named like the sample, or
-with unreadable texts, as well as further pictures of a sample, links, and damaged shards; reads the samples before the
+split comes from the JSON, otherwise from the shard's name. The id is ``SHARD/0001``, because names often restart in
+each shard. Reports and counts samples without a picture, with several but none named like the sample, or with
+unreadable texts, as well as additional pictures in a sample, links, and damaged shards; reads the samples before the
 damage and the other shards.
 """
 
@@ -75,7 +75,7 @@ class Shards:
                             missing.add(f"{shard}#{_key(members[0])}", str(error))
                             continue
                         for other in _pictures(members)[1:]:
-                            missing.add(f"{shard}#{other.name}", f"not the picture of the sample {_key(other)}")
+                            missing.add(f"{shard}#{other.name}", f"extra picture; sample {_key(other)} has another one")
                         yield (place * SHARD + start, number), item
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged; read up to this point: {getattr(error, 'strerror', None) or error}")

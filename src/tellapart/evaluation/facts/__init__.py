@@ -2,10 +2,10 @@
 
 from tellapart.errors import need_extra
 
-# Kinds of attributes that are recognised by their words; any other attribute is an action, a size or a state.
+# Kinds of attributes that are recognized by their words; any other attribute is an action, a size or a state.
 FINE_KINDS = ("colour", "count", "material")
 
 
 def check_tagger() -> None:
-    """Raises `MissingExtra` without the tagger. Loads nothing."""
+    """Raises `MissingExtra` if the tagger is not installed. Loads nothing."""
     need_extra("words", "the extraction of claims", "HanTa")

@@ -1,7 +1,7 @@
 """Verifies claims by references: a claim is true if a reference of the picture makes it.
 
-Things that no reference names count as false even if the picture shows them, so precision is a lower bound. Lemmas are
-compared, and objects by their name in a file of synonyms.
+Things that no reference mentions count as false even if the picture shows them, so precision is a lower bound. Lemmas
+are compared, objects by their name in a file of synonyms.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FINE = dict.fromkeys(_COLOURS.split(), "colour") | dict.fromkeys(_MATERIALS.spl
 
 
 def kind_of_attribute(claim: Tuple) -> str:
-    """Returns which of `FINE_KINDS` an attribute (object, attribute) is, or ""."""
+    """Returns which of `FINE_KINDS` an attribute (object, attribute) belongs to, or ""."""
     word = claim[1]
     return "count" if word.isdigit() else _FINE.get(word, "")
 
@@ -66,8 +66,9 @@ def verify_references(
 ) -> Verdict:
     """Verifies a caption's claims against its references.
 
-    Precision is the share of distinct claims that a reference makes. Recall is the share of the references' distinct
-    facts that the caption states. ``kinds``: which claims count, from `CLAIM_KINDS` and `FINE_KINDS`.
+    Precision is the share of the caption's distinct claims that a reference makes. Recall is the share of the
+    references' distinct facts that the caption states. ``kinds``: which claims count, from `CLAIM_KINDS` and
+    `FINE_KINDS`.
     """
 
     def counts(kind: str, claim: Tuple) -> bool:
@@ -98,7 +99,7 @@ class Unmatched:
     known: tuple[str, ...]
 
     def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
-        """Scores each claim by its largest cosine with an unmatched claim of the other side, at least 0.
+        """Scores each claim by its largest cosine with an unmatched claim on the other side, at least 0.
 
         feature_MD: L2-normalised features of texts. row: maps texts to rows.
         """

@@ -1,7 +1,7 @@
-"""Verifies claims by a scorer: how often a claim's sentence fits its picture better than other pictures.
+"""Verifies claims with a scorer: how often a claim's sentence fits its own picture better than another one.
 
-The support of a claim is the share of other pictures with a lower cosine to the claim's sentence, so chance is 0.5. It
-needs no references and no threshold, but cannot measure what a caption leaves out.
+The support of a claim is the share of other pictures whose cosine with the claim's sentence is lower, so chance is 0.5.
+It needs no references and no threshold, but cannot measure what a caption leaves out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def verify_scorer(
     encode: Callable[[Sequence[str]], np.ndarray],
     parts_of: Callable[[str], Parts] = claim_sentences,
 ) -> list[Verdict]:
-    """Computes the graded precision of each caption's claims at its own picture. Features are L2-normalised.
+    """Computes the graded precision of each caption's claims for its own picture. Features are L2-normalised.
 
     encode: maps texts to features, M×D.
     parts_of: extracts the parts to verify: claims, or `whole_sentences`.

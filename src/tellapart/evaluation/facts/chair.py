@@ -20,7 +20,7 @@ from tellapart.language.claims import (
 )
 from tellapart.utils.messages import parse_json
 
-# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that name no object: a
+# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are not objects: a
 # "baby bird" is not a person.
 _TWO_WORDS = [
     "motor bike",
@@ -103,7 +103,7 @@ class Chair:
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Prepares the two-word objects."""
+        """Prepares the object names that consist of two words."""
         self._pairs = two_words(self.synonyms)
 
     def objects(self, text: str) -> list[Found]:
@@ -135,7 +135,7 @@ class Chair:
         return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
 
     def _singular(self, word: str) -> str:
-        """Returns the form of a word that is in the vocabulary, or the word itself."""
+        """Returns the singular of a word if the vocabulary contains it, otherwise the word itself."""
         forms = [word, _IRREGULAR.get(word, word)]
         if word.endswith("ies"):
             forms.append(word[:-3] + "y")

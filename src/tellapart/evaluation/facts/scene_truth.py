@@ -19,7 +19,7 @@ _SLOTS = ("colour", "size", "texture", "motion")
 
 
 def verify_scene(caption: str, scene: Scene) -> Verdict:
-    """Counts true and false claims of a caption, exactly if the extraction is correct. Never raises."""
+    """Counts the true and false claims in a caption; exact if the extraction is correct. Never raises."""
     parsed = as_parsed(caption, extract(caption))
     counts, false = check_claims(parsed, scene)
     where = token_spans(caption)
@@ -84,7 +84,7 @@ class _Reading:
                 continue
             if sense.kind == "ground":
                 self.grounds.append((sense.value, words))
-                return  # "green grass": an attribute of the ground does not describe an object
+                return  # "green grass": an attribute of the background does not describe an object
             if sense.kind == "shape":
                 found.shape = sense.value
                 found.words["shape", sense.value] = found.words.get(("shape", sense.value), ()) + words
@@ -131,7 +131,7 @@ def _sense(phrase: str) -> Sense | None:
 
 
 def _relation(words: Sequence[str]) -> str:
-    """Returns the relation named by the longest phrase among the words, or ""."""
+    """Returns the relation expressed by the longest phrase among the words, or ""."""
     for length in range(len(words), 0, -1):
         for start in range(len(words) - length + 1):
             phrase = tuple(word for word in words[start : start + length] if word != "the")

@@ -14,7 +14,8 @@ Span = tuple[int, int, str]  # start and end in characters, and the reason
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts for one caption. A verifier without complete ground truth sets ``expected`` to 0, so recall is undefined.
+    """Counts for one caption. If the ground truth is incomplete, a verifier sets ``expected`` to 0, and recall is
+    undefined.
 
     claims: the number of checkable claims.
     correct: the number of true claims, fractional for a graded verifier.
@@ -58,7 +59,7 @@ def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
 
 
 def rate_statistic(counts_N4: np.ndarray, which: int) -> Sums:
-    """Returns precision (0), recall (1) or F (2) of a corpus × 100, from counts summed over captions."""
+    """Returns a corpus's precision (0), recall (1) or F (2), × 100, from counts summed over captions."""
 
     def number(counts_R4: np.ndarray) -> np.ndarray:
         correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)

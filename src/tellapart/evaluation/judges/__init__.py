@@ -1,1 +1,1 @@
-"""Judges behind a server: ask a model questions about captions, and store every answer in a ledger."""
+"""LLM judges: ask a model on a server questions about captions, and store every answer in a ledger."""

@@ -1,4 +1,4 @@
-"""Parses a judge's answer: JSON, a number, a list, a letter."""
+"""Parses a judge's answer: JSON, a number, a list, or a letter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def json_in(text: str) -> Any:
 
 
 def number_in(text: str, low: float, high: float) -> float | None:
-    """Returns the number under ``"score"``, else the only number in the answer; None if outside ``low`` … ``high``.
+    """Returns the number under ``"score"``, else the only number in the answer; None if it is outside ``low`` …
+    ``high``.
 
     Also finds this key in damaged JSON. Several numbers without it are not a valid answer.
     """
@@ -65,7 +66,7 @@ def places_in(text: str, count: int, most: int) -> list[int] | None:
 
 
 def letter_in(text: str, options: int) -> int | None:
-    """Returns the index of the option that an answer names by its letter, or None.
+    """Returns the index of the option whose letter an answer gives, or None.
 
     The last line takes precedence, because models that explain themselves end with the letter.
     """

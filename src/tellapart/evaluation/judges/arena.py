@@ -1,7 +1,7 @@
-"""The arena: compares two systems' captions of a picture in both orders; Bradley-Terry strengths.
+"""The arena: compares two systems' captions of a picture in both orders, and computes Bradley-Terry strengths.
 
-A caption wins if it is preferred in both orders. If the orders contradict each other, or call both captions equal, it
-is a tie. The share of contradictions, which is printed, is the judge's position bias.
+A caption wins if it is preferred in both orders. If the two answers contradict each other, or call the captions equal,
+it is a tie. The share of contradictions, which is printed, is the judge's position bias.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def arena(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ArenaResult:
-    """Compares each pair of systems on every picture. Equal captions are a tie; the judge is not asked."""
+    """Compares each pair of systems on every picture. Identical captions are a tie, and the judge is not asked."""
     if len(systems) < 2:
         raise UsageError("an arena compares at least two systems; add a second --captions FILE")
     prompt = read_prompt("arena", judge.prompts)

@@ -72,7 +72,8 @@ def captionqa(
     questions: Mapping[str, Sequence[ChoiceQuestion]],
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes CaptionQA (Yang et al. 2025), question answering from the caption only. Returns score N and accuracy N.
+    """Computes CaptionQA (Yang et al. 2025), question answering from the caption alone. Returns score N and accuracy N,
+    0..1.
 
     A correct answer scores 1. "cannot answer from the caption", an option except for yes-no questions, scores
     1 / number of choices + 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.

@@ -2,8 +2,8 @@
 
 The ledger of `tellapart.boost` stores answers by prompt, model, picture and question, so an interrupted evaluation asks
 nothing twice. An unparsable answer is retried once; if that fails, the judge abstains, which is counted. Next to the
-ledger, ``LEDGER.dates.json`` has the dates on which each model was asked. They are part of a metric's name, because
-a served model may change.
+ledger, ``LEDGER.dates.json`` contains the dates on which each model was asked. They are part of a metric's name,
+because a served model may change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
 from tellapart.utils.messages import Progress, parse_json, say
 
-RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0 the same question gets the same answer
+RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0, asking again would give the same answer
 RETRY_STEP = 1000  # between the seeds of repeats, each of which may retry
 Check = Callable[[str], bool]  # whether an answer can be parsed
 
@@ -58,7 +58,8 @@ class NoPicture:
 
 @dataclass
 class Judge:
-    """A backend with its ledger. ``abstained`` counts questions without a usable answer, ``tally`` all, by prompt.
+    """A backend with its ledger. By prompt, ``questions`` counts its questions, and ``abstained`` those without a
+    usable answer.
 
     repeat: 0 asks with the backend's settings; 1, 2, … ask the same questions again at temperature 0.7, each with its
     own seed and its own answers in the ledger.
@@ -81,7 +82,7 @@ class Judge:
         return self.backend.name.partition(":")[2].rsplit("/", 1)[-1] or self.backend.name
 
     def tag(self) -> str:
-        """Returns model and dates, as in a metric's name: "gpt-4o 2026-11-22"."""
+        """Returns the model and the dates, as in a metric's name: "gpt-4o 2026-11-22"."""
         days = self._dates().get(self.backend.name, [])
         when = days[0] if len(days) == 1 else f"{days[0]}…{days[-1]}" if days else _today()
         return f"{self.model} {when}"
@@ -112,7 +113,7 @@ class Judge:
         if unanswered:
             raise TellapartError(
                 f"{unanswered:,} of {len(found):,} questions ({prompt.name}) were not answered ({job.failure}); "
-                f"repeat the command to ask only these, the other answers are in {self.ledger}"
+                f"repeat the command to ask only these; the other answers are in {self.ledger}"
             )
         return found
 

@@ -27,7 +27,7 @@ _OURS = Path(__file__).parent / "texts"
 
 @dataclass(frozen=True)
 class Prompt:
-    """The text of a prompt. ``own``: whether it is the user's."""
+    """The text of a prompt. ``own``: whether the user wrote it."""
 
     name: str
     text: str
@@ -61,6 +61,6 @@ def read_prompt(name: str, folder: Path | None = None) -> Prompt:
 
 
 def check_folder(folder: Path | None) -> None:
-    """Raises `UsageError` for a folder that has none of our prompts."""
+    """Raises `UsageError` for a folder that contains no file named after one of our prompts."""
     if folder is not None and not any((folder / f"{name}.txt").is_file() for name in PROMPTS):
         raise UsageError(f"{folder} contains none of {', '.join(f'{name}.txt' for name in PROMPTS)}")

@@ -22,7 +22,9 @@ REQUEST = "Describe the following image."  # paper 1, appendix D
 
 
 def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
-    """Computes CLAIR (Chan et al. 2023): how likely the caption describes the references' picture, 0..1, N."""
+    """Computes CLAIR (Chan et al. 2023): how likely it is that the caption describes the references'
+    picture, 0..1, N.
+    """
     questions = [
         Question(id_, {"candidate": f"- {caption}", "references": _bullets(texts)})
         for id_, caption, texts in zip(ids, captions, references, strict=True)
@@ -90,7 +92,7 @@ def dcscore(
     picture and the references' units. None where the judge abstains at any step.
 
     Precision is true units / units. Recall is (Q + T) / (O + T), where O is the number of reference units, Q that of
-    reference units stated by a true unit, and T that of true units that state none of them.
+    reference units that a true unit states, and T that of true units that state none of them.
     """
     prompt = read_prompt("dcscore_units", judge.prompts)
     texts = [text for text in dict.fromkeys([*captions, *map(_bullets, references)]) if text.strip()]
@@ -136,7 +138,7 @@ def _dcscore(true: Sequence[bool], places: Sequence[int]) -> Verdict:
 
 
 def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Lets a judge count a picture's facts that the caption states, contradicts and does not mention, N×3.
+    """Lets a judge count how many of a picture's facts the caption states, contradicts and does not mention, N×3.
 
     Asks one question per caption, with all facts of its picture as a checklist (as in CAPEval, 2026). NaN where the
     judge abstains, zeros for a picture without facts.

@@ -1,7 +1,8 @@
 """Calibration of claims: how well the share of a picture's captions that make a claim predicts its truth.
 
 All captions of a picture are samples. The confidence q of a distinct claim is the share of samples that make it, and y
-is 1 if a reference makes it, or if it is true of the scene. Each distinct claim of a picture counts once.
+is 1 if it is true: if a reference makes it or, by ground truth, if it holds in the scene. Each distinct claim of a
+picture counts once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
 
 
 def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims of each caption of each picture; a claim is true if a reference makes it."""
+    """Returns the claims in each caption of each picture; a claim is true if a reference makes it."""
     from tellapart.rewards.calibration import judged_by_references
 
     pairs = list(zip(lists, context.references or [], strict=True))
@@ -39,7 +40,7 @@ def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Jud
 
 
 def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims of each caption of each picture; a claim is true if the scene confirms it."""
+    """Returns the claims in each caption of each picture; a claim is true if it holds in the scene."""
     from tellapart.rewards.calibration import judged_by_scene
 
     assert context.items is not None
@@ -85,7 +86,7 @@ def auroc(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
 
 
 def expected_calibration_error(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
-    """Computes the mean over claims of |mean confidence − share of true claims| of their bin, 0 to 1 (Guo et al. 2017).
+    """Computes |mean confidence − share of true claims| of each bin, averaged over claims, 0 to 1 (Guo et al. 2017).
 
     The bins are (0, 0.1], (0.1, 0.2], … (0.9, 1].
     """
@@ -123,7 +124,7 @@ class CalibrationMetric(Metric):
 
 
 def _by_name() -> None:
-    """Always passes; a metric with a check is opt-in. This one says little unless the captions are samples."""
+    """Always passes; a metric with a check is opt-in. This one says little if the captions are not samples."""
 
 
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:

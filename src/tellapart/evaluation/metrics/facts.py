@@ -1,6 +1,6 @@
 """Metrics of claims (objects, attributes, relations), verified by references, a scene's ground truth, or a scorer.
 
-There is one extractor (`tellapart.language.claims`) and three verifiers, which the metric's name indicates.
+There is one extractor (`tellapart.language.claims`) and three verifiers; the metric's name says which one it uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies claims by references: a claim is true if a reference makes it."""
+    """Verifies claims against references: a claim is true if a reference makes it."""
     return _each(context, slot, "facts", partial(verify_references, synonyms=context.inputs.synonyms))
 
 
@@ -45,14 +45,14 @@ def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies objects by CHAIR, against those of the references and, if given, of COCO's instances."""
+    """Verifies objects as CHAIR does, against those in the references and, if given, in COCO's instances."""
     chair = Chair(context.inputs.synonyms, context.inputs.instances)
     names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
 
 def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies claims by the exact ground truth of `scenes`."""
+    """Verifies claims against the exact ground truth of `scenes`."""
 
     assert context.items is not None
     pairs = list(zip(slot.captions, context.items, strict=True))
@@ -89,7 +89,7 @@ def _each(
 
 
 def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes precision, recall or F × 100; corpus scores sum counts over captions before dividing."""
+    """Computes precision, recall or F, × 100. For the corpus, counts are summed over captions before dividing."""
     verdicts = verify(context, slot)
     counts_N4 = np.array([verdict.counts() for verdict in verdicts])
     return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
@@ -110,7 +110,7 @@ fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=che
 _MEANING = {
     "precision": "% of a caption's claims (objects, attributes, relations) that {true}",
     "recall": "% of {all} that captions state",
-    "f": "F of precision (claims of captions that {true}) and recall (share of {all} that captions state)",
+    "f": "F1 of precision (claims of captions that {true}) and recall (share of {all} that captions state)",
 }
 _VERIFIERS: dict[str, tuple[Verify, str, str, str, str, str]] = {
     "facts": (by_references, "references", "a reference confirms", "the references' facts", "references", CLOSE),
@@ -151,14 +151,14 @@ fact_metric(
         f"scorer:{context.scorer_name()}"
     ),
     label="facts, support by the scorer",
-    help="% of other pictures that the scorer finds less similar to a caption's claim; chance is 50",
+    help="% of other pictures that fit a caption's claims less well than its own, by the scorer; chance is 50",
 )(partial(rate, by_scorer, 0))
 fact_metric(
     "sentence_support",
     needs=("pictures", "scorer", "two"),
     signature=lambda context: f"mean-over-sentences|share-of-other-pictures-below|scorer:{context.scorer_name()}",
     label="sentences, support by the scorer",
-    help="% of other pictures that the scorer finds less similar to a caption's sentence; chance is 50",
+    help="% of other pictures that fit a caption's sentences less well than its own, by the scorer; chance is 50",
     check=_nothing_missing,
 )(partial(rate, by_sentences, 0))
 
@@ -168,7 +168,7 @@ fact_metric(
     needs=("references",),
     signature=lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{_extractor(context)}|match:lemma,synonym",
     label="CAPTURE-like",
-    help="F of objects, attributes and relations against the references', weighted 5:5:2 as in CAPTURE",
+    help="F1 of objects, attributes and relations against the references', weighted 5:5:2 as in CAPTURE",
 )
 def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
@@ -195,14 +195,14 @@ def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
         f"{context.loaded_query_encoder.signature}"
     ),
     label="CAPTURE-like, soft",
-    help="capture_like with soft matching: a claim that no reference makes counts by its cosine to the "
+    help="capture_like with soft matching: a claim that no reference makes counts with its cosine to the "
     "nearest unmatched claim",
 )
 def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes `capture_like` with CAPTURE's soft matching of unmatched claims by similarity of meaning.
 
     A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of each side. For precision, each claim
-    of the caption counts by its largest cosine with the references' claims, for recall vice versa, each in 0..1.
+    of the caption counts with its largest cosine with the references' claims; for recall, vice versa (each 0..1).
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [
@@ -256,7 +256,7 @@ chair_metric(
     "chair_coverage",
     signature=lambda context: f"named/there,sums|{_objects(context)}",
     label="coverage",
-    help="% of the references' (and instances') objects that captions name",
+    help="% of the references' (and instances') objects that captions mention",
     aliases=("coverage", "cover"),
 )(partial(rate, by_objects, 1))
 
@@ -295,12 +295,12 @@ _RATES: dict[str, tuple[str, str, str, str, Direction]] = {
         "recalled", "attributes", "attribute recall", "% of the picture's facts that captions state", "higher",
     ),
     "hallucination_rate": (
-        "hallucinations", "claims", "hallucination", "% of a caption's claims that are false of the picture",
-        "lower",
+        "hallucinations", "claims", "hallucination",
+        "% of a caption's claims about things that the picture does not contain", "lower",
     ),
     "binding_error_rate": (
-        "binding_errors", "bound", "wrong bindings", "% of attributes that exist in the picture, but on another object",
-        "lower",
+        "binding_errors", "bound", "wrong bindings",
+        "% of a caption's attributes that belong to another object in the picture", "lower",
     ),
 }  # fmt: skip
 for _name, (_above, _below, _label, _help, _better) in _RATES.items():
@@ -326,7 +326,7 @@ _KIND_NAMES = {"shape": "object", "number": "count"}  # as in `facts_recall_obje
 for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "ground", "number"):
     for _name in ("attribute_precision", "attribute_recall"):
         if (_kind, _name) == ("number", "attribute_recall"):
-            continue  # "three things" states no fact of its own, so there is no recall
+            continue  # "three things" states no fact of its own, so recall is undefined
         _above, _below, _label, _help, _better = _RATES[_name]
         _shown = _KIND_NAMES.get(_kind, _kind)
         context_metric(
@@ -347,7 +347,7 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
     needs=("truth",),
     signature="f1|tuples:objects,attributes,relations,ground|truth:scenes",
     label="scene graph, F",
-    help="F of objects, attributes and relations that caption and picture share",
+    help="F1 of objects, attributes and relations that caption and picture share",
     direction="higher",
     group=TRUTH,
     bounds=PERCENT,

@@ -2,7 +2,7 @@
 
 It has the form of SPICE (Anderson et al. 2016, section 3): a caption becomes (object) for each noun phrase, (object,
 attribute) and (object, relation, object); the references' tuples are merged; the score is F of precision and recall.
-Because the parser and hence the scores differ from SPICE's, it has another name. Tuples are those of
+Its parser, and hence its scores, differ from SPICE's, so it has a name of its own. Tuples are those of
 `tellapart.language.claims`. Two match if, word for word, they have the same lemma or share a WordNet synset, read from
 METEOR's tables.
 """
@@ -51,7 +51,7 @@ def _signature(_: EvalContext) -> str:
     check=check_parts,
 )
 def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, np.ndarray]:
-    """Computes F of scene-graph tuples, 0 to 1, mean and per caption; 0 for a caption without a noun.
+    """Computes F1 of scene-graph tuples, 0 to 1: mean and per caption; 0 for a caption without a noun.
 
     Raises `MissingExtra` if the tagger (extra ``words``) or METEOR's tables (extra ``meteor``) are not installed.
     """
@@ -76,7 +76,7 @@ def tuples_of(texts: Iterable[str]) -> list[Tuple]:
 
 
 class Synonymy:
-    """Decides which tuples are synonymous: word for word the same lemma, or a common synset."""
+    """Decides which tuples are synonymous: word for word, they have the same lemma or a common synset."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon

@@ -1,4 +1,4 @@
-"""Metrics by a judge behind a server; the judge's name and the dates of its answers are part of their names."""
+"""Metrics by an LLM judge on a server; the judge's name and the dates of its answers are part of their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RATES = ("precision", "recall", "f")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeMetric(ContextMetric):
-    """A judge's metric of one caption. ``prompts``: the prompts that it uses, for the signature."""
+    """A metric of single captions, measured by a judge. ``prompts``: the prompts that it uses, for the signature."""
 
     prompts: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ def requests_of(context: EvalContext) -> list[str] | None:
 
 
 CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
-"""Vicuna's questions as in paper 1's table 7: coding and math are excluded, also from the total."""
+"""Vicuna's questions as in paper 1's table 7: coding and math are excluded, including from the total."""
 
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -147,7 +147,7 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 
 def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the coverage (0) or the precision (1) of a checklist of the references' facts × 100.
+    """Computes the coverage (``which`` = 0) or precision (1) of the references' facts, used as a checklist, in percent.
 
     Pictures are weighted by their number of facts, or of facts that the caption mentions.
     """
@@ -171,8 +171,8 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 _DCSCORE = {
     "precision": "% of a caption's information units that are true of the picture, according to a judge",
-    "recall": "% of the true units of references and caption that the caption states, according to a judge",
-    "f": "DCScore: F score of the precision and recall of a caption's information units, according to a judge",
+    "recall": "% of all true units (of references and caption) that the caption states, according to a judge",
+    "f": "DCScore: F1 of the precision and recall of a caption's information units, according to a judge",
 }
 for _rate in _RATES:
     judge_metric(
@@ -190,13 +190,13 @@ for _which, _label in enumerate(("score", "accuracy")):
         needs=("questions", "judge"),
         signature=f"{_label}|cannot-answer:{'1/choices+0.05' if _which == 0 else '0'}|choices:shuffled",
         label=f"CaptionQA, {_label}",
-        help=f"{_label} in % of a judge who answers questions about the picture from the caption alone",
+        help=f"{_label}, in %, of a judge that answers questions about the picture from the caption alone",
         prompts=("captionqa",),
         bounds=PERCENT,
     )(partial(captionqa, _which))
 _CHECKLIST = {
     "coverage": "% of the references' facts that a caption mentions, checked one by one by a judge",
-    "precision": "% of the references' facts mentioned in a caption that it states and does not contradict",
+    "precision": "% of the references' facts mentioned in a caption that it states correctly, according to a judge",
 }
 for _which, (_rate, _help) in enumerate(_CHECKLIST.items()):
     judge_metric(

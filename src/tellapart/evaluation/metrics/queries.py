@@ -1,8 +1,9 @@
-"""Captions as a search index: how often a query for a picture finds its caption among all, without its pixels.
+"""Captions as a search index: how often a text query retrieves its picture's caption from all, without looking at
+pixels.
 
 Searches by BM25 (Robertson and Zaragoza 2009, in Lucene's form), by a sentence encoder, and, as a baseline without
 captions, by the scorer from the query to the picture. Equal scores share their ranks, so a caption shared by two
-pictures ranks first half of the time. A caption without a word of the query is not found.
+pictures ranks first in half of the cases. A caption that shares no word with the query is never found.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 
-QUERIES_PER_BLOCK = 512  # queries scored at once
+QUERIES_PER_BLOCK = 512  # queries scored at a time
 
 
 def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -28,9 +29,9 @@ def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
-    "r1": ("R@1", "% of queries that find their picture first", _first(1)),
-    "r10": ("R@10", "% of queries that find their picture among the first ten", _first(10)),
-    "mrr": ("MRR", "mean of 100 / rank over the queries", lambda rank_E: 1 / rank_E),
+    "r1": ("R@1", "% of queries that rank their picture first", _first(1)),
+    "r10": ("R@10", "% of queries that rank their picture among the first ten", _first(10)),
+    "mrr": ("MRR", "100 × mean reciprocal rank over the queries", lambda rank_E: 1 / rank_E),
     "ndcg10": (
         "nDCG@10",
         "mean of 100 / log2(1 + rank) over the queries, 0 beyond rank 10",
@@ -74,7 +75,7 @@ Rank = Callable[[EvalContext, CaptionSlot], np.ndarray]
 
 
 def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Measures one search metric: the mean over each picture's queries × 100, NaN without queries.
+    """Measures one search metric: for each picture, the mean over its queries × 100, NaN if it has none.
 
     Pictures are weighted by their number of queries, so that the score is the mean over queries. Intervals are over
     pictures, because the queries of one picture are dependent.
@@ -113,7 +114,7 @@ for _way, (_rank, _needs, _label, _variant) in _WAYS.items():
             needs=_needs,
             signature=lambda context, variant=_variant: f"{variant(context)}|ties:expected|{context.queries_digest}",
             label=f"{_short} ({_label})",
-            help=f"{_help}; " + ("no caption is read" if _way == "scorer" else "among all captions of the system"),
+            help=f"{_help}; " + ("captions are not used" if _way == "scorer" else "among all captions of the system"),
             bounds=PERCENT,
             direction="higher",
             group=APART,

@@ -27,7 +27,7 @@ from tellapart.utils.messages import track
 _PARTS = {
     "emscore_p": ("precision", "precision", "similarity of the caption's words to their nearest frames"),
     "emscore_r": ("recall", "recall", "similarity of the clip's frames to their nearest words"),
-    "emscore_f": ("f", "F", "harmonic mean of EMScore's two matchings of words and frames"),
+    "emscore_f": ("f", "F", "harmonic mean of EMScore's precision and recall"),
 }
 
 
@@ -119,7 +119,7 @@ def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("pictures", "scorer"),
     signature=lambda context: f"tokens:with-start,end|scorer:{context.scorer_name()}",
     label="tokens",
-    help="tokens per caption in the scorer's tokenizer, including start and end; computed only if named",
+    help="tokens per caption in the scorer's tokenizer, including start and end; computed only if requested by name",
     group=LANGUAGE,
     check=lambda: None,
 )
@@ -135,7 +135,7 @@ _AMONG = {
     "lookalikes": "{size} look-alikes",
     "truematch": "{size} TrueMatch look-alikes",
     ALL_CLIPS: "all {size} clips by EMScore’s F",
-    "hard": "the {size} pictures of the hard pool",
+    "hard": "the {size} pictures in the hard pool",
     "imagecode": "ImageCoDe’s {size} frames",
 }
 _ALIASES = {
@@ -145,7 +145,7 @@ _ALIASES = {
 
 
 def recall(k: int, pools: str) -> ContextMetric:
-    """Returns the metric recall@k in percent: captions whose own picture the scorer ranks among the first k."""
+    """Returns the metric recall@k, in percent: how many captions' own pictures the scorer ranks among the first k."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -160,7 +160,9 @@ def recall(k: int, pools: str) -> ContextMetric:
 
 
 def clip_recall(k: int) -> ContextMetric:
-    """Returns the metric recall@k of clips by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
+    """Returns the metric recall@k: how often a caption retrieves its clip from all clips, ranked by EMScore's F (paper
+    1, Table 6).
+    """
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         rank_N = context.clips.emscore_ranks(slot)
@@ -174,7 +176,7 @@ def clip_recall(k: int) -> ContextMetric:
 
 
 def mean_rank(pools: str) -> ContextMetric:
-    """Returns the metric of the picture's mean rank among its candidates, from 1."""
+    """Returns the metric mean rank: the picture's mean rank among its candidates, from 1 (best)."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -211,7 +213,7 @@ def among(pools: str) -> str:
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
         return f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
     if bag := re.fullmatch(r"bag(\d+)", pools):
-        return f"the {bag[1]} pictures of a bag"
+        return f"the {bag[1]} pictures in a bag"
     return _AMONG.get(pools, pools.replace("_", " ") or "the pool")
 
 
@@ -233,7 +235,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
         direction="higher",
         group=APART,
         aliases=_ALIASES.get(name, ()),
-        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if named
+        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if requested by name
         families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
         short=f"recall@{k}",
         bounds=PERCENT,
@@ -248,7 +250,9 @@ def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
 
 
 def _pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
-    """Describes the candidates of a metric. scorer: the ranking scorer, not needed for look-alikes that it mined."""
+    """Describes the candidates of a metric. scorer: the scorer that ranks; it may be omitted for look-alikes that it
+    mined.
+    """
     for own in context.inputs.candidates.sets:
         if own.name == pools:
             return f"pools:{pools}x{len(own.sets)}|{own.origin}"
@@ -271,7 +275,7 @@ for _k in (1, 5):
     needs=("truth", "pictures", "scorer", "two"),
     signature=lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
     label="picked by an exact listener",
-    help="% of pictures that an ideal listener, who knows every scene exactly and believes the caption, would pick",
+    help="% of pictures that an exact listener, which knows every scene and believes the caption, would pick",
     direction="higher",
     group=APART,
     bounds=PERCENT,

@@ -59,7 +59,7 @@ _PARTS = {
         "similarity of the caption's tokens to the references' nearest tokens",
     ),
     "bertscore_r": ("recall", "recall", (), "similarity of the references' tokens to the caption's nearest tokens"),
-    "bertscore_f": ("f", "F1", ("bertscoref1",), "harmonic mean of BERTScore's two matchings of tokens"),
+    "bertscore_f": ("f", "F1", ("bertscoref1",), "harmonic mean of BERTScore's precision and recall"),
 }
 
 
