@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
+    from replication.objectives import Comparison
     from replication.photos import Photos
     from replication.seeds import Seeds
 
@@ -198,33 +199,36 @@ def objectives(
             "--subset-losses", help="Compare likelihood losses (MLE, SMILE, GEM and sparsemax) instead of rewards."
         ),
     ] = False,
+    on_photos: Annotated[
+        bool, typer.Option("--photos", help="Compare on Flickr8k with pretrained encoders; the verdict is 70-72.")
+    ] = False,
     workers: Annotated[int, typer.Option(min=0, help="Training processes. Default: one per core.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Compare recent objectives and rewards with self-retrieval on scenes. Resumes after Ctrl-C."""
-    from replication import objectives as compared
+    """Compare recent objectives and rewards with self-retrieval on scenes or photos. Resumes after Ctrl-C."""
+    from replication.objectives import ON_SCENES, subset_losses
+    from replication.photo_objectives import ON_PHOTOS
     from replication.power import power_table
     from replication.seeds import VERDICTS, parse_seeds
 
-    chosen = parse_seeds(seeds, compared.COMMAND)
+    compared = ON_PHOTOS if on_photos else ON_SCENES
+    chosen = parse_seeds(seeds, compared.command)
     if chosen.kind == "verdict" and (power or subset):
         option = "--power" if power else "--subset-losses"
         raise UsageError(f"{option} uses development seeds, which the verdict must not use; add {option} --seeds 0,1")
-    if power and subset:
-        raise UsageError("--subset-losses has no criteria and so no power; remove one of them")
+    if subset and (power or on_photos):
+        why = "has no criteria and so no power" if power else "is measured on scenes only"
+        raise UsageError(f"--subset-losses {why}; remove {'--power' if power else '--photos'} or --subset-losses")
     if power:
-        each, record = compared.objectives_power(chosen)
-        show(record, lambda: power_table(each, len(VERDICTS[compared.COMMAND])), as_json)
+        each, record = compared.power(chosen)
+        show(record, lambda: power_table(each, len(VERDICTS[compared.command])), as_json)
         return
     if subset:
-        losses = compared.subset_losses(chosen.numbers, workers=workers)
+        losses = subset_losses(chosen.numbers, workers=workers)
         show(losses, lambda: systems_table(losses), as_json)
         return
-    verdict = chosen.kind == "verdict"
-    found = (
-        compared.objectives_verdict(workers) if verdict else compared.run_objectives(chosen.numbers, workers=workers)
-    )
-    show(found, lambda: objectives_tables(found), as_json)
+    found = compared.verdict(workers) if chosen.kind == "verdict" else compared.run(chosen.numbers, workers)
+    show(found, lambda: objectives_tables(found, compared), as_json)
 
 
 def systems_table(found: dict[str, Any]) -> Table:
@@ -242,15 +246,14 @@ def systems_table(found: dict[str, Any]) -> Table:
     return table
 
 
-def objectives_tables(found: dict[str, Any]) -> Group:
+def objectives_tables(found: dict[str, Any], compared: Comparison) -> Group:
     """The table of all rows, the outcome of each comparison, its p-value by Holm, and the verdicts that were given."""
     from rich.console import Group
 
-    from replication.objectives import CLAIMS, RECORDS
     from replication.page import verdict_table
 
     lines = [f"{id}: p {p:.4f} by Holm over all comparisons" for id, p in found["holm"].items()]
-    return Group(systems_table(found), verdict_table(found, CLAIMS, RECORDS), *lines)
+    return Group(systems_table(found), verdict_table(found, compared.claims, compared.records), *lines)
 
 
 @app.command(rich_help_panel=RESEARCH)

@@ -286,8 +286,9 @@ class Lab:
 
     def _write_captions(self, model: str, items: Sequence[Item], settings: Decoding, seed: int) -> list[str]:
         from tellapart.captioners import generate_captions, load_captioner
+        from tellapart.training.runs import upstream
 
-        captioner = load_captioner(model, best_device(), "fp32")
+        captioner = load_captioner(upstream(model), best_device(), "fp32")
         seeds = ItemSeeds(tuple(item.id for item in items), seed)
         visual = self.test_sets.features(items, captioner)
         return generate_captions(captioner, visual, settings, CAPTION_BATCH_SIZE, seeds)

@@ -237,6 +237,16 @@ def _share_of_claims(captions: ArmCaptions, count_N: Sequence[int]) -> Statistic
     return ratio_statistic(captions.picture_key, 100.0 * np.array(count_N), claims_N)
 
 
+@measure("facts", "claims that a reference makes, %", "higher")
+def facts(captions: ArmCaptions) -> Statistic:
+    """Claims that a reference of the picture makes, as a percentage of all claims; the metric ``facts_precision``."""
+    from tellapart.evaluation.facts.by_references import verify_references
+
+    pairs = zip(captions.first_captions, captions.references, strict=True)
+    counts_N4 = np.array([verify_references(caption, references).counts() for caption, references in pairs], float)
+    return ratio_statistic(captions.picture_key, 100 * counts_N4[:, 0], counts_N4[:, 1])
+
+
 @measure("kept-out", "describer's errors kept out, %", "higher")
 def kept_out(captions: ArmCaptions) -> Statistic:
     """Percent of the describer's errors that contradict references and are not in the caption (`tellapart.boost`)."""

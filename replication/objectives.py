@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +96,23 @@ def of(arm: str, measure: str) -> Measurement:
     return Measurement(arm, measure, "plain", "beams")
 
 
-def beats_base(name: str) -> Claim:
-    """Returns the claim that a method finds more pictures than ``base`` at equal truth."""
+def beats_base(
+    name: str,
+    of: Callable[[str, str], Measurement] = of,
+    truth: str = "precision",
+    prefix: str = "objectives",
+) -> Claim:
+    """Returns the claim that a method finds more pictures than ``base`` at equal truth.
+
+    of: returns a measurement of an arm. truth: the measure of truth. prefix: of the claim's id.
+    """
     return Claim(
-        f"objectives-{name}", 3, "beyond the papers", f"{name} finds more pictures than self-retrieval at equal truth",
+        f"{prefix}-{name}", 3, "beyond the papers", f"{name} finds more pictures than self-retrieval at equal truth",
         "no figures",
         (
             greater("R@1 among look-alikes gained", of(name, "hard"), of("base", "hard"), effect=SMALLEST_EFFECT),
-            greater("precision at most 1 lower", of(name, "precision"), of("base", "precision"),
-                    tolerance=TRUTH_TOLERANCE, effect=TRUTH_TOLERANCE),
+            greater("precision at most 1 lower", of(name, truth), of("base", truth), tolerance=TRUTH_TOLERANCE,
+                    effect=TRUTH_TOLERANCE),
         ),
         # An added reward of weight 0 gives the results of `base`, so it cannot be the control.
         Control(f"{name} replaced by the start of both", {name: "start"}),
@@ -118,20 +127,47 @@ def make_lab(folder: Path = FOLDER) -> Lab:
     return Lab(folder, arms(), TEST_SETS, DECODINGS)
 
 
-def run_objectives(seeds: Sequence[int], folder: Path = FOLDER, workers: int = 0) -> dict[str, Any]:
-    """Trains and measures all arms of the comparison on these seeds; an interrupted run resumes.
+@dataclass(frozen=True)
+class Comparison:
+    """Methods compared with ``base`` by one lab; ``rows`` are the measurements of each arm in the table."""
 
-    workers: processes; 0: one per core. Returns ``{"claims": […], "holm": {ID: p}, "beats_base": [ID, …],
-    "systems": {ARM: {MEASURE: {…}}}, "seeds": […]}``.
-    """
-    results = replay(CLAIMS, make_lab(folder), seeds, workers=workers or cores())
-    rows = {row: [of(row, name) for name in MEASURES] for row in ("start", *RLOO)}
-    return {
-        **to_json(results),
-        **judge(results),
-        "systems": measure_table(make_lab(folder), rows, seeds, workers),
-        "seeds": list(seeds),
-    }
+    command: str  # whose seeds the verdict has
+    claims: Sequence[Claim]
+    rows: Mapping[str, Sequence[Measurement]]
+    lab: Callable[[], Lab]
+    records: Path
+
+    def run(self, seeds: Sequence[int], workers: int = 0) -> dict[str, Any]:
+        """Trains and measures all arms of the comparison on these seeds; an interrupted run resumes.
+
+        workers: processes; 0: one per core. Returns ``{"claims": […], "holm": {ID: p}, "beats_base": [ID, …],
+        "systems": {ARM: {MEASURE: {…}}}, "seeds": […]}``.
+        """
+        results = replay(self.claims, self.lab(), seeds, workers=workers or cores())
+        systems = measure_table(self.lab(), self.rows, seeds, workers)
+        return {**to_json(results), **judge(results), "systems": systems, "seeds": list(seeds)}
+
+    def power(self, seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
+        """Computes the power with the verdict's number of seeds, and stores its record for the verdict.
+
+        Raises `UsageError` if an arm of these seeds is not trained.
+        """
+        lab, planned = self.lab(), len(VERDICTS[self.command])
+        each = measure_power(self.claims, lab, seeds.numbers, self.command)
+        typed = f"python -m replication {TYPED[self.command]} --power --seeds {seeds.option}"
+        record = power_record(each, seeds.numbers, settings_digest(self.claims, lab, self.command), typed, planned)
+        keep_power(record, self.records)
+        return each, record
+
+    def verdict(self, workers: int = 0) -> dict[str, Any]:
+        """Returns the verdict on its reserved seeds, given once per settings after the power is stored."""
+        seeds = VERDICTS[self.command]
+        return claims_verdict(self.claims, self.lab(), lambda: self.run(seeds, workers), self.records, self.command)
+
+
+ON_SCENES = Comparison(
+    COMMAND, CLAIMS, {row: [of(row, name) for name in MEASURES] for row in ("start", *RLOO)}, make_lab, RECORDS
+)
 
 
 def judge(results: Sequence[ClaimResult]) -> dict[str, Any]:
@@ -175,23 +211,3 @@ def measure_table(
         parts = {one.measure: Part(one.measure, (one,), lower=-math.inf) for one in measurements}
         table[row] = {name: evaluate_part(part, lab, seeds) for name, part in parts.items()}
     return systems_json(table, len(seeds))
-
-
-def objectives_power(seeds: Seeds, folder: Path = FOLDER) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """Computes the power with the verdict's number of seeds, and stores its record for the verdict.
-
-    Raises `UsageError` if an arm of these seeds is not trained.
-    """
-    lab, planned = make_lab(folder), len(VERDICTS[COMMAND])
-    each = measure_power(CLAIMS, lab, seeds.numbers, COMMAND)
-    typed = f"python -m replication {TYPED[COMMAND]} --power --seeds {seeds.option}"
-    record = power_record(each, seeds.numbers, settings_digest(CLAIMS, lab, COMMAND), typed, planned)
-    keep_power(record, RECORDS)
-    return each, record
-
-
-def objectives_verdict(workers: int = 0) -> dict[str, Any]:
-    """Returns the verdict on seeds 60 to 64, given once per settings after the power is stored."""
-    return claims_verdict(
-        CLAIMS, make_lab(), lambda: run_objectives(VERDICTS[COMMAND], workers=workers), RECORDS, COMMAND
-    )

@@ -17,8 +17,10 @@ VERDICTS = {  # by the command that gives the verdict
     "photos": (40, 41, 42),
     "front": tuple(range(50, 55)),
     "objectives": tuple(range(60, 65)),
+    "photo-objectives": (70, 71, 72),
 }
-TYPED = {name: name for name in VERDICTS} | {"photos": "photos --findings"}  # what is typed for a verdict
+# What is typed for a verdict
+TYPED = {name: name for name in VERDICTS} | {"photos": "photos --findings", "photo-objectives": "objectives --photos"}
 
 
 @dataclass(frozen=True)
