@@ -65,7 +65,9 @@ def test_the_command_keeps_the_seeds_of_the_verdict(tmp_path: Path, monkeypatch:
         (["--seeds", "60"], "is reserved for the verdict of python -m replication objectives"),
         (["--power", "--seeds", "verdict"], "--power uses development seeds, which the verdict must not use; add"),
         (["--subset-losses", "--seeds", "verdict"], "--subset-losses uses development seeds,"),
-        (["--power", "--subset-losses", "--seeds", "0,1"], "remove one of them"),
+        (["--power", "--subset-losses", "--seeds", "0,1"], "remove --power or --subset-losses"),
+        (["--photos", "--subset-losses", "--seeds", "0,1"], "is measured on scenes only; remove --photos"),
+        (["--photos", "--seeds", "70"], "is reserved for the verdict of python -m replication objectives --photos"),
         (["--power", "--seeds", "0,1"], "of the arms are not trained"),
     ):
         error = CliRunner().invoke(app_of([app]), ["objectives", *arguments]).exception
@@ -80,7 +82,8 @@ def test_both_tables_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(objectives, "TRAINING", {"scenes_rloo": small, "scenes_smile": small})
     monkeypatch.setattr(objectives, "TEST_SETS", {"plain": "scenes:plain?split=test&n=30&seed=31"})
     monkeypatch.setattr(objectives, "RLOO", {"base": {}, "max2": objectives.METHODS["max2"]})
-    monkeypatch.setattr(objectives, "CLAIMS", objectives.CLAIMS[:1])
+    rows = {row: objectives.ON_SCENES.rows[row] for row in ("start", "base", "max2")}
+    monkeypatch.setattr(objectives, "ON_SCENES", replace(objectives.ON_SCENES, claims=objectives.CLAIMS[:1], rows=rows))
     shown = CliRunner().invoke(app_of([app]), ["objectives", "--seeds", "0", "--workers", "1", "--json"])
     result = json.loads(shown.stdout)
     assert set(result["systems"]) == {"start", "base", "max2"}
