@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from replication import objectives
+from replication import objectives, photo_objectives
 from replication.__main__ import app
 from replication.bootstrap import PartResult
 from replication.replay import ClaimResult
@@ -27,6 +27,17 @@ def test_every_arm_differs_from_its_recipe_in_the_objective_alone(tmp_path: Path
             assert recipe.model_copy(update={"name": base, "objective": plain.objective}) == plain
             assert name == base or recipe.objective != plain.objective
     assert lab.recipe("base", 0).objective.kind == "reinforce" and lab.recipe("gem", 0).objective.kind == "gem"
+
+
+def test_arms_on_photos_have_the_changes_of_those_on_scenes(tmp_path: Path) -> None:
+    lab = photo_objectives.make_lab(tmp_path)
+    plain = lab.recipe("base", 0)
+    assert plain.captioner is not None and Path(str(plain.captioner.name)).stem == photo_objectives.START
+    for name in objectives.RLOO:
+        recipe = lab.recipe(name, 0)
+        assert recipe.model_copy(update={"name": "base", "objective": plain.objective}) == plain
+        assert name == "base" or recipe.objective != plain.objective
+    assert {part.measurements[0].measure for claim in photo_objectives.CLAIMS for part in claim.parts} == {"hard", "facts"}
 
 
 def test_a_change_of_the_rule_is_another_verdict(tmp_path: Path) -> None:
