@@ -1,4 +1,4 @@
-"""Bags of look-alikes, mined from any pictures, for benchmarks and training. Modules load on first use."""
+"""Bags of look-alikes, mined from any set of pictures, for benchmarks and training. Modules load on first use."""
 
 from __future__ import annotations
 

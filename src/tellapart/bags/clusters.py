@@ -16,15 +16,15 @@ from tellapart.features.nearest import (
 )
 
 KEPT = 20  # minimum number of neighbours kept per picture during the search
-NEAREST, PICTURES = 8, 5_000  # clusters per picture, mean pictures per cluster; refinement finds the rest
-# Used for more than `KEPT` neighbours, whose lists are too long to store for eight clusters and to refine.
+NEAREST, PICTURES = 8, 5_000  # clusters per picture, mean pictures per cluster; refinement then finds missed neighbours
+# For more than `KEPT` neighbours: such lists are too long to be stored for eight clusters and refined.
 NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
 WHOLE = 25_000  # up to this many pictures, all pairs are compared
-TOGETHER = 50_000  # pictures in the clusters of one task
+TOGETHER = 50_000  # number of pictures in the clusters of one task
 SAMPLED = 64  # sampled pictures per cluster for k-means
 STEPS = 10  # k-means iterations
 ASSIGNED_AT_ONCE = 8192
-QUERIES = 256  # pictures per refined block
+QUERIES = 256  # pictures per block in refinement
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Sizes:
 
     nearest: clusters per picture.
     together: clusters per task.
-    candidates: pictures compared with a block at once.
-    refined: whether to search neighbours of neighbours.
+    candidates: maximum number of pictures compared with a block at once.
+    refined: whether to search the neighbours of neighbours.
     """
 
     clusters: int
@@ -46,12 +46,12 @@ class Sizes:
 
 
 def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
-    """Chooses clusters of about ``mean`` pictures, or fewer to fit into ``memory_gb`` (10⁹ bytes).
+    """Chooses clusters of about ``mean`` pictures, or of fewer if ``memory_gb`` (10⁹ bytes) requires it.
 
     By default there is one cluster up to `WHOLE` pictures, then clusters of `PICTURES`, or of √pictures if that is
-    more, where assigning pictures to clusters costs as much as searching the clusters. A picture needs its features
-    twice (raw and normalised) and its candidates. Half of the memory is reserved for Python, torch and clusters larger
-    than the mean. Raises `UsageError` for too little memory.
+    more, because assigning pictures to clusters then costs as much as searching the clusters. A picture needs its
+    features twice (raw and normalized) and its candidates. Half of the memory is reserved for Python, torch and
+    clusters larger than the mean. Raises `UsageError` for too little memory.
     """
     each = 8 * width + 32 * (k + 8)
     fixed = 0.5e9  # the libraries, and blocks of cosines
@@ -59,21 +59,21 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
     if largest < 4 * (k + 1):
         least = (4 * (k + 1) * each + fixed) / 1e9
         raise UsageError(
-            f"--memory-gb {memory_gb:g}: expected at least {least:.1f} for {k} neighbours of {width} dimensions"
+            f"--memory-gb {memory_gb:g}: expected at least {least:.1f} for {k} neighbours and {width} dimensions"
         )
     refined = k <= KEPT
     nearest, usual = (NEAREST, PICTURES) if refined else (NEAREST_OF_MANY, PICTURES_OF_MANY)
     if mean is None:
         mean = nearest * pictures if pictures <= WHOLE else max(usual, math.isqrt(pictures))
     size = min(mean, largest / 2)
-    # Per candidate: features as on disk, as float32 and reordered; cosines with a block.
+    # For each candidate: features as on disk, as float32 and reordered, and cosines with a block.
     candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
     clusters = max(1, math.ceil(nearest * pictures / size))
     return Sizes(clusters, largest, nearest, max(1, int(TOGETHER / size)), max(QUERIES, candidates), refined)
 
 
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
-    """Computes unit centroids C×D by spherical k-means on a sample with the same share of every file.
+    """Computes unit centroids C×D by spherical k-means on a sample that contains the same share of every file.
 
     Splits clusters once more if the sample indicates that they would be too large.
     """
@@ -95,7 +95,7 @@ def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.nda
 
 
 def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
-    """Samples about ``wanted`` rows, or all, and returns them normalised, F×D."""
+    """Samples about ``wanted`` rows, or all, and returns them normalized, F×D."""
     share = min(1.0, wanted / len(features))
     parts = []
     for number, shard in enumerate(features.shards):
@@ -132,7 +132,7 @@ def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -
 
 
 def unit(rows_ND: np.ndarray, name: str = "features") -> np.ndarray:
-    """Normalises rows. Raises `UsageError` with the file's ``name`` for rows with zero, NaN or infinite length."""
+    """Normalizes rows. Raises `UsageError` with the file's ``name`` for rows with zero, NaN or infinite length."""
     length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
     if bad := int((~(np.isfinite(length_N) & (length_N > 0))).sum()):
         raise UsageError(

@@ -19,14 +19,16 @@ from tellapart.utils.messages import Progress
 
 @dataclass(frozen=True)
 class CuratedBags:
-    """Disjoint bags of one size, most similar first: rows M×size, and α of each bag."""
+    """Disjoint bags of one size, most similar first: their rows, M×size, and their α, M."""
 
     rows_MS: np.ndarray
     similarity_M: np.ndarray
 
 
 def curate(search: LargeSearch, size: int) -> CuratedBags:
-    """Curates bags of each picture and its nearest, most similar first and disjoint (paper 2, algorithms 1 and 2)."""
+    """Curates bags, each of a picture and its nearest: disjoint ones, most similar first (paper 2,
+    algorithms 1 and 2).
+    """
     features = search.features
     similarity_N = np.empty(len(features), np.float32)
     for number, first in enumerate(features.first_S[:-1]):
@@ -34,7 +36,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
         for start in range(0, len(near), PICTURES_PER_BLOCK):
             cosine_BK = near[start : start + PICTURES_PER_BLOCK]["cosine"][:, : size - 1].astype(np.float64)
             whole = slice(first + start, first + start + len(cosine_BK))
-            similarity_N[whole] = cosine_BK.mean(1)  # −inf for too few neighbours
+            similarity_N[whole] = cosine_BK.mean(1)  # −inf if there are too few neighbours
     order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
     order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
     free_N = np.ones(len(features), bool)
@@ -62,7 +64,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
 def recall(search: LargeSearch, tops: Sequence[int], queries: int, progress: bool = True) -> list[float]:
     """Returns recall@k of the neighbours for each k in ``tops``, measured on ``queries`` random pictures.
 
-    The ground truth is an exact search in blocks of all features, with the tie rule of `features.nearest`.
+    The ground truth is an exact, blockwise search over all features, with the tie rule of `features.nearest`.
     """
     features, most = search.features, max(tops)
     n = len(features)

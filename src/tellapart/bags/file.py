@@ -28,7 +28,7 @@ class Bag:
     """Pictures that look alike and must be distinguished: the query, followed by its neighbours, nearest first.
 
     similarity: the intra-bag similarity α (−1 to 1); NaN if unknown.
-    rows: row numbers of the pictures in the mined data; empty if the bag was read from a file.
+    rows: row numbers of the pictures in the data; empty if the bag was read from a file.
     """
 
     ids: tuple[Any, ...]
@@ -44,9 +44,9 @@ class Header:
     """The origin of bags: the first line of ``bags.jsonl``.
 
     fingerprint: the scorer's fingerprint.
-    captions: the captions that were used; empty: pictures only.
-    pictures: number of mined pictures.
-    left_out: numbers of skipped pictures (copies, unreadable pictures).
+    captions: the captions that were used; empty: only pictures were compared.
+    pictures: number of pictures that were searched.
+    left_out: numbers of pictures that were skipped (copies, unreadable pictures).
     """
 
     scorer: str = ""
@@ -60,7 +60,7 @@ class Header:
     max_cosine: float | None = None
     recall: float | None = None
     version: str = ""
-    max_cosine_of: str = "pairs"  # files of 0.1 lack this key; they limit all pairs
+    max_cosine_of: str = "pairs"  # files from version 0.1 lack this key; they limit all pairs
     min_cosine: float | None = None
 
 
@@ -102,8 +102,8 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     """Reads a ``bags.jsonl``.
 
     fingerprint: required fingerprint of the scorer; None: any.
-    known: ids of the existing pictures; None: not checked.
-    Raises `UsageError` for a file in another format, bags of another scorer, and bags that name missing pictures.
+    known: ids of the existing pictures; None: not checked. Raises `UsageError` for a file in another format, bags mined
+    with another scorer, and bags that contain missing pictures.
     """
     rows = list(_lines(path))
     first = rows[0][1] if rows else {}
@@ -141,9 +141,9 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
 
 
 def refuse_others(path: Path, header: Header) -> None:
-    """Raises `UsageError` for a file that `check_output` refuses, and for bags mined with other settings.
+    """Raises `UsageError` for a file that `check_output` rejects, and for bags that were mined with other settings.
 
-    Bags with the same settings may be replaced, because the pictures may have changed since.
+    Bags with the same settings may be replaced, because the pictures may have changed.
     """
     if not check_output(path).exists() or not path.stat().st_size:
         return
@@ -157,7 +157,9 @@ def refuse_others(path: Path, header: Header) -> None:
 
 
 def _setting(header: Header, name: str) -> Any:
-    """Returns a setting in a comparable form: different spellings of a path to data or captions compare equal."""
+    """Returns a setting in a comparable form, which is the same for different spellings of a path to
+    data or captions.
+    """
     value = getattr(header, name)
     if name == "captions" and value:
         return str(Path(value).expanduser().resolve())
@@ -191,17 +193,19 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
 
 
 def remove_truematch(folder: Path) -> None:
-    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl`` before it is replaced with other sizes."""
+    """Removes the ``3.json``, ``5.json``, … that belong to a folder's ``bags.jsonl``, before bags of other sizes
+    replace it.
+    """
     try:
         sizes = read_bags(folder / "bags.jsonl").header.sizes
     except UsageError:
-        return  # no bags.jsonl of tellapart
+        return  # not a bags.jsonl written by tellapart
     for size in sizes:
         remove_output(folder / f"{size}.json")
 
 
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
-    """Raises `UsageError`, which names the ids, if bags have ids that are not in ``known``."""
+    """Raises a `UsageError` that lists the ids if bags contain ids that are not in ``known``."""
     inside = set(known)
     missing = list(dict.fromkeys(id_ for bag in bags for id_ in bag.ids if id_ not in inside))
     if missing:

@@ -30,7 +30,7 @@ COSINE_DIGITS = 6  # digits of cosines in the file
 
 @dataclass(frozen=True)
 class HardPool:
-    """The pictures of a pool in the order of the data, each with its most similar target and their cosine."""
+    """The pictures in a pool, in the order of the data, each with its most similar target and their cosine."""
 
     items: list[Item]
     targets: list[str]
@@ -38,7 +38,9 @@ class HardPool:
     asked: int  # number of readable targets
 
     def lines(self) -> str:
-        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises for pictures in archives."""
+        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises `UsageError` for pictures in
+        archives.
+        """
         lines = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
             path = getattr(item.picture, "path", None)
@@ -68,8 +70,8 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 def hard_pool(targets: Dataset, others: Dataset, scorer: Scorer, nearest: int) -> HardPool:
     """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
 
-    Leaves out targets in ``others``, whatever their ids, and unreadable pictures, which the data sets list. Raises
-    `UsageError` if no picture is left.
+    Leaves out targets that occur in ``others``, whatever their ids, and unreadable pictures, which the data sets
+    record. Raises `UsageError` if no picture is left.
     """
     store = FeatureStore()
     asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)

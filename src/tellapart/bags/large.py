@@ -1,24 +1,24 @@
 """Mines bags from any number of features on disk: k-means, exact search within clusters, refinement.
 
-Two pictures are compared if they share one of their nearest clusters, so that pictures at the border of a cluster are
-compared with those beyond it. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
+Two pictures are compared if they share one of their nearest clusters, so that pictures near the border of a cluster are
+compared with those on the other side. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
 
 Each task writes a file in the work folder atomically; existing files are not computed again. The files are:
 
     plan.json         features and settings of the search; others are rejected
     centroids.npy     C×D
-    order/S.npy       file S: each row once per cluster of it, sorted by cluster; begin/S.npy has each cluster's start
+    order/S.npy       file S: each row once for each of its clusters, sorted by cluster; begin/S.npy: clusters' starts
     before.npy        for each file and cluster, the number of the cluster's pictures in earlier files
-    found/G.npy       group G of clusters: the nearest of each of its pictures, with cosines
-    near/S.npy        file S: the nearest of each of its pictures over all its clusters
-    moved/G.npy       group G: marks that its pictures are in the files by place
-    round-R/G.npy     group G: how many neighbours round R changed, and of how many; neighbours are in by-place/round-R
-    refined/S.npy     file S: the nearest of each of its pictures after the last round
+    found/G.npy       group G of clusters: the nearest neighbours of each of its pictures, with cosines
+    near/S.npy        file S: the nearest neighbours of each of its pictures over all of the picture's clusters
+    moved/G.npy       group G: marks that its pictures are in the files that are ordered by cluster
+    round-R/G.npy     group G: how many neighbours round R changed, and of how many; they are in by-place/round-R
+    refined/S.npy     file S: the nearest neighbours of each of its pictures after the last round
 
 The last three exist only with several clusters; one cluster is an exact search. After the last task the bags of each
 size are curated. A setting bounds the memory, independent of the number of pictures. In addition, tasks that assign or
-join the rows of a file need, per row, 400 bytes and 12 bytes per kept neighbour; curating bags needs 36 bytes per
-picture, including ids, and 10 bytes for each further size.
+join the rows of a file need, per row, 400 bytes plus 12 bytes per neighbour; curating bags needs 36 bytes per
+picture, including ids, and 10 bytes for each additional size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tellapart.utils.files import replace_file, replace_text
 from tellapart.utils.messages import Progress, parse_json, say
 
 ROUND = "round-"
-PICTURES_PER_BLOCK = 65536  # pictures assigned, merged and curated at a time
+PICTURES_PER_BLOCK = 65536  # number of pictures assigned, merged and curated at a time
 
 
 Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
@@ -61,7 +61,7 @@ def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterat
 
 @dataclass(frozen=True)
 class LargeSearch:
-    """Searches the k nearest neighbours of every picture in ``features``, with intermediate files in ``folder``."""
+    """Finds the k nearest neighbours of every picture in ``features``, with intermediate files in ``folder``."""
 
     folder: Path
     features: FeatureShards
@@ -73,7 +73,9 @@ class LargeSearch:
 
     @property
     def refines(self) -> bool:
-        """Returns whether refinement rounds follow the search within clusters; one cluster is exact."""
+        """Returns whether refinement rounds follow the search within clusters; a single cluster needs none, as it is
+        exact.
+        """
         return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
 
     @property
@@ -89,22 +91,24 @@ class LargeSearch:
 
     @property
     def before_S2C(self) -> np.ndarray:
-        """The number of pictures in the files before each file, by cluster; the last entry counts all (`count`)."""
+        """For each file, the number of pictures in the files before it, by cluster; the last entry counts all
+        (`count`).
+        """
         before_S2C: np.ndarray = np.load(self.path_of("before", 0), mmap_mode="r", allow_pickle=False)
         return before_S2C
 
     @cached_property
     def home_C(self) -> np.ndarray:
-        """The place of each cluster's first picture, followed by the number of pictures."""
+        """The position, in cluster order, of each cluster's first picture; the last entry is the number of pictures."""
         return np.concatenate([[0], np.cumsum(self.before_S2C[-1, 1])])
 
     @property
     def groups(self) -> range:
-        """The groups of clusters, one task each, of the size that `Sizes` sets."""
+        """The groups of clusters, each of which is one task; `Sizes` determines their size."""
         return range(-(-len(self.centre_CD) // self.sizes.together))
 
     def order_of(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ``order`` and ``begin`` of a file."""
+        """Returns a file's ``order`` and ``begin``."""
         place_M = np.load(self.path_of("order", shard), mmap_mode="r", allow_pickle=False)
         return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
@@ -185,25 +189,25 @@ class LargeSearch:
                 replace_text(path, json.dumps(plan))
 
     def neighbours(self, shard: int) -> np.ndarray:
-        """Returns a file's neighbours, `PAIR` N×K, nearest first, K ≥ k, as a memory map."""
+        """Returns the neighbours of a file's rows, `PAIR` N×K, nearest first, K ≥ k, as a memory map."""
         name = "refined" if self.refines else "near"
         pair_NK: np.ndarray = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
         return pair_NK
 
     # The rounds
     def round_rows(self, number: int) -> RowFile:
-        """Returns the neighbours after a round, ordered by place; round 0 is the search within clusters."""
+        """Returns the neighbours after a round, in cluster order; round 0 is the search within clusters."""
         return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
 
     @property
     def placed(self) -> FilesByPlace:
-        """Returns the files of features, ordered by place."""
+        """Returns the files of features, in cluster order."""
         half = all(shard.dtype == "<f2" for shard in self.features.shards)
         return FilesByPlace.at(self._by_place, len(self.features), self.features.width, half)
 
     @property
     def places(self) -> RowFile:
-        """Returns the place of each row."""
+        """Returns the position of each row in cluster order."""
         return RowFile(self._by_place / "place", len(self.features), (), np.dtype("<i8"))
 
     @property
@@ -215,7 +219,7 @@ class LargeSearch:
 
     # The search
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
-        """Performs the remaining tasks. Returns the seconds of each stage, by the name of its files.
+        """Performs the remaining tasks. Returns how long each stage took, in seconds, by the name of its files.
 
         ``spread`` performs a stage's tasks in any order, on any machines with access to the folders. Default:
         sequentially in this process. Raises `UsageError` if the folder belongs to other features or settings.
@@ -249,7 +253,9 @@ class LargeSearch:
             tasks[name](number)
 
     def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
-        """Returns the label, file name and task numbers of each stage; a stage requires all files of earlier stages."""
+        """Returns the label, file name and task numbers of each stage; a stage requires all files from
+        earlier stages.
+        """
         files = range(len(self.features.shards))
         first: list[tuple[str, str, Callable[[], Sequence[int]]]] = [
             ("placing clusters", "centroids", lambda: range(1)),
@@ -276,7 +282,9 @@ class LargeSearch:
         save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """Sorts a file's rows by cluster, each row once per cluster of it, and records where each cluster begins."""
+        """Sorts a file's rows by cluster, each row once for each of its clusters, and records where each cluster
+        begins.
+        """
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
         for start in range(0, rows, PICTURES_PER_BLOCK):
@@ -293,7 +301,9 @@ class LargeSearch:
         save_array(self.path_of("order", shard), place_M.astype(np.int64))
 
     def count(self, _: int = 0) -> None:
-        """Counts each cluster's pictures in the files before each file: all, and those whose nearest cluster it is."""
+        """Counts, for each file, each cluster's pictures in the files before it: all, and those to which it is the
+        nearest cluster.
+        """
         shape = (len(self.features.shards) + 1, 2, len(self.centre_CD))
 
         def write(temporary: Path) -> None:
@@ -311,7 +321,7 @@ class LargeSearch:
             replace_file(self.path_of("before", 0), write)
 
     def search(self, group: int) -> None:
-        """Searches the exact nearest of each picture in a group of clusters within its cluster."""
+        """Finds the exact nearest neighbours, within its cluster, of each picture in a group of clusters."""
         row_M, cluster_M, _ = self.members(group)
         found_MK = nothing_found(len(row_M), self.kept)
         for cluster in np.unique(cluster_M):
@@ -335,12 +345,12 @@ class LargeSearch:
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
     def join(self, shard: int) -> None:
-        """Merges the neighbours that a file's pictures have in all their clusters, and writes their positions."""
+        """Merges the neighbours found in all clusters of each of a file's pictures, and writes their positions."""
         rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
         place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
         before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
-        # The position of a row's neighbours in the file of its cluster's group.
+        # The position of a row's neighbours in the file for its cluster's group.
         start_C = np.cumsum(total_2C[0]) - total_2C[0]
         group_C = np.arange(len(start_C)) // self.sizes.together
         start_C -= start_C[group_C * self.sizes.together]
@@ -370,7 +380,9 @@ class LargeSearch:
         save_array(self.path_of("near", shard), near_NK)
 
     def move(self, group: int) -> None:
-        """Writes the pictures whose nearest cluster is in the group, and their neighbours, to the files by place."""
+        """Writes the pictures whose nearest cluster is in the group, and their neighbours, to the files in cluster
+        order.
+        """
         row_M, cluster_M, home_M = self.members(group)
         row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self.first_place(group)
         chunk = max(1, min(PICTURES_PER_BLOCK, self.sizes.largest, 2**24 // self.kept))
@@ -395,7 +407,7 @@ class LargeSearch:
         save_array(self.path_of("moved", group), np.array([len(row_M)]))
 
     def improve(self, number: int, group: int) -> None:
-        """Performs a round for the pictures whose nearest cluster is in the group."""
+        """Performs one refinement round for the pictures whose nearest cluster is in the group."""
         first, end = self.first_place(group), self.first_place(group + 1)
         before, after = self.round_rows(number - 1), self.round_rows(number)
         step = Round(self.placed, before, self.sizes.candidates, self.max_cosine)
@@ -415,7 +427,7 @@ class LargeSearch:
         save_array(self.path_of(f"{ROUND}{number}", group), np.array([new, of]))
 
     def finish(self, shard: int) -> None:
-        """Writes the neighbours of a file's pictures after the last round, as row numbers."""
+        """Writes a file's neighbours after the last round, as row numbers."""
         first, rows = self.features.first_S[shard], self.features.shards[shard].rows
         near_NK = np.empty((rows, self.k), PAIR)
         last = self.round_rows(self._rounds_done())
@@ -442,17 +454,17 @@ class LargeSearch:
         return all(self.path_of(f"{ROUND}{number}", group).is_file() for group in self.groups)
 
     def _rounds_done(self) -> int:
-        """Returns the last round, the only one whose neighbours `_drop_before` keeps."""
+        """Returns the last finished round, the only one whose neighbours `_drop_before` keeps."""
         return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
-        """Removes the neighbours from before a finished round, which are no longer needed."""
+        """Removes the neighbours of the rounds before a finished one, which are no longer needed."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
 
 
 def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
-    """Returns the k nearest of each row's candidates without duplicates, with the tie rule of `features.nearest`."""
+    """Returns the k nearest of each row's candidates, without duplicates, by the tie rule of `features.nearest`."""
     row_BA, cosine_BA = pair_BA["row"], np.where(pair_BA["row"] >= 0, pair_BA["cosine"], -np.inf)
     by_row = np.lexsort((-cosine_BA, row_BA), axis=1)
     row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))

@@ -59,14 +59,14 @@ def mine_bags(
         texts_ND: the scorer's features of their captions, N×D (mean) or one M×D per picture; picture and text are
             joined as in `multimodal`.
         ids: ids of the pictures in bags. Default: row numbers.
-        similarity: α is the mean cosine between the query and the others ("query", algorithm 1), or of all pairs
+        similarity: α is the mean cosine between the query and the others ("query", algorithm 1), or over all pairs
             ("pairs", section 3.1).
-        keys: content keys; of pictures with equal keys only the first is used.
+        keys: content keys; of pictures with equal keys, only the first is used.
         max_cosine: limit on the cosine between the query and its neighbours (paper 3, footnote 8: 0.8); pictures above
             it are replaced by the next neighbour.
-        max_cosine_of: "target" limits the cosine to the query, "pairs" the cosine of all pairs; with "pairs", a query
+        max_cosine_of: "target" limits the cosine with the query, "pairs" that of all pairs; with "pairs", a query
             whose 200 nearest do not fill its bag has no bag.
-        min_cosine: a picture with too few neighbours of at least this cosine has no bag; with similarity "pairs", the
+        min_cosine: a picture with too few neighbours at or above this cosine has no bag; with similarity "pairs", the
             limit applies to all pairs.
         neighbours: precomputed neighbours of the same (joined, distinct) features.
 
@@ -102,7 +102,7 @@ def mine_bags(
 def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
     """Selects disjoint bags, most similar first (paper 2, algorithm 2).
 
-    Goes through the bags by descending similarity (rounded to nine digits; ties keep their order) and keeps a bag if
+    Goes through the bags by descending similarity (rounded to nine digits; ties keep their order), and keeps a bag if
     none of its pictures is in a kept bag.
     """
     unknown = [bag for bag in bags if math.isnan(bag.similarity)]
@@ -135,10 +135,10 @@ class TrainingBags:
 
 
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
-    """Builds disjoint bags of ``size`` from each picture's nearest (200 in the paper; appendix B.2).
+    """Builds disjoint bags of ``size`` from each picture's nearest neighbours (200 in the paper; appendix B.2).
 
-    Goes through the pictures in order: a picture that is in no bag takes its ``size − 1`` nearest that are in no bag.
-    If there are too few, the picture is left over unless a later one takes it.
+    Goes through the pictures in order: a picture that is not in a bag takes the ``size − 1`` nearest ones that are not
+    in a bag either. If there are too few, it remains without a bag unless a later one takes it.
     """
     free_N = np.ones(len(rows_NK), bool)
     bags: list[np.ndarray] = []
@@ -157,8 +157,8 @@ def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
 def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
     """Concatenates picture features and mean caption features (paper 2, algorithm 1, lines 4 to 8): N×2D float32.
 
-    features_ND: normalised features of the pictures.
-    texts_ND: normalised features of the captions: N×D, or one M×D for each picture's M captions.
+    features_ND: normalized features of the pictures.
+    texts_ND: normalized features of the captions: N×D, or one M×D for each picture's M captions.
     Raises `UsageError` if the numbers of texts and pictures differ or a picture has no caption.
     """
     features_ND = np.asarray(features_ND, dtype=np.float32)
@@ -174,7 +174,7 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
 
 
 def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
-    """Returns the row of the first picture with each content key; all n rows without keys."""
+    """Returns the row of the first picture with each content key, or all n rows if there are no keys."""
     if keys is None:
         return np.arange(n)
     if len(keys) != n:
@@ -189,7 +189,7 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
     """Computes the intra-bag similarity α of each bag, M float64 in [−1, 1] (paper 2).
 
     bag_MS: rows of ``vectors``, the query first.
-    similarity: "query": mean cosine between the query and the others (algorithm 1, line 14); "pairs": mean cosine of
+    similarity: "query": mean cosine between the query and the others (algorithm 1, line 14); "pairs": mean cosine over
         all pairs (section 3.1).
     """
     if not len(bag_MS):
@@ -199,7 +199,7 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
 
 
 def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """Computes the cosines M×P within each bag: between the query and the others, or of all pairs."""
+    """Computes the cosines M×P within each bag: between the query and the others, or between all pairs."""
     size = bag_MS.shape[1]
     first, second = np.triu_indices(size, 1)
     if similarity == "query":
@@ -208,7 +208,7 @@ def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) ->
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
-    """Returns the number of neighbours that bags of ``size`` may need; with a limit on pairs some are replaced."""
+    """Returns the number of neighbours that bags of ``size`` may need: more with a limit on pairs, which skips some."""
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
@@ -254,7 +254,7 @@ def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_
 class MinedBags:
     """Bags, the pictures that they were mined from, and the scorer's features of these pictures (N×D).
 
-    unlike: ids of the pictures that have too few others with the minimum similarity for a bag of any size.
+    unlike: ids of pictures with too few sufficiently similar pictures for even the smallest bag.
     """
 
     file: BagsFile
@@ -263,7 +263,7 @@ class MinedBags:
     unlike: tuple[str, ...] = ()
 
     def unlike_line(self) -> str:
-        """Returns a message that counts and names the pictures in ``unlike``; "" if there are none."""
+        """Returns a message that counts and lists the pictures in ``unlike``; "" if there are none."""
         if not self.unlike:
             return ""
         return (
@@ -287,9 +287,9 @@ def mine_dataset(
     """Mines curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2).
 
     Each size is curated separately, so a picture may be in one bag of each size. Features come from the store, so
-    pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``; of copies (equal
-    features) only the first is used. ``captions``: "references", or a file of captions; None compares pictures only.
-    Raises `UsageError` for too few pictures.
+    pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``. Of pictures with
+    equal features, only the first is used. ``captions``: "references", or a file of captions; None compares pictures
+    only. Raises `UsageError` for too few pictures.
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before the slow encoding of pictures

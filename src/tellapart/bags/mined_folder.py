@@ -24,7 +24,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import locked, write_output
 
 MEMORY_GB = 4.0
-RECALL_QUERIES = 200  # pictures whose exact neighbours are computed to measure recall
+RECALL_QUERIES = 200  # number of pictures whose exact neighbours are computed to measure recall
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ def mine_folder(
 ) -> MinedFolder:
     """Mines curated bags of each of ``sizes`` from a folder of features (`FeatureShards`) into ``out``.
 
-    Of copies (equal features) only the first is used. Intermediate files are kept in ``OUT.work`` until the bags are
-    written; the same call resumes from them.
+    Of pictures with equal features, only the first is used. Intermediate files are kept in ``OUT.work`` until the bags
+    are written; the same call resumes from them.
 
     Args:
-        memory_gb: memory for one cluster at a time, in units of 10⁹ bytes.
+        memory_gb: memory limit for one cluster at a time, in units of 10⁹ bytes.
         pictures: mean number of pictures per cluster; more give a higher recall and take longer.
         spread: distributes the tasks, see `LargeSearch.run`.
 
     Raises:
-        UsageError: there are too few pictures, or another process works in the folder.
+        UsageError: there are too few pictures, or another process is using the folder.
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)
@@ -95,7 +95,7 @@ def mine_folder(
         )
     k = max(sizes) - 1
     plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
-    work = out.absolute().with_name(f"{out.name}.work")  # workers may have another working directory
+    work = out.absolute().with_name(f"{out.name}.work")  # workers may run in another working directory
     search = LargeSearch(work, features, k, plan, max_cosine)
     left_out = {"copies": len(whole) - len(features)} if len(features) < len(whole) else {}
     with disk_errors(work), locked(work, wait=False), _clear_errors(work):
@@ -117,7 +117,9 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _clear_errors(work: Path) -> Iterator[None]:
-    """Turns errors in the files of an earlier search into `TellapartError`; removes the work of invalid features."""
+    """Turns errors in the files of an earlier search into `TellapartError`; removes the work folder if features are
+    invalid.
+    """
     earlier = (work / "plan.json").exists()
     try:
         yield

@@ -1,9 +1,9 @@
 """NN-descent in blocks (Dong, Moses, Li 2011): neighbours of neighbours are likely neighbours.
 
-Pictures are numbered by *place* (by nearest cluster, then by row), so that similar pictures are close on disk. In each
-round a block of pictures is compared with the union of its neighbours and their neighbours, in one matrix product. As
-in the paper, pairs from earlier rounds are not compared again: the two ends of a path become candidates only if one of
-its two steps is new.
+Pictures are numbered by *place*, in cluster order (by nearest cluster, then by row), so that similar ones are close on
+disk. In each round a block of pictures is compared with the union of its neighbours and their neighbours, in one matrix
+product. As in the paper, pairs from earlier rounds are not compared again: the two ends of a path become candidates
+only if one of its two steps is new.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tellapart.features.nearest import (
     nearest_among,
 )
 
-EXPANDED = 12  # nearest neighbours whose own neighbours become candidates
+EXPANDED = 12  # number of nearest neighbours whose own neighbours become candidates
 ROUNDS = 6  # maximum number of rounds
-SETTLED = 0.02  # stop when a round changes a smaller share of the k neighbours
+SETTLED = 0.02  # stop if a round changes a smaller share of the k neighbours
 ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # place −1: none; new: not among the first before
 
 
@@ -34,7 +34,7 @@ class FilesByPlace:
     features: RowFile  # N×D
     length: RowFile
     row: RowFile
-    turn: RowFile  # places in the order in which they form blocks
+    turn: RowFile  # the order in which places form blocks
 
     @classmethod
     def at(cls, folder: Path, rows: int, width: int, half: bool) -> FilesByPlace:
@@ -47,7 +47,7 @@ class FilesByPlace:
         )
 
     def vectors(self, place_M: np.ndarray, row_order: np.ndarray) -> Vectors:
-        """Reads the features of ascending places and reorders them."""
+        """Reads the features at these ascending places and reorders them."""
         given_MD = torch.from_numpy(self.features.read(place_M)).float()  # faster than numpy's
         given_MD = given_MD[torch.from_numpy(row_order)]
         length_M = self.length.read(place_M)[row_order]
@@ -59,7 +59,7 @@ class FilesByPlace:
 class Round:
     """One round of refinement of the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
 
-    ``candidates``: maximum number at once; a block with more is split in half.
+    ``candidates``: maximum number of candidates compared at once; a block with more is split in half.
     """
 
     placed: FilesByPlace
@@ -68,7 +68,9 @@ class Round:
     max_cosine: float | None
 
     def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns the neighbours of some places after the round, B×K `ENTRY`. known_BK: their neighbours before it."""
+        """Returns the neighbours of these places after the round, B×K `ENTRY`. known_BK: their neighbours before the
+        round.
+        """
         found_M = self._candidates(own_B, known_BK)
         if not len(found_M):
             settled_BK = known_BK.copy()
@@ -85,7 +87,7 @@ class Round:
         return near_BK
 
     def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns the candidates as ascending places; none if no step is new."""
+        """Returns the candidates as ascending places; empty if no step is new."""
         first_BE = known_BK[:, :EXPANDED]
         there_BE = first_BE["place"] >= 0
         step_U = np.unique(first_BE["place"][there_BE])

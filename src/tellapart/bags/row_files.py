@@ -18,7 +18,9 @@ PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row num
 
 @dataclass(frozen=True)
 class RowFile:
-    """A file of rows of one shape and dtype. Tasks write disjoint ranges; reads follow after all are written."""
+    """A file of rows of one shape and dtype. Tasks write disjoint ranges; reading starts only after all have been
+    written.
+    """
 
     path: Path
     rows: int
@@ -37,7 +39,7 @@ class RowFile:
                 os.fsync(file.fileno())
 
     def read(self, index: np.ndarray | slice) -> np.ndarray:
-        """Returns a copy of some rows. Maps the file only briefly, so that its pages do not count as memory."""
+        """Returns a copy of some rows. Maps the file only briefly, so that its pages do not count toward memory use."""
         return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
 
 
@@ -54,7 +56,7 @@ def save_array(path: Path, array: np.ndarray) -> None:
 
 
 def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turns a disk error into one line that says what to do."""
+    """Turns a disk error into a one-line error that says what to do."""
     return write_errors(path, "fix the problem and run the same command again; completed files are reused")
 
 

@@ -1,4 +1,5 @@
-"""Samplers of a batch's pictures: whole bags of look-alikes, or random pictures, with their own hard distractors.
+"""Samplers that choose a batch's pictures: whole bags of look-alikes, or random pictures with hard distractors of their
+own.
 
 A sampler is a stateless function of the step that draws from (seed, epoch) or (seed, step), so a run that stops in the
 middle of an epoch resumes with the same batch.
@@ -20,8 +21,8 @@ from tellapart.errors import UsageError
 class BatchRows:
     """The ascending rows of a batch's pictures.
 
-    bag_B: number of each picture's bag, if pictures come in bags.
-    distractors_BK: further rows to distinguish each picture from, padded with −1.
+    bag_B: index of each picture's bag, if pictures come in bags.
+    distractors_BK: additional rows to distinguish each picture from, padded with −1.
     """
 
     rows_B: np.ndarray
@@ -38,7 +39,7 @@ class Sampler(Protocol):
 class BagSampler:
     """Fills batches with as many whole bags as fit; never splits a bag.
 
-    plan: returns the bags of an epoch, either lists of rows or `TrainingBags`. Loose pictures of `TrainingBags` are
+    plan: returns the bags for an epoch, either lists of rows or `TrainingBags`. Loose pictures of `TrainingBags` are
         grouped at random into bags of the same size in every epoch; a remainder is dropped.
     Shuffles the bags by (seed, epoch) and drops the last batch if another bag would fit into it. Raises `UsageError`
     for a bag larger than the batch.
@@ -46,7 +47,7 @@ class BagSampler:
 
     def __init__(self, plan: Callable[[int], Sequence[np.ndarray] | TrainingBags], batch_size: int, seed: int) -> None:
         self.plan, self.batch_size, self.seed = plan, batch_size, seed
-        self._starts = [0]  # the first step of each epoch so far
+        self._starts = [0]  # first step of each epoch so far
         self._epoch, self._batches = -1, list[list[np.ndarray]]()
 
     def __call__(self, step: int) -> BatchRows:
@@ -60,7 +61,7 @@ class BagSampler:
         return BatchRows(rows_B[order_B], bag_B[order_B])
 
     def _count(self, epoch: int) -> int:
-        """Returns the number of batches in an epoch; without a shuffle if all bags have the same size."""
+        """Returns the number of batches in an epoch; needs no shuffle if all bags have the same size."""
         plan = self.plan(epoch)
         if isinstance(plan, TrainingBags):
             bags = len(plan.bags_MS) + len(plan.loose_L) // plan.size
@@ -108,10 +109,11 @@ class BagSampler:
 
 
 class HardNegativeSampler:
-    """Adds each picture's ``hard`` nearest as distractors to another sampler's batches (paper 3, appendix D.2).
+    """Adds each picture's ``hard`` nearest neighbours to another sampler's batches as distractors (paper 3, appendix
+    D.2).
 
     Distractors are neither captioned nor rewarded, so an epoch has the same number of steps as without them. They may
-    be any pictures of the data, including those of the batch. rows_NK: each picture's neighbours, padded with −1.
+    be any pictures in the data, including those in the batch. rows_NK: each picture's neighbours, padded with −1.
     Raises `UsageError` if ``hard`` leaves no room in a softmax over the batch size, or exceeds K.
     """
 
@@ -139,7 +141,7 @@ def curriculum(
 ) -> Callable[[int], TrainingBags]:
     """Returns a plan for `BagSampler`: bags of look-alikes that grow according to ``schedule`` (paper 2, BagCurri).
 
-    Builds the bags of a size on first use and passes ``log`` a line with the number of pictures in bags.
+    Builds the bags of each size on first use, and passes ``log`` a line with the number of pictures in bags.
     """
     bags_of_size: dict[int, TrainingBags] = {}
 

@@ -23,8 +23,8 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.features.rows import BF16, unpack
 
-ROWS_PER_BLOCK = 8192  # rows compared at a time
-OPEN_LISTS = 64  # id lists open at a time
+ROWS_PER_BLOCK = 8192  # number of rows compared at a time
+OPEN_LISTS = 64  # maximum number of id lists open at a time
 FEATURE_SUFFIXES = (".npy", ".safetensors")
 _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
@@ -52,14 +52,16 @@ class FeatureFile:
 
 @dataclass(frozen=True)
 class FeatureShards:
-    """All files of a folder. ``first_S``: each file's first row number, followed by the number of rows."""
+    """All files in a folder. ``first_S``: each file's first row number, followed by the total number of rows."""
 
     folder: Path
     shards: tuple[FeatureFile, ...]
 
     @classmethod
     def open(cls, folder: Path) -> FeatureShards:
-        """Opens a folder. Raises `UsageError` if it has no files, or files that are not matrices of the same width."""
+        """Opens a folder. Raises `UsageError` if it contains no files, or files that are not matrices of the same
+        width.
+        """
         paths = sorted(p for p in folder.iterdir() if p.suffix in FEATURE_SUFFIXES) if folder.is_dir() else []
         if not paths:
             raise UsageError(f"{folder} contains no features; expected .npy or .safetensors files of shape N×D")
@@ -95,7 +97,7 @@ class FeatureShards:
                 part = slice(start, min(start + ROWS_PER_BLOCK, shard.rows))
                 bits_BD = np.ascontiguousarray(shard.read(part)).view(np.uint32).astype(np.uint64)
                 sum_N2[first + part.start : first + part.stop] = bits_BD @ factor_D2
-        order_N = np.lexsort((sum_N2[:, 1], sum_N2[:, 0]))  # stable: the first of equal rows comes first
+        order_N = np.lexsort((sum_N2[:, 1], sum_N2[:, 0]))  # stable, so that the first of equal rows comes first
         again_N = np.concatenate([[False], (sum_N2[order_N[1:]] == sum_N2[order_N[:-1]]).all(1)])
         row_N = np.sort(order_N[~again_N])
         if len(row_N) == len(self):
@@ -106,7 +108,7 @@ class FeatureShards:
         return FeatureShards(self.folder, tuple(shard for shard in shards if shard.rows)), row_N
 
     def digest(self) -> list[list[Any]]:
-        """Returns the name, rows, size and time of each file, to recognise the features of a job."""
+        """Returns the name, rows, size and time of each file, by which a job recognizes its features."""
         return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
 
 
@@ -158,7 +160,7 @@ class Ids:
     def open(cls, features: FeatureShards) -> Ids:
         """Opens and checks the lists of ids.
 
-        Raises `UsageError` for a list of the wrong length or not in UTF-8, and for an empty or duplicate id."""
+        Raises `UsageError` for a list that has the wrong length or is not UTF-8, and for an empty or duplicate id."""
         ids = cls(features, [_begins(shard) for shard in features.shards])
         if any(begin_N is not None for begin_N in ids._begin_SN):
             _check_distinct(ids, len(features))
@@ -174,7 +176,7 @@ class Ids:
 
 
 def _check_distinct(ids: Ids, count: int) -> None:
-    """Raises `UsageError` for an empty or duplicate id, because a file of such bags could not be read."""
+    """Raises `UsageError` for an empty or duplicate id, because a file of bags with such ids could not be read."""
     expected = "expected a unique id for each picture in the lists of ids (.txt)"
 
     def hashes() -> Iterator[int]:
@@ -194,7 +196,7 @@ def _check_distinct(ids: Ids, count: int) -> None:
 
 
 def _list(shard: FeatureFile) -> Path:
-    """Returns the path of a file's list of ids."""
+    """Returns the path of the list of ids that belongs to a file."""
     return shard.path.with_suffix(".txt")
 
 

@@ -1,1 +1,1 @@
-"""Studies with people: pick a picture by its caption, rate captions, compare captions."""
+"""Human studies: participants pick the picture that fits a caption, rate captions, or compare them."""

@@ -41,7 +41,7 @@ class QuestionAgreement:
 
 @dataclass(frozen=True)
 class Person:
-    """A participant of the report, without an identifier. Times are minutes and seconds; NaN where unknown."""
+    """A participant in the report, without an identifier. Times are in minutes and seconds; NaN if unknown."""
 
     name: str
     status: str
@@ -63,12 +63,12 @@ class StudyResults:
     people: list[Person]
     stamps: list[tuple[float, str, str]]
     refusals: dict[str, int]
-    seconds: tuple[float, float, float]  # quartiles of the seconds per item
+    seconds: tuple[float, float, float]  # quartiles of the time per item, in seconds
     notes: list[str] = field(default_factory=list)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The columns of the table."""
+        """The metrics in the columns of the table."""
         return METRICS[self.study.kind]
 
     @property
@@ -96,7 +96,9 @@ METRICS = {"pick": (ACCURACY,), "rate": (ASPECTS[0], ASPECTS[1], F1, ASPECTS[2])
 
 
 def analyse(study: Study, store: AnswerStore) -> StudyResults:
-    """Analyses the answers of those who completed and are not excluded. Raises `UsageError` if there are none."""
+    """Analyzes the answers of those who completed the study and are not excluded. Raises `UsageError` if there are
+    none.
+    """
     found = _answers_of_people(study, store)
     people = [one for one, _ in found]
     counted = [
@@ -127,7 +129,7 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
 
 
 def people_of(study: Study, store: AnswerStore) -> list[Person]:
-    """Returns everybody who began, in that order, whether they count or not."""
+    """Returns everyone who began, in that order, whether they count or not."""
     return [one for one, _ in _answers_of_people(study, store)]
 
 
@@ -143,7 +145,7 @@ def _person(study: Study, one: Participant, answers: Sequence[StudyAnswer]) -> P
     places = study.order(one.block, one.ordinal, one.seed)
     if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
         raise UsageError(f"the answers of participant {one.number} belong to a different design; restore items.json")
-    complete = len(answers) == len(places)  # complete answers count even without a click on Finish
+    complete = len(answers) == len(places)  # complete answers count even if Finish was not clicked
     # Uses the current rule, which may have been amended since.
     reason = exclusion(study, places, answers) if complete else one.excluded
     seconds = [a.seconds for a in answers if a.seconds is not None and study.trials[a.trial].role == ITEM]
@@ -167,7 +169,9 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, int, float]]:
-    """Returns the scores of an answer as (metric, system number, value)."""
+    """Returns the scores in an answer as (metric, system index, value); values are 1 to 5 for ``rate``, else 0, 50 or
+    100.
+    """
     trial = study.trials[answer.trial]
     numbers = [study.systems.index(system) for system in trial.systems]
     if study.kind == "pick":
@@ -215,7 +219,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
     for a, b in combinations(range(len(study.systems)), 2):
         own = values, drawn, n
         names = (study.systems[a], study.systems[b])
-        if study.kind == "compare":  # head to head, not via third systems
+        if study.kind == "compare":  # head to head, not through other systems
             met = [answer for answer in answers if study.trials[answer.trial].systems == names]
             if not met:
                 continue
@@ -231,7 +235,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
 def _resampled(
     study: Study, answers: Sequence[StudyAnswer]
 ) -> tuple[dict[str, Floats], dict[str, ClusteredDraws], dict[str, list[int]]]:
-    """Returns, by metric, the systems' values, their resamples and their numbers of ratings."""
+    """Returns, by metric, the systems' values, their resampled values and their numbers of ratings."""
     count, analysis = len(study.systems), study.settings.analysis
     found = ratings_of(study, answers)
     values = {metric: means(ratings, count) for metric, ratings in found.items()}
@@ -239,7 +243,7 @@ def _resampled(
     n = {m: [int(size) for size in np.bincount(r.system_M, minlength=count)] for m, r in found.items()}
     if study.kind == "rate":
         values[F1] = harmonic(values[ASPECTS[0]], values[ASPECTS[1]])
-        one, other = drawn[ASPECTS[0]], drawn[ASPECTS[1]]  # the same seeds: resample by resample
+        one, other = drawn[ASPECTS[0]], drawn[ASPECTS[1]]  # with the same seeds, to compare resample by resample
         drawn[F1] = ClusteredDraws(
             harmonic(one.person_R, other.person_R),
             harmonic(one.item_R, other.item_R),
@@ -272,7 +276,7 @@ def _notes(study: Study, store: AnswerStore, people: Sequence[Person]) -> list[s
     notes = []
     counted = sum(one.status == COMPLETE and not one.excluded for one in people)
     if counted < study.quota:
-        notes.append(f"So far, {counted} of {study.quota} planned participants count: the results are preliminary.")
+        notes.append(f"So far, {counted} of {study.quota} planned participants count; the results are preliminary.")
     stamps = store.stamps()
     if not stamps:
         notes.append("The design was not registered (stamped) before the study.")

@@ -22,7 +22,7 @@ class Blocks:
         self._order = lru_cache(4096)(study.order)
 
     def free(self, run: Transaction, now: float) -> int | None:
-        """Returns the block that lacks most raters, counting active reservations; None if all have enough."""
+        """Returns the block that lacks the most raters, counting active reservations; None if all have enough."""
         sampling = self.study.settings.sampling
         taken = [0] * len(self.study.blocks)
         for one in self.everybody(run, now):
@@ -32,7 +32,7 @@ class Blocks:
         return block if taken[block] < sampling.raters else None
 
     def everybody(self, run: Transaction, now: float) -> list[Participant]:
-        """Returns all participants, completing those who answered everything but did not click Finish in time.
+        """Returns all participants; marks those as complete who answered everything but did not click Finish in time.
 
         The exclusion rule then decides about their blocks."""
         return [
@@ -47,7 +47,7 @@ class Blocks:
         return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
 
     def holds(self, one: Participant, now: float) -> bool:
-        """Returns whether a participant holds a block, by complete answers that count or by an active reservation."""
+        """Returns whether a participant holds a block, through complete answers that count or an active reservation."""
         if one.status == COMPLETE:
             return not (one.excluded and self.study.settings.sampling.replace_excluded)
         if self.answered_all(one):
@@ -58,11 +58,11 @@ class Blocks:
         return rows.update(run, one, status=COMPLETE, finished=now, excluded=self.reason(run, one))
 
     def reason(self, run: Transaction, one: Participant) -> str:
-        """Returns why a participant with complete answers is excluded by the current rule; empty if not excluded."""
+        """Returns why the current rule excludes a participant with complete answers; "" if it does not."""
         return exclusion(self.study, self.places(one), rows.standing_answers(run, one.number))
 
     def apply_rule(self, run: Transaction) -> None:
-        """Applies the current exclusion rule to all who completed, because it may have been amended since."""
+        """Applies the current exclusion rule to all who completed the study, because it may have been amended since."""
         for one in rows.all_participants(run):
             if one.status == COMPLETE and (reason := self.reason(run, one)) != one.excluded:
                 rows.update(run, one, excluded=reason)

@@ -1,6 +1,6 @@
 """Creates studies: look-alike sets, captions, trials and blocks.
 
-Look-alike sets have a target each, as in paper 3's human study (section 4.2.4, appendix A). Targets come in random
+Each look-alike set has a target, as in paper 3's human study (section 4.2.4, appendix A). Targets come in random
 order. A target's distractors are its nearest pictures by cosine among those that are in no set yet and whose cosine *to
 the target* is at most a limit (0.8 in the paper); no other cosine is limited. The sets are disjoint.
 
@@ -87,7 +87,7 @@ def lookalike_sets(
             near = cosine_M <= max_cosine
             rows_M, cosine_M = rows_M[near], cosine_M[near]
             if len(rows_M) < size - 1:
-                free_N[target] = True  # it may still be a distractor
+                free_N[target] = True  # the target may still become a distractor
                 continue
             order_K = np.lexsort((rows_M, -cosine_M))[: size - 1]
             chosen = [int(row) for row in rows_M[order_K]]
@@ -119,13 +119,13 @@ def easy_sets(
 
 HUMAN = "human"
 PRACTICE_ITEMS = 2
-SIDES = {"pick": 640, "rate": 1200, "compare": 1200}  # pixels of a picture's longer side
+SIDES = {"pick": 640, "rate": 1200, "compare": 1200}  # longer side of a picture, in pixels
 _WORD = re.compile(r"[a-z]{4,}")
 
 
 @dataclass(frozen=True)
 class Material:
-    """Pictures and their captions: ``captions[system][id]``, references by id, and features by row if computed."""
+    """Pictures and their captions: ``captions[system][id]``, references by id, and, if computed, features by row."""
 
     items: Sequence[Item]
     captions: Mapping[str, Mapping[str, str]]
@@ -136,7 +136,7 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """The plan of a new study. None: the default of its kind.
+    """The plan of a new study. None stands for the default of the study's kind.
 
     items: number of look-alike sets or pictures.
     candidates: pictures per set.
@@ -169,7 +169,7 @@ class StudyPlan:
             raise UsageError("--candidates: expected at least 2 pictures per set")
 
     def with_defaults(self) -> StudyPlan:
-        """Fills in the defaults of the kind.
+        """Fills in the defaults of the study's kind.
 
         ``pick``: paper 3 (500 sets, the first reference). ``rate``: paper 1 (100 pictures, five raters, a random
         reference).
@@ -190,7 +190,7 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     if not systems:
         raise UsageError("there are no captions to evaluate; pass --captions FILE, or --human first")
     maker = _Maker(material, plan, folder)
-    with write_errors(folder, "specify another file with -o"):
+    with write_errors(folder, "choose another folder with -o"):
         trials, blocks = maker.make()
         made: dict[str, Any] = {"command": typed_command(), "human": plan.human, "seed": plan.seed,
                                 "candidates": plan.candidates if plan.kind == "pick" else 1,
@@ -245,10 +245,10 @@ class _Maker:
             row for row, id_ in enumerate(ids) if any(t.strip() for t in material.references.get(id_, ()))
         ]
         self._written: dict[int, str] = {}
-        self._new: list[str] = []  # names that are new in the folder
+        self._new: list[str] = []  # names of files that this study adds to the folder
 
     def make(self) -> tuple[list[Trial], list[list[tuple[int, bool]]]]:
-        """Returns the trials, and the blocks as trial numbers. Writes all pictures or none."""
+        """Returns the trials, and the blocks as lists of trial numbers. Writes all pictures or none."""
         easy, main = self._pick_rows() if self.plan.kind == "pick" else self._single_rows()
         pictures = self.folder / PICTURES
         new = [folder for folder in (pictures, *pictures.parents) if not folder.exists()]
@@ -277,7 +277,7 @@ class _Maker:
     # Choice of pictures.
 
     def _pick_rows(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns sets for controls, practice and the example, and the look-alike sets."""
+        """Returns the sets for controls, practice and the example, and the look-alike sets."""
         plan, features_ND = self.plan, self.material.features_ND
         if features_ND is None:
             raise UsageError("pick requires a scorer to find pictures that look alike; add --scorer NAME")
@@ -306,7 +306,9 @@ class _Maker:
         return easy, sets
 
     def _single_rows(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns pairs of a picture and one with a non-matching caption for controls, and the pictures of items."""
+        """Returns, for controls, pairs of a picture and another one whose caption does not fit it, and the items'
+        pictures.
+        """
         count = self.plan.controls + PRACTICE_ITEMS + 1
         if len(self.described) < count + 1:
             raise UsageError(
@@ -362,7 +364,9 @@ class _Maker:
         return Trial(role, unit, (), (self._reference(rows[0]),), tuple(map(self._picture, rows)), ((0,),), text)
 
     def _easy_rate(self, role: str, rows: Sequence[int], number: int) -> Trial:
-        """Builds a trial with another picture's caption, of low accuracy; every other control states the answer."""
+        """Builds a trial whose caption belongs to another picture, so its accuracy is low. Every second control tells
+        the participant what to answer.
+        """
         unit, pictures = self.material.items[rows[0]].id, (self._picture(rows[0]),)
         if role == CONTROL and number % 2:
             option = shuffled(range(len(SCALE)), self.seed, f"check {number}")[0]
@@ -375,7 +379,7 @@ class _Maker:
         return Trial(role, unit, (), (self._reference(rows[1]),), pictures, (None, (0, 1), None), text)
 
     def _easy_compare(self, role: str, rows: Sequence[int], number: int) -> Trial:
-        """Builds a trial with the picture's caption and another picture's; only the latter is wrong."""
+        """Builds a trial with the picture's own caption and another picture's; only the latter is wrong."""
         own, other = (self._reference(row) for row in rows[:2])
         swap = bool(number % 2)
         text = "The caption that is marked as wrong was written for another picture."
@@ -402,10 +406,10 @@ class _Maker:
     # Blocks.
 
     def _blocks(self, units: int, conditions: int, first: int) -> list[list[tuple[int, bool]]]:
-        """Builds blocks as Latin squares: each has every unit of its part once and all conditions equally often.
+        """Builds blocks as Latin squares: each contains every unit of its part once and all conditions equally often.
 
-        Over the blocks of a part, every unit occurs in every condition. For ``compare`` half of each condition in a
-        block has its captions swapped.
+        Over the blocks of a part, every unit occurs in every condition. For ``compare``, captions are swapped in half
+        of the trials of each condition in a block.
         """
         count = -(-units // self.plan.block)
         blocks = []
@@ -460,7 +464,7 @@ def _one_each(file: CaptionFile, known: KnownIds, name: str) -> dict[str, str]:
     ids = set(known.ids)
     found = {id_: texts for id_, texts in matched.texts.items() if id_ in ids}
     if not found:
-        raise UsageError(f"{file.name}: none of the captions belongs to a picture of the data; use the same ids")
+        raise UsageError(f"{file.name}: none of the captions belongs to a picture in the data; use the same ids")
     if double := next((id_ for id_, texts in found.items() if len(texts) > 1), None):
         raise UsageError(f"{file.name}: several captions for '{double}'; a study requires one per system")
     blank = [id_ for id_, texts in found.items() if not texts or not texts[0].strip()]

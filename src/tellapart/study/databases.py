@@ -20,7 +20,7 @@ from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 if TYPE_CHECKING:
     import psycopg
 
-APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for whose file it is
+APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for the application that a file belongs to
 SCHEMA_VERSION = 1
 Row = tuple[Any, ...]
 
@@ -34,7 +34,7 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """A database of answers, safe for several threads and processes."""
+    """A database of answers that several threads and processes may use."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,9 @@ class SqliteDatabase:
 
     @classmethod
     def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
-        """Opens the file. Raises `UsageError` for a file of another kind, or a missing file if ``create`` is False."""
+        """Opens the file. Raises `UsageError` for a file of another kind, or for a missing file if
+        ``create`` is False.
+        """
         if not create and not path.is_file():
             raise UsageError(f"{path} contains no answers yet; run: tellapart study serve, or tellapart study simulate")
         return cls(
@@ -85,7 +87,7 @@ class SqliteDatabase:
                 raise StoreError(f"{self.name}: not saved ({error})") from None
 
     def compact(self) -> None:
-        """Removes deleted rows from the log and free pages, so that they cannot be recovered from the file.
+        """Removes deleted rows from the log and from free pages, so that they cannot be recovered from the file.
 
         Raises `StoreError` if another process uses the file for too long; the rows are deleted nevertheless.
         """

@@ -3,7 +3,8 @@
 An answer has one option number per question. *Canonical* options do not depend on the display: for ``pick`` option 0 is
 the target, for ``compare`` "first" is the first system's caption.
 
-The folder of a study has its trials in ``items.json``, its settings in ``study.toml``, and pictures by content hash.
+A study's folder contains its trials in ``items.json``, its settings in ``study.toml``, and pictures named after their
+hash.
 
 The *stamp* is a hash of everything that affects results: trials, texts, exclusion rule, analysis. It is stored with the
 first participant and printed in the report, so that readers can check that nothing was decided afterwards.
@@ -33,7 +34,7 @@ MORE, WRONG = "more", "wrong"
 
 @dataclass(frozen=True)
 class StudyQuestion:
-    """One question and its options in display order; options that are pictures have no words."""
+    """One question and its options in display order; options that are pictures have no text."""
 
     name: str
     text: str
@@ -75,8 +76,8 @@ class Trial:
     """One screen, in canonical order.
 
     unit: id of the (target) picture.
-    systems, captions: one each, two for ``compare``.
-    pictures: file names; for ``pick`` the target first.
+    systems, captions: one of each, or two for ``compare``.
+    pictures: file names; for ``pick``, the target first.
     expected: the options that pass for each question, None for any; only for controls, practice items and the example.
     feedback: explains the expected options.
     """
@@ -90,7 +91,7 @@ class Trial:
     feedback: str = ""
 
     def passes(self, options: Sequence[int]) -> bool:
-        """Returns whether canonical options are the expected ones."""
+        """Returns whether these canonical options are the expected ones."""
         return all(want is None or option in want for want, option in zip(self.expected, options, strict=True))
 
 
@@ -166,7 +167,7 @@ class Study:
         for part in range(parts):
             lot = items[len(items) * part // parts : len(items) * (part + 1) // parts]
             own = [self.blocks[block][number] for number in lot]
-            if part < len(controls):  # in the second half of each part, so that no control comes first
+            if part < len(controls):  # in the second half of each part, so that a control never comes first
                 at = len(own) - drawn_number(max(1, (len(own) + 1) // 2), seed, f"place {part}")
                 own.insert(max(at, min(1, len(own))), (controls[part], bool(drawn_number(2, seed, f"control {part}"))))
             sequence += own
@@ -193,7 +194,7 @@ class Study:
 
 
 def drawn_number(count: int, seed: str, purpose: str) -> int:
-    """Draws a number from 0 to count − 1, determined by seed and purpose."""
+    """Returns a pseudorandom number from 0 to count − 1, determined by seed and purpose."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{purpose}".encode(), digest_size=8).digest(), "big") % count
 
 
@@ -207,7 +208,7 @@ def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
 
 
 def canonical(value: Any) -> bytes:
-    """Encodes a value as canonical JSON, which is the same for equal values."""
+    """Encodes a value as canonical JSON, which is identical for equal values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -249,7 +250,7 @@ def open_study(folder: Path) -> Study:
 
 
 def check_pictures(study: Study) -> None:
-    """Raises `UsageError` if a picture of the study is missing or has changed since its creation."""
+    """Raises `UsageError` if one of the study's pictures is missing or has changed since the study was created."""
     for name in sorted({name for trial in study.trials for name in trial.pictures}):
         path = study.folder / PICTURES / name
         try:

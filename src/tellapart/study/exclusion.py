@@ -19,9 +19,9 @@ def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
 
 
 def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
-    """Returns why a participant who saw the ``places`` in this order is excluded; empty if not excluded.
+    """Returns why a participant who saw the ``places`` in this order is excluded; "" if they are not.
 
-    answers: the valid answers. The rule on equal answers applies to displayed options.
+    answers: the valid answers. The rule on identical answers applies to displayed options.
     """
     rule = study.settings.exclusion
     reasons = []

@@ -51,7 +51,7 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
             {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
              "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
             for number, own in identities.items()
-            if f"P{number}" in status  # omits people who have begun since
+            if f"P{number}" in status  # omits people who have begun in the meantime
         ]  # fmt: skip
         write_output(out / PEOPLE_FILE, _csv(known))
     return {"folder": str(out), "answers": len(rows), "participants": len({row["participant"] for row in rows}),

@@ -1,10 +1,10 @@
 """Intervals of means and differences of ratings that treat both participants and items as samples.
 
 The variance uses two-way clustering (Cameron, Gelbach and Miller 2011): the bootstrap variance over participants, plus
-that over items, minus that over single answers, which both contain. Each bootstrap resamples whole clusters with
-replacement. The interval is Student's t with one degree of freedom less than the smaller number of clusters. Resampling
-both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings three times; for yes/no answers its
-intervals are up to 1.7 times too wide.
+that over items, minus that over single answers, which both terms include. Each bootstrap resamples whole clusters with
+replacement. The interval is Student's t with one degree of freedom fewer than the smaller number of clusters.
+Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings three times; for yes/no answers
+its intervals are up to 1.7 times too wide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Ratings:
-    """M ratings, each with its participant, item, system and value."""
+    """M ratings: the indices of their participants, items and systems, and their values (in the unit of the metric)."""
 
     participant_M: npt.NDArray[np.int64]
     item_M: npt.NDArray[np.int64]
@@ -37,7 +37,9 @@ class Ratings:
 
 @dataclass(frozen=True)
 class ClusteredDraws:
-    """A statistic, or S of them, in R resamples of participants, items and single answers, and the cluster counts."""
+    """A statistic, or S of them, in R resamples of participants, items and single answers, and the
+    numbers of clusters.
+    """
 
     person_R: Floats
     item_R: Floats
@@ -55,7 +57,9 @@ class ClusteredDraws:
         )
 
     def standard_error(self) -> float:
-        """Computes the two-way clustered standard error, at least that of either clustering. NaN for one cluster."""
+        """Computes the two-way clustered standard error, which is at least that of either clustering. NaN for one
+        cluster.
+        """
         parts = []
         for drawn_R, count in zip((self.person_R, self.item_R, self.rating_R), self.clusters, strict=True):
             known_R = drawn_R[np.isfinite(drawn_R)]
@@ -74,7 +78,9 @@ def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     drawn, clusters = [], []
-    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # may rate two systems
+    answer_M = (
+        ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M
+    )  # it may rate two systems
     for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
         names, row_M = np.unique(axis_M, return_inverse=True)
         sums_GC = np.zeros((len(names), 2 * systems))
@@ -100,7 +106,7 @@ def interval(value: float, draws: ClusteredDraws, n: int, confidence: float, bou
     answer.
     """
     half = student_quantile(confidence, draws.freedom) * draws.standard_error()
-    if not math.isfinite(half) or not half:  # max and min would return the bounds
+    if not math.isfinite(half) or not half:  # max and min would return the bounds for NaN
         return Interval(value, NAN, NAN, n)
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 

@@ -13,7 +13,7 @@ from tellapart.errors import TellapartError
 from tellapart.utils.messages import say
 
 HOUR = 3600.0
-MAX_ADDRESSES = 10_000  # addresses in memory; the least recently seen is forgotten first
+MAX_ADDRESSES = 10_000  # maximum number of addresses in memory; the least recently seen is dropped first
 
 
 class TooManyStarts(TellapartError):
@@ -23,8 +23,8 @@ class TooManyStarts(TellapartError):
 class StartLimit:
     """Counts starts by address for an hour, in memory only: no address is written to a file.
 
-    clock: seconds since 1970. ``proxied``: whether a proxy is in front, so that a start without an address is an error
-    of its configuration.
+    ``clock``: returns seconds since 1970. ``proxied``: whether the server is behind a proxy, so that a start without an
+    address indicates an error in the proxy's configuration.
     """
 
     def __init__(self, clock: Callable[[], float], proxied: bool = False) -> None:
@@ -57,10 +57,10 @@ class StartLimit:
 
 
 def address_of(request: Request) -> str:
-    """Returns the client's address as seen by the proxy, for IPv6 its network (/64); "" on this machine.
+    """Returns the client's address as seen by the proxy (for IPv6, its /64 network); "" on this machine.
 
-    The server listens on loopback only, so the peer's address is always this machine's. A proxy or tunnel in front adds
-    the client's to ``X-Forwarded-For``, at its end. Without that header all participants would share one limit.
+    The server listens on loopback only, so the peer's address is always this machine's. A proxy or tunnel in front of
+    it appends the client's to ``X-Forwarded-For``. Without that header, all participants would share one limit.
     """
     written = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
     try:

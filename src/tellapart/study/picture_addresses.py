@@ -12,7 +12,7 @@ PICTURES_KNOWN = 100_000  # addresses in memory
 
 
 class PictureAddresses:
-    """The pictures in ``folder`` by addresses derived from a secret ``key``. Thread-safe."""
+    """The pictures in ``folder``, under addresses derived from a secret ``key``. Thread-safe."""
 
     def __init__(self, folder: Path, key: bytes) -> None:
         self._folder, self._key = folder, key

@@ -1,4 +1,4 @@
-"""Plans a study's numbers of participants and items: simulates its power with the analysis of the report.
+"""Plans how many participants and items a study needs: simulates its power with the same analysis as the report.
 
 In the model, a rating is the sum of a system's mean and random effects of participant and item, on the scale of
 log-odds (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how consistently
@@ -23,9 +23,9 @@ from tellapart.study.intervals import Ratings, difference, means, resampled_mean
 from tellapart.utils.messages import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
-PERSON_SHARE = 0.1  # of the variance of ratings
-RATING_SD = 1.0  # of single ratings, on the scale 1 to 5
-RESAMPLES = 200  # of each simulated study
+PERSON_SHARE = 0.1  # share of the variance of ratings
+RATING_SD = 1.0  # standard deviation of single ratings, on the scale from 1 to 5
+RESAMPLES = 200  # number of bootstrap resamples for each simulated study
 CANDIDATE_RATERS = (1, 2, 3, 5, 8, 12)
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 Floats = npt.NDArray[np.float64]
@@ -35,10 +35,10 @@ Floats = npt.NDArray[np.float64]
 class Assumptions:
     """The assumptions of a power analysis.
 
-    base, difference: shares for ``pick`` (0.05 is five points), points of the scale for ``rate``; for ``compare`` the
+    base, difference: shares for ``pick`` (0.05 is five points), points on the scale for ``rate``; for ``compare``, the
         difference between the systems' shares of "tells more" (base is 0.5).
     pay: pay per participant.
-    fee: the platform's share on top of it.
+    fee: the platform's fee, as a fraction of the pay.
     """
 
     kind: str
@@ -95,7 +95,9 @@ def plan(
 
 
 def cheapest(rows: Sequence[PlannedDesign], power: float, budget: float | None = None) -> PlannedDesign | None:
-    """Returns the first row that reaches the power within the budget, if given; None if there is none."""
+    """Returns the first design that reaches ``power`` and, if ``budget`` is given, stays within it; None if there is
+    none.
+    """
     return next((row for row in rows if row.power >= power and (budget is None or row.cost <= budget)), None)
 
 
@@ -118,7 +120,7 @@ def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generat
 
 
 def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """Simulates the answers about the two systems of the difference, for all blocks of the design.
+    """Simulates the answers about the two systems that are compared, for all blocks of the design.
 
     A participant sees every item of the block's part once. In a Latin square of S systems, a fraction of about 2 / S of
     these items shows one of the two systems.
@@ -129,7 +131,7 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
     unit_I = np.arange(items)
     part_I = unit_I * parts // items
     rows = []
-    for turn in range(assumed.systems):  # the block of each part in which this item has that system
+    for turn in range(assumed.systems):  # the block of each part that shows this item with that system
         system_I = (unit_I + turn) % assumed.systems
         for rater in range(raters):
             person_I = (part_I * assumed.systems + turn) * raters + rater
@@ -153,9 +155,10 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
 
 
 def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """Simulates comparisons; each is two ratings, of the winner and of the loser.
+    """Simulates comparisons; each gives two ratings, one of the winner and one of the loser.
 
-    With more than two systems a participant sees a pair only in some items: each part has one block for each pair.
+    With more than two systems, a participant sees any one pair only in some items: each part has one block for each
+    pair.
     """
     parts, turns = -(-items // assumed.block), math.comb(assumed.systems, 2)
     unit_M = np.repeat(np.arange(items), raters)
@@ -171,7 +174,9 @@ def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.G
 
 
 def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
-    """Returns the standard deviations of participants, of items over all systems, and of items within one system."""
+    """Returns the standard deviations of the effects of participants, of items over all systems, and of items within
+    one system.
+    """
     if assumed.kind == "rate":
         item = math.sqrt(assumed.agreement) * RATING_SD
         return math.sqrt(PERSON_SHARE * (1 - assumed.agreement)) * RATING_SD, item / math.sqrt(2), item / math.sqrt(2)

@@ -15,8 +15,8 @@ Level = Literal["nominal", "ordinal", "interval"]
 def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> float | None:
     """Computes Krippendorff's alpha (2011) with the package krippendorff, for U units and V ordered options.
 
-    Ignores units with one rater. None if no unit has two raters, or all raters chose the same option. Raises
-    `MissingExtra`.
+    Ignores units with one rater. Returns None if no unit has two raters, or if all raters chose the same option. Raises
+    `MissingExtra` if the package is not installed.
     """
     try:
         import krippendorff
@@ -35,7 +35,7 @@ def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
     """Computes Fleiss' kappa (1971): agreement beyond chance on unordered options.
 
     Fleiss requires the same number of raters for each unit. Otherwise each unit's agreement is over its own pairs of
-    raters, and the option shares are over all ratings, which equals his formula for equal numbers. None if no unit has
+    raters, and the option shares are over all ratings, which for equal numbers gives his formula. None if no unit has
     two raters, or all raters chose the same option.
     """
     counts = np.asarray(count_UV, float)
@@ -50,7 +50,7 @@ def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
 
 
 def option_counts_of(unit_M: npt.ArrayLike, option_M: npt.ArrayLike, options: int) -> npt.NDArray[np.int64]:
-    """Counts how many raters chose each option of each unit: U×V from M ratings."""
+    """Counts how many raters chose each option for each unit: U×V, from M ratings."""
     units, row_M = np.unique(np.asarray(unit_M), return_inverse=True)
     counts = np.zeros((len(units), options), np.int64)
     np.add.at(counts, (row_M, np.asarray(option_M)), 1)

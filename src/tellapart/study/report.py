@@ -1,4 +1,4 @@
-"""A study's report: tables as the papers print them, one page of HTML, and JSON."""
+"""A study's report: tables as in the papers, one HTML page, and JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class IntervalChart:
 
 
 def digits(results: StudyResults) -> int:
-    """Returns the number of decimal places, as in the papers."""
+    """Returns the number of decimals, as in the papers."""
     return 2 if results.study.kind == "rate" else 1
 
 
@@ -109,7 +109,7 @@ def agreement_rows(found: list[QuestionAgreement]) -> tuple[list[str], list[list
 
 
 def headline(results: StudyResults) -> str:
-    """Summarises the finding in one sentence."""
+    """Summarizes the finding in one sentence."""
     kind, metric = results.study.kind, F1 if results.study.kind == "rate" else results.metrics[0]
     ranked = sorted(results.systems, key=lambda name: -_or_low(results.systems[name][metric].value))
     best = ranked[0]
@@ -117,7 +117,7 @@ def headline(results: StudyResults) -> str:
     if len(ranked) == 1:
         return f"{best}: {value}{'' if kind == 'rate' else ' %'} {HEADS[kind][metric]}"
     met = (p for p in results.pairs if p.metric == metric and {p.a, p.b} == {best, ranked[1]})
-    against = next(met, None)  # two systems of `compare` may not have been compared yet
+    against = next(met, None)  # two systems in `compare` may not have been compared yet
     clear = against is not None and (against.difference.low > 0 or against.difference.high < 0)
     what = {"pick": "is best at telling pictures apart", "rate": "has the highest F1", "compare": "tells more"}[kind]
     unit = "" if kind == "rate" else " %"
@@ -130,7 +130,7 @@ def _or_low(value: float) -> float:
 
 
 def to_json(results: StudyResults) -> dict[str, Any]:
-    """Returns systems and pairs in the format of ``tellapart eval --json``, and further facts of the study."""
+    """Returns systems and pairs in the format of ``tellapart eval --json``, and additional facts about the study."""
     study = results.study
 
     return dict(json_value({
@@ -156,7 +156,7 @@ def to_json(results: StudyResults) -> dict[str, Any]:
 
 
 def tables(results: StudyResults) -> rich.console.Group:
-    """Returns the report for a terminal."""
+    """Returns the report as tables for a terminal."""
 
     def made(title: str, heads: list[str], rows: list[list[str]], left: int = 1) -> rich.table.Table:
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
@@ -210,7 +210,7 @@ def charts(results: StudyResults) -> list[IntervalChart]:
 
 
 def design_facts(results: StudyResults) -> list[tuple[str, str]]:
-    """Returns the design decisions made before the study."""
+    """Returns the design decisions that were made before the study."""
     study, rule = results.study, results.study.settings.exclusion
     items = {trial.unit for trial in study.trials if trial.role == ITEM}
     rules = [f"more than {rule.max_control_errors} of {len(study.of_role[CONTROL])} control items wrong"]
@@ -235,7 +235,7 @@ def design_facts(results: StudyResults) -> list[tuple[str, str]]:
 
 
 def person_rows(people: list[Person]) -> list[list[str]]:
-    """Returns the rows of the participants' table."""
+    """Returns the rows of the table of participants."""
     return [
         [one.name, one.excluded or ("counted" if one.status == COMPLETE else one.status.replace("_", " ")),
          str(one.items), str(one.control_errors), number(one.minutes, 1), number(one.seconds_per_item, 1)]

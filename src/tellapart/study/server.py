@@ -1,6 +1,6 @@
-"""The routes of a study's page. Requests hold a token, numbers and an identifier, never a path.
+"""The routes of a study's page. Requests contain a token, numbers and an identifier, never a path.
 
-A token in a header, which no other site can send, identifies a participant. There are no cookies, and no requests are
+A token in a header, which other sites cannot send, identifies a participant. There are no cookies, and no requests are
 logged. The addresses of pictures are random for each participant.
 """
 

@@ -1,7 +1,7 @@
 """A running study: the requests of its participants.
 
-The state of a participation is only in the store, so a page, a browser or the server may be closed at any time. The
-page gets no names of systems, targets or files.
+The state of a participation is kept only in the store, so a page, a browser or the server may be closed at any time.
+The page is never told which systems, targets or files it shows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StudySession:
     # What the page shows.
 
     def public(self) -> dict[str, Any]:
-        """Returns everything that is public before consent: texts, questions and the example."""
+        """Returns everything that is shown before consent is given: texts, questions and the example."""
         study, settings = self.study, self.study.settings
         examples = [self._example(number) for number in study.of_role[EXAMPLE]]
         return {
@@ -81,7 +81,7 @@ class StudySession:
         return {**self._task("example", place), "feedback": trial.feedback, "marks": marks}
 
     def _expected(self, place: Place) -> list[Sequence[int]]:
-        """Returns the expected displayed options of each question; empty if any option is correct."""
+        """Returns the expected displayed options for each question; empty if any option is correct."""
         found: list[Sequence[int]] = []
         for question, options in enumerate(self.study.trials[place.trial].expected):
             base = [0] * len(self.study.trials[place.trial].expected)
@@ -99,7 +99,9 @@ class StudySession:
         return {"captions": captions, "pictures": [self._pictures.address(owner, place.trial, name) for name in names]}
 
     def picture(self, address: str) -> tuple[bytes, str] | None:
-        """Returns the picture at an address that a page received, and its media type."""
+        """Returns the bytes and media type of the picture at an address that a page was given; None for any other
+        address.
+        """
         return self._pictures.read(address)
 
     # Beginning and ending.
@@ -115,13 +117,13 @@ class StudySession:
     ) -> tuple[str, dict[str, Any]]:
         """Begins a participation, or resumes it if the token belongs to the participant. Returns its token and state.
 
-        Others may know a platform's identifier, so it never grants access to a participation.
+        Other people may know a platform's identifier, so it never gives access to a participation.
 
         Args:
             token: the page's secret, 48 random hexadecimal digits, which identifies a repeated request after a lost
                 reply.
             key: the key in the study's link, required to begin.
-            may_start: called before a new participation; raises if there are too many.
+            may_start: called before a new participation; raises `TooManyStarts` if there are too many.
 
         Raises:
             UsageError: the key is wrong, or the identifier is invalid or has begun with another token.
@@ -165,7 +167,7 @@ class StudySession:
             raise UsageError("the study's key is missing from the link; use the complete link that you received")
 
     def decline(self, key: str = "", may_start: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Counts somebody who does not consent. Raises `UsageError` for a wrong key."""
+        """Counts a person who does not consent. Raises `UsageError` for a wrong key."""
         self._check_key(key)
         may_start()
         with self.store.transaction() as run:
@@ -191,7 +193,7 @@ class StudySession:
             return self._state(run, one, now)
 
     def _end(self, how: str) -> dict[str, Any]:
-        """Returns a state that ends a participation, with the platform's code."""
+        """Returns a state that ends a participation, with the code for the platform."""
         recruitment = self.study.settings.recruitment
         codes = {
             COMPLETE: recruitment.completed,
@@ -203,10 +205,10 @@ class StudySession:
         return {"phase": how, "code": code, "return_url": address}
 
     def full(self) -> dict[str, Any]:
-        """Returns the state for somebody for whom no block is left."""
+        """Returns the state for a person for whom no block is left."""
         return self._end("full")
 
-    # One item after the other.
+    # One item after another.
 
     def state(self, token: str) -> dict[str, Any]:
         """Returns the current state of a participant's page. Raises `Unknown`."""
@@ -227,10 +229,11 @@ class StudySession:
             return self._item_state(one, position, rows.standing_answer(run, one.number, position))
 
     def answer(self, token: str, position: int, options: Sequence[int], revision: int) -> dict[str, Any]:
-        """Saves an answer and returns the next state, with feedback for practice items. Saves a repeated answer once.
+        """Saves an answer and returns the next state, with feedback for practice items. If a request is repeated, its
+        answer is saved once.
 
         options: the displayed options.
-        revision: revision of the answer that the page showed, 0 for none.
+        revision: revision of the answer that the page showed, 0 if it showed none.
         Raises `AnswerConflict` unless the position is the next one or, for items, the previous one.
         """
         now = self.clock()
@@ -289,7 +292,9 @@ class StudySession:
         }
 
     def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
-        """Returns the state of a participation at its next item. touch: records that the item is shown from now on."""
+        """Returns the state of a participation at its next item. touch: whether to record that the item
+        is now shown.
+        """
         one = self.blocks.expire(run, one, now)
         if one.status != ACTIVE:
             return self._end(one.status)

@@ -27,8 +27,8 @@ INSTRUCTIONS = {
             "choose the picture that you find most plausible."
         ),
         (
-            "There is no time limit. Some items are checks with an obvious answer; they show us that "
-            "participants answer carefully."
+            "There is no time limit. Some items are checks with an obvious answer; they show us whether "
+            "participants are answering carefully."
         ),
     ),
     "rate": (
@@ -42,8 +42,8 @@ INSTRUCTIONS = {
             "wrong. Rate the three scales independently of each other."
         ),
         (
-            "There is no time limit. Some items are checks with an obvious answer; they show us that "
-            "participants answer carefully."
+            "There is no time limit. Some items are checks with an obvious answer; they show us whether "
+            "participants are answering carefully."
         ),
     ),
     "compare": (
@@ -53,8 +53,8 @@ INSTRUCTIONS = {
         ),
         "A caption that tells more may also be the one that is wrong: answer the two questions independently.",
         (
-            "There is no time limit. Some items are checks with an obvious answer; they show us that "
-            "participants answer carefully."
+            "There is no time limit. Some items are checks with an obvious answer; they show us whether "
+            "participants are answering carefully."
         ),
     ),
 }
@@ -82,7 +82,7 @@ TASKS = {
 }
 CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
 SETTINGS_FILE = "study.toml"
-OPEN = "TODO"  # marks a text that the researcher has not written yet
+OPEN = "TODO"  # marks a text that the researcher has yet to write
 
 
 class Section(BaseModel):
@@ -110,7 +110,7 @@ class Exclusion(Section):
 
 
 class Sampling(Section):
-    """The number of participants per block, and the replacement of participants."""
+    """The number of participants per block, and whether excluded participants are replaced."""
 
     raters: int = Field(ge=1)
     replace_excluded: bool = True
@@ -126,7 +126,7 @@ class Analysis(Section):
 
 
 class Recruitment(Section):
-    """Codes for the recruiting platform, and reservations of blocks. May change while the study runs."""
+    """Codes for the recruitment platform, and reservations of blocks. May change while the study is running."""
 
     id_parameter: str = "PROLIFIC_PID"
     id_pattern: str = r"[\w.@-]{1,100}"
@@ -178,7 +178,7 @@ class Settings(Section):
 
 
 def read_settings(path: Path) -> Settings:
-    """Reads study.toml. Raises `UsageError`, which names the key."""
+    """Reads study.toml. Raises a `UsageError` that names the key."""
     try:
         return Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -203,7 +203,7 @@ def settings_text(kind: str, *, title: str, raters: int, minutes: int, payment: 
     consent = [text.format(task=TASKS[kind], minutes=minutes, payment=paid) for text in CONSENT]
     return f"""\
 # Written by `tellapart study create`. Fill in everything marked {OPEN}, read the rest, and change what you
-# need, before anybody takes part. All but [recruitment] is stamped (hashed) when the first participant begins.
+# need, before anyone takes part. Everything except [recruitment] is stamped (hashed) when the first participant begins.
 title = {json.dumps(title or OPEN, ensure_ascii=False)}
 instructions = {_lines(INSTRUCTIONS[kind])}
 
@@ -217,7 +217,7 @@ paragraphs = {_lines(consent)}
 [sampling]
 raters = {raters}  # number of participants whose answers count, per block
 replace_excluded = true  # give the block of an excluded participant to another participant
-screen_out_early = false  # end a participation as soon as its exclusion is certain, with the code screened_out
+screen_out_early = false  # end a participation as soon as exclusion is certain, with the code screened_out
 
 [exclusion]  # decided before the study; the report lists everyone who is excluded
 max_control_errors = 1  # exclude participants with more wrong control items (paper 3: 1)
@@ -239,7 +239,7 @@ timeout_minutes = 90  # time without an answer after which the block goes to ano
 completed = "{new_code()}"
 screened_out = "{new_code()}"  # the study is full, or the time has run out
 no_consent = "{new_code()}"
-return_url = ""  # the code follows it; Prolific: "https://app.prolific.com/submissions/complete?cc="
+return_url = ""  # the code is appended; Prolific: "https://app.prolific.com/submissions/complete?cc="
 """
 
 

@@ -1,8 +1,8 @@
-"""Scripted participants take a study through its real HTTP interface, to rehearse it and to check the report.
+"""Scripted participants complete a study through its real HTTP interface, to rehearse it and to check the report.
 
 *Careful* participants answer according to the planted effects and pass control items. *Hasty* ones are halfway between
-that and chance, and fail a few control items. *Random* ones ignore the captions. They receive only what people see, the
-captions and the pixels, and use these to look up the trial in the study's folder.
+careful answers and chance, and fail a few control items. *Random* ones ignore the captions. They receive only what
+people would see, the captions and the pixels, and use these to look up the trial in the study's folder.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TIMEOUT = 60.0  # seconds
 
 @dataclass
 class ParticipantLog:
-    """Records the seconds of the scripted participants' requests, by kind."""
+    """Records how long the scripted participants' requests take, in seconds, by kind."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     acknowledged: int = 0
@@ -60,7 +60,7 @@ class ParticipantLog:
             self.seconds.setdefault(kind, []).append(seconds)
 
     def percentile(self, share: float, kinds: Sequence[str] = ()) -> float:
-        """Returns a percentile of the seconds per request, for all or some kinds."""
+        """Returns a percentile of the seconds per request, for all kinds or some."""
         values = sorted(v for kind, own in self.seconds.items() if not kinds or kind in kinds for v in own)
         return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)] if values else math.nan
 
@@ -128,7 +128,7 @@ class Web:
         raise AssertionError
 
     def json(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Sends a request and returns the JSON reply. Raises `TellapartError` for any status but 200."""
+        """Sends a request and returns the JSON reply. Raises `TellapartError` for any status other than 200."""
         status, content = self.ask(path, body)
         found: dict[str, Any] = json.loads(content)
         if status != 200:
@@ -141,7 +141,7 @@ class Web:
 
 
 class Script:
-    """One scripted participant with its own random ability."""
+    """One scripted participant with a random ability of its own."""
 
     def __init__(self, study: Study, effects: Effects, character: str, seed: str) -> None:
         self.study, self.effects, self.character = study, effects, character
@@ -152,7 +152,9 @@ class Script:
             self._trials.setdefault(tuple(sorted(trial.captions)), []).append(trial)
 
     def take(self, web: Web, log: ParticipantLog, think: float, identifier: str, stop_after: int | None = None) -> str:
-        """Takes part and returns how it ended. think: mean seconds per answer. stop_after: answers before leaving."""
+        """Takes part and returns how it ended. think: mean seconds per answer. stop_after: number of answers before
+        leaving.
+        """
         for path in ("/", "/base.css", "/base.js", "/page.css", "/page.js"):
             web.ask(path)
         about = web.json("/api/study")
@@ -235,7 +237,7 @@ class Script:
 
     def _rate(self, trial: Trial, _: Sequence[str], __: Sequence[str]) -> list[int]:
         means = {ASPECTS[0]: 1 + 4 * self._strength(trial.systems[0], 0.5), ASPECTS[1]: ACCURACY_MEAN}
-        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # the caption's effect for all raters
+        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # the caption's effect on all raters
         drawn = (self.random.gauss(means.get(aspect, FLUENCY_MEAN) + item, NOISE) for aspect in ASPECTS)
         return [min(4, max(0, round(value) - 1)) for value in drawn]
 
@@ -300,7 +302,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
-    """Returns the number of participants of each character, with at least one careful."""
+    """Returns the number of participants of each character, with at least one careful one."""
     if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
         raise UsageError(
             "--hasty and --random must leave a fraction of careful participants; use values such as 0.2 and 0.1"
@@ -310,7 +312,7 @@ def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str,
 
 
 def store_of_rehearsal(folder: Path) -> Path:
-    """Returns the path of a rehearsal's answers, which are separate from people's."""
+    """Returns the path of a rehearsal's answers, which are stored separately from real ones."""
     return folder / "simulated" / "answers.sqlite"
 
 
@@ -361,9 +363,9 @@ def rehearse(
     url: str | None = None,
     seed: int = 0,
 ) -> Rehearsal:
-    """Rehearses a study with scripted participants. url: a running server; None starts one with a new store.
+    """Rehearses a study with scripted participants. url: a running server; None: starts one with a new store.
 
-    Ignores ``id_pattern``, except on a running server. Raises `UsageError` if a rule on time would exclude all
+    Ignores ``id_pattern``, except on a running server. Raises `UsageError` if a timing rule would exclude all
     participants because they answer instantly.
     """
     if study.settings.exclusion.min_median_seconds and not think:
@@ -391,13 +393,13 @@ def rehearse(
 
 
 def _open_to_all(study: Study) -> Study:
-    """Returns the study open to any identifier; ``[recruitment]`` is not stamped."""
+    """Returns the study, opened to any identifier; this is possible because ``[recruitment]`` is not stamped."""
     recruitment = study.settings.recruitment.model_copy(update={"id_pattern": ".+"})
     return replace(study, settings=study.settings.model_copy(update={"recruitment": recruitment}))
 
 
 def scenes_study(kind: str, folder: Path) -> Study:
-    """Creates a small study of the synthetic world with vague and detailed captions, for a rehearsal without data."""
+    """Creates a small study on the synthetic world with vague and detailed captions, for a rehearsal without data."""
     items = list(open_data(SCENES))
     captions = {
         "vague": {item.id: min(item.references, key=len) for item in items},

@@ -1,7 +1,7 @@
 """Stores the participants of a study and their answers.
 
 An answer is committed before it is acknowledged and never overwritten. ``answers`` is a log: a later revision of a
-position replaces the earlier one. Identifiers of recruiting platforms are in a separate table, so that they can be
+position replaces the earlier one. Identifiers from recruitment platforms are in a separate table, so that they can be
 deleted without the answers.
 """
 
@@ -48,8 +48,8 @@ class Participant:
     """A row of ``participants``. Times are seconds since 1970 (UTC).
 
     answered: number of answered positions.
-    shown, shown_at: the position that the page showed last, and when.
-    excluded: reason of exclusion; empty if not excluded."""
+    shown, shown_at: the position that the page last showed, and when.
+    excluded: the reason for exclusion; "" if not excluded."""
 
     number: int
     block: int
@@ -86,7 +86,7 @@ class AnswerStore:
 
     @classmethod
     def open(cls, study: Study, location: str | Path, *, create: bool = True) -> AnswerStore:
-        """Opens the database. Raises `UsageError` if it has answers to another study."""
+        """Opens the database. Raises `UsageError` if it contains answers to another study."""
         database: Database
         if str(location).startswith(("postgres://", "postgresql://")):
             space = f"tellapart_{study.id}"
@@ -124,10 +124,10 @@ class AnswerStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The whole, for reports.
+    # Everything, for reports.
 
     def participants(self) -> list[Participant]:
-        """Returns everybody who began, in that order."""
+        """Returns everyone who began, in that order."""
         with self.transaction() as run:
             return all_participants(run)
 
@@ -155,7 +155,7 @@ class AnswerStore:
             return {row[0]: row[1] for row in run("SELECT reason, count(*) FROM refusals GROUP BY reason")}
 
     def set_stamp(self, stamp: str, at: float, reason: str = "") -> None:
-        """Stamps the design. Raises `UsageError` if answers have another stamp and no reason is given."""
+        """Stamps the design. Raises `UsageError` if there are answers with another stamp and no reason is given."""
         with self.transaction() as run:
             known = run("SELECT number, stamp FROM stamps ORDER BY number")
             begun = run("SELECT count(*) FROM participants")[0][0]
@@ -204,7 +204,7 @@ class AnswerStore:
 
 
 def all_participants(run: Transaction) -> list[Participant]:
-    """Returns everybody who began, in that order."""
+    """Returns everyone who began, in that order."""
     return [Participant(*row) for row in run(f"SELECT {COLUMNS} FROM participants ORDER BY number")]
 
 
@@ -223,7 +223,7 @@ def participant_with(run: Transaction, identifier: str) -> Participant | None:
 
 
 def new_token(run: Transaction, number: int, wanted: str = "") -> str:
-    """Creates a participant's token: the page's, unless it belongs to somebody else. Stores only its digest."""
+    """Creates a participant's token: the page's, unless it belongs to someone else. Stores only its digest."""
     owner = participant_of(run, wanted) if wanted else None
     if owner is not None and owner.number == number:
         return wanted
@@ -247,7 +247,7 @@ def add_participant(run: Transaction, block: int, ordinal: int, at: float) -> Pa
 
 
 def update(run: Transaction, one: Participant, **values: Any) -> Participant:
-    """Updates columns of a participant and returns the updated participant."""
+    """Updates some of a participant's columns and returns the updated participant."""
     names = ", ".join(f"{name} = ?" for name in values)
     run(f"UPDATE participants SET {names} WHERE number = ?", (*values.values(), one.number))
     return replace(one, **values)
@@ -282,7 +282,7 @@ def withdraw(run: Transaction, number: int) -> None:
 
 
 def add_refusal(run: Transaction, at: float, reason: str) -> None:
-    """Counts somebody who does not take part. Stores nothing about the person."""
+    """Counts a person who does not take part. Stores nothing about them."""
     run("INSERT INTO refusals SELECT coalesce(max(number), 0) + 1, ?, ? FROM refusals", (at, reason))
 
 

@@ -28,11 +28,11 @@ from tellapart.utils.files import check_output, remove_output, write_output
 from tellapart.utils.messages import parse_json
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
 
-# Differences between the pictures of a bag (paper 2, section 3.2, names the first four).
+# Differences between the pictures in a bag (paper 2, section 3.2, lists the first four).
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")
 VERDICTS = ("keep", "drop")
 LONGEST_NAME, LONGEST_NOTE = 60, 2000
-APPLICATION = 0x7E11A9A7 & 0x7FFFFFFF  # SQLite's field for whose file it is
+APPLICATION = 0x7E11A9A7 & 0x7FFFFFFF  # SQLite's field for the application that a file belongs to
 STORED_FORMAT = 1
 TABLE = """
 CREATE TABLE IF NOT EXISTS decisions (
@@ -52,7 +52,7 @@ COLUMNS = "id, at, reviewer, bag, verdict, facets, note, undone"
 
 @dataclass(frozen=True)
 class Decision:
-    """One reviewer's decision on one bag and its time (UTC). ``undone``: the time of its undo, or None."""
+    """One reviewer's decision on one bag, and when it was made (UTC). ``undone``: when it was undone, or None."""
 
     id: int
     at: str
@@ -81,7 +81,9 @@ class DecisionStore:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> DecisionStore:
-        """Opens the file. Raises `UsageError` for a file of another kind, or a missing file if ``create`` is False."""
+        """Opens the file. Raises `UsageError` for a file of another kind, or for a missing file if
+        ``create`` is False.
+        """
         if not create and not path.is_file():
             raise UsageError(f"{path} contains no decisions; run: tellapart bags review BAGS.jsonl")
         return cls(path, open_sqlite(path, FILE))
@@ -99,13 +101,13 @@ class DecisionStore:
         """Saves a decision. A repeated request (after a lost reply) saves it once.
 
         replaces: id of the reviewer's previous decision on the bag that the page showed; None: no decision.
-        Raises `Conflict` if another decision is valid by now, `UsageError` for an unknown verdict or facet.
+        Raises `Conflict` if another decision has become valid, and `UsageError` for an unknown verdict or facet.
         """
         reviewer, note = reviewer_name(reviewer), checked_note(note)
         if verdict not in VERDICTS:
             raise UsageError(f"verdict: expected {' or '.join(VERDICTS)}, got '{verdict}'")
         if unknown := sorted(set(facets) - set(FACETS)):
-            raise UsageError(f"facet: expected some of {', '.join(FACETS)}, got '{unknown[0]}'")
+            raise UsageError(f"facet: expected one or more of {', '.join(FACETS)}; got '{unknown[0]}'")
         chosen = tuple(facet for facet in FACETS if facet in facets)
         with self._transaction() as db:
             current = self._last(db, "reviewer = ? AND bag = ?", (reviewer, bag))
@@ -172,7 +174,9 @@ class DecisionStore:
 
 
 def bag_key(ids: Sequence[Any]) -> str:
-    """Returns a bag's key in the file of decisions: its ids, so that decisions survive mining the bag again."""
+    """Returns a bag's key in the file of decisions: its ids, so that decisions remain valid if the bag
+    is mined again.
+    """
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 
@@ -182,7 +186,7 @@ def decisions_of(bags: Path) -> Path:
 
 
 def reviewer_name(name: str) -> str:
-    """Normalises white space in a name, so that 'Ann' and 'Ann ' are equal. Raises `UsageError` for invalid names."""
+    """Normalizes white space in a name, so that 'Ann' and 'Ann ' are equal. Raises `UsageError` for invalid names."""
     plain = " ".join(unicodedata.normalize("NFC", name).split())
     if not plain or len(plain) > LONGEST_NAME or not plain.isprintable():
         raise UsageError(f"reviewer: expected 1 to {LONGEST_NAME} printable characters, got {name[:80]!r}")
@@ -201,7 +205,7 @@ def now() -> str:
 
 
 def _decision(row: tuple[Any, ...]) -> Decision:
-    """Converts a row of the table. Raises `UsageError` if `decide` did not write it, i.e. the file is damaged."""
+    """Converts a row of the table. Raises `UsageError` if `decide` cannot have written it, i.e. the file is damaged."""
     id_, at, reviewer, bag, verdict, facets, note, undone = row
     try:
         named = parse_json(facets)
@@ -221,7 +225,7 @@ class ReviewerAgreement:
 
     agreed: share of equal verdicts.
     kappa: κ of the verdicts.
-    facets: κ of each facet (named or not) on the ``kept`` bags that both keep.
+    facets: κ of each facet (selected or not) on the ``kept`` bags that both keep.
     κ is None if it is undefined: no bag in common, or both always gave the same answer.
     """
 
@@ -241,13 +245,13 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
     """Computes Cohen's κ, the agreement of two raters beyond chance, −1 to 1 (Cohen, 1960).
 
     κ = (p_o − p_e) / (1 − p_e), where p_o is the share of equal labels and p_e the agreement expected by chance from
-    the raters' label shares. None for no ratings or p_e = 1. Raises `ValueError` for unequal lengths.
+    the raters' label shares. None if there are no ratings or p_e = 1. Raises `ValueError` if the lengths differ.
     """
     if len(first) != len(second):
         raise ValueError(f"both raters must have rated the same items, got {len(first)} and {len(second)} ratings")
     n = len(first)
     one, two = Counter(first), Counter(second)
-    # Uses integers, so that p_e = 1 is detected exactly and 1 − p_e is never a rounding error.
+    # Integers, so that p_e = 1 is detected exactly and 1 − p_e is never a rounding error.
     equal = sum(a == b for a, b in zip(first, second, strict=True))
     chance = sum(one[label] * two[label] for label in one)
     if n * n == chance:  # also true for n = 0
@@ -285,7 +289,7 @@ PROVENANCE = "tellapart review"
 
 @dataclass(frozen=True)
 class Exported:
-    """The exported files and the numbers of bags."""
+    """The exported files, and the numbers of bags."""
 
     folder: Path
     kept: int
@@ -305,8 +309,8 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
     rule: keeps a bag if more reviewers keep than drop it (majority; ties drop it), if all reviewers who decided keep
         it, or if any reviewer keeps it.
     Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``; its bags have their
-    decisions and the facets named by reviewers who keep the bag. Raises `UsageError` if no bag is kept, or if ``out``
-    would overwrite the bags.
+    decisions and the facets selected by reviewers who keep the bag. Raises `UsageError` if no bag is kept, or if
+    ``out`` would overwrite the bags.
     """
     if rule not in RULES:
         raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
@@ -403,7 +407,7 @@ def _ids(decision: Decision) -> list[str]:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Removes size files of an earlier export, such as 7.json, which could be mistaken for part of this one."""
+    """Removes the size files of an earlier export, such as 7.json, which could be mistaken for part of this one."""
     try:
         earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
