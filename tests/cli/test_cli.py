@@ -612,7 +612,7 @@ def test_eval_prints_five_metrics_with_their_signatures_unless_all_are_asked_for
     assert set(rows) == main and set(signed) == main
     assert f"{len(every) - 5} more metrics were measured; add --metrics all to show" in printed
     whole = cli(*command, "--metrics", "all", "--json")
-    assert set(json.loads(whole.out)["signatures"]) >= {*every, "facts", "facts_exact", "meteor", "graph_f"}
+    assert set(json.loads(whole.out)["signatures"]) >= {*every, "facts", "meteor", "graph_f"}
     notes = json.loads(whole.out)["notes"]
     left_out = [note.removeprefix("--metrics all omits ") for note in notes if "all omits" in note]
     assert "chair_i, chair_s, chair_coverage (needs objects with their synonyms)" in left_out

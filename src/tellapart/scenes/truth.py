@@ -356,16 +356,12 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
 
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
     """Counts the true and false claims of a caption about a scene. Never raises; an empty caption makes no claim."""
-    return check_claims(parse_caption(caption) if isinstance(caption, str) else caption, scene)[0]
-
-
-def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list[tuple[Words, str]]]:
-    """Returns the result of `count_claims` for a parsed caption, and the words of each false claim with the reason."""
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
     count = _count(parsed, scene)
     things = len(scene.objects)
     for kind in (*FIELDS[: 5 if scene.length > 1 else 4], "relation", "ground"):
         count.kinds[kind].attributes = {"relation": things - 1, "ground": 1}.get(kind, things)
-    counts = ClaimCounts(
+    return ClaimCounts(
         claims=count.claims,
         correct=count.correct,
         bound=count.bound,
@@ -379,7 +375,6 @@ def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list
         words=len(parsed.words),
         kinds=count.kinds,
     )
-    return counts, count.false
 
 
 def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:

@@ -78,9 +78,7 @@ def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     drawn, clusters = [], []
-    answer_M = (
-        ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M
-    )  # it may rate two systems
+    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # it may rate two systems
     for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
         names, row_M = np.unique(axis_M, return_inverse=True)
         sums_GC = np.zeros((len(names), 2 * systems))

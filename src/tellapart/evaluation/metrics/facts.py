@@ -1,6 +1,6 @@
-"""Metrics of claims (objects, attributes, relations), verified by references, a scene's ground truth, or a scorer.
+"""Metrics of claims (objects, attributes, relations), verified by references, a scorer, or a scene's ground truth.
 
-There is one extractor (`tellapart.language.claims`) and three verifiers; the metric's name says which one it uses.
+One extractor (`tellapart.language.claims`) serves references and scorer; scenes have a parser of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tellapart.evaluation.facts import FINE_KINDS, check_tagger
 from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references
 from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair
-from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claims import CLAIM_KINDS
 from tellapart.metrics.registry import context_metric
@@ -49,17 +48,6 @@ def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     chair = Chair(context.inputs.synonyms, context.inputs.instances)
     names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
-
-
-def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies claims against the exact ground truth of `scenes`."""
-
-    assert context.items is not None
-    pairs = list(zip(slot.captions, context.items, strict=True))
-    return context.once(
-        ("verdicts", "exact", id(slot)),
-        lambda: [verify_scene(caption, item.truth) for caption, item in track(pairs, label="extracting claims")],
-    )
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
@@ -108,24 +96,19 @@ def _nothing_missing() -> None:
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
 
 _MEANING = {
-    "precision": "% of a caption's claims (objects, attributes, relations) that {true}",
-    "recall": "% of {all} that captions state",
-    "f": "F1 of precision (claims of captions that {true}) and recall (share of {all} that captions state)",
+    "precision": "% of a caption's claims (objects, attributes, relations) that a reference confirms",
+    "recall": "% of the references' facts that captions state",
+    "f": "F1 of precision (claims of captions that a reference confirms) and recall (share of the references' facts "
+    "that captions state)",
 }
-_VERIFIERS: dict[str, tuple[Verify, str, str, str, str, str]] = {
-    "facts": (by_references, "references", "a reference confirms", "the references' facts", "references", CLOSE),
-    "facts_exact": (by_truth, "truth", "are true of the scene", "the scene's facts", "scene's truth", TRUTH),
-}
-for _name, (_verify, _need, _true, _all, _label, _group) in _VERIFIERS.items():
-    for _which, _rate in enumerate(_NAMES):
-        fact_metric(
-            _name if _rate == "f" else f"{_name}_{_rate}",
-            needs=(_need,),
-            signature=lambda context, rate=_rate, by=_need: f"{rate},sums|{_extractor(context)}|verifier:{by}",
-            label=f"facts, {'F' if _rate == 'f' else _rate} ({_label})",
-            help=_MEANING[_rate].format(true=_true, all=_all),
-            group=_group,
-        )(partial(rate, _verify, _which))
+for _which, _rate in enumerate(_NAMES):
+    fact_metric(
+        "facts" if _rate == "f" else f"facts_{_rate}",
+        needs=("references",),
+        signature=lambda context, rate=_rate: f"{rate},sums|{_extractor(context)}|verifier:references",
+        label=f"facts, {'F' if _rate == 'f' else _rate} (references)",
+        help=_MEANING[_rate],
+    )(partial(rate, by_references, _which))
 for _kind in (*CLAIM_KINDS, *FINE_KINDS):
     for _which, _rate in enumerate(_NAMES[:2]):
         fact_metric(
