@@ -71,7 +71,7 @@ def auto_is_fp32() -> Any:
 @pytest.fixture(autouse=True)
 def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test allows to run is not allowed in the next."""
-    monkeypatch.setattr("tellapart.utils.registry._allowed", set())
+    monkeypatch.setattr("tellapart.utils.allowed_code._allowed", set())
 
 
 INSTALLED: set[str] = set()  # modules that were seen to lie in no folder of a test

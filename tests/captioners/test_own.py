@@ -21,7 +21,7 @@ from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import upstream
-from tellapart.utils.registry import allow_code
+from tellapart.utils.allowed_code import allow_code
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "howto" / "own-captioner.md"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "circle", "blue", "square", "left", "of", "the"]

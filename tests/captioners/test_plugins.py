@@ -19,9 +19,9 @@ from tellapart.scorers import load_scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_setup
 from tellapart.training.runs import upstream
-from tellapart.utils import registry
+from tellapart.utils import allowed_code
 
-ROOT = Path(registry.__file__).parent.parent
+ROOT = Path(allowed_code.__file__).parent.parent
 CODE = """
 from pathlib import Path
 Path(__file__).with_name("ran").touch()
@@ -131,17 +131,17 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
     with pytest.raises(UsageError, match="but only the command line and installed packages may"):
         check_setup(TrainingSetup(recipe, upstream))
-    registry.allow_named_in(["train", "mine.toml", "--set", setting])
+    allowed_code.allow_named_in(["train", "mine.toml", "--set", setting])
     check_setup(TrainingSetup(recipe, upstream))
     assert code.exists()
 
 
 def test_words_of_a_command_line() -> None:
-    registry.allow_named_in(
+    allowed_code.allow_named_in(
         ["--set", 'a=[{reward="my.code:make", x="p/q:r"}]', "https://host:80/x", "own:make?width=3", "a"]
     )
-    assert {"my.code:make", "own:make"} <= registry._allowed
-    assert not {"q:r", "p/q:r"} & registry._allowed
+    assert {"my.code:make", "own:make"} <= allowed_code._allowed
+    assert not {"q:r", "p/q:r"} & allowed_code._allowed
 
 
 def test_an_installed_entry_point_needs_no_option(

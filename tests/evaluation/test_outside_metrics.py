@@ -14,7 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.metric_list import list_metrics, metric_markdown
 from tellapart.evaluation.result_keys import describe
-from tellapart.utils import registry
+from tellapart.utils import allowed_code
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"
 CODE = '''
@@ -100,7 +100,7 @@ def test_an_installed_metric_is_listed_measured_and_reported(package: Path, cli:
 
 
 def test_a_metric_by_its_dotted_path(package: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_allowed", set())
+    monkeypatch.setattr(allowed_code, "_allowed", set())
     files = ("--captions", str(package / "loud.txt"))
     references = ("--references", str(package / "quiet.txt"))
     done = cli("eval", *files, *references, "--metrics", "length,loud_metrics:copied", "--json")
@@ -114,24 +114,24 @@ def test_a_metric_by_its_dotted_path(package: Path, cli: Cli, monkeypatch: pytes
 def test_a_metric_that_returns_something_else_is_one_line(
     package: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(registry, "_allowed", set())
+    monkeypatch.setattr(allowed_code, "_allowed", set())
     done = cli("eval", "--captions", str(package / "loud.txt"), "--metrics", f"loud_metrics:{name}")
     assert done.status == 1 and f"metric '{name}' returned" in done.line
     assert "corpus is a number; values is None or an array of 2 numbers, one per caption" in done.line
 
 
 def test_a_metric_without_values_needs_its_statistic(package: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_allowed", set())
+    monkeypatch.setattr(allowed_code, "_allowed", set())
     done = cli("eval", "--captions", str(package / "loud.txt"), "--metrics", "loud_metrics:bare")
     assert done.status == 1 and "register its statistic" in done.line
 
 
 def test_a_dotted_path_runs_only_where_it_is_allowed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_allowed", set())
+    monkeypatch.setattr(allowed_code, "_allowed", set())
     systems = {"a": {"1": "A dog"}}
     with pytest.raises(UsageError, match="add --allow-code loud_metrics:copied"):
         evaluate(systems, references={"1": ["a dog"]}, metrics=["loud_metrics:copied"])
-    registry.allow_code("loud_metrics:copied")
+    allowed_code.allow_code("loud_metrics:copied")
     results = evaluate(systems, references={"1": ["A dog"]}, metrics=["loud_metrics:copied"], resamples=5)
     assert results.systems["a"]["copied"].value == 100
 

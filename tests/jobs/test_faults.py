@@ -16,7 +16,7 @@ from PIL import Image
 from poisoned import CRASH, MEMORY
 from ray_nodes import Driver, Nodes, results, wait_for
 
-from tellapart.utils.registry import allow_code
+from tellapart.utils.allowed_code import allow_code
 
 HERE = Path(__file__).parent
 SHARE = {"--workers": 3, "--beams": 1, "--max-tokens": 3}

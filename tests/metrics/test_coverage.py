@@ -106,7 +106,7 @@ def retrieval_intervals(seed: int) -> Intervals:
 
 def ratio_intervals(seed: int) -> Intervals:
     """Rates (attribute precision and its like), corpus perplexity, and means of skewed values (perplexity)."""
-    from tellapart.evaluation.metrics.text_models import corpus_perplexity
+    from tellapart.evaluation.metrics.perplexity import corpus_perplexity
 
     rng = np.random.default_rng(seed)
     below_N = rng.poisson(2.5, 150).astype(float)

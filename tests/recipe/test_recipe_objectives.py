@@ -20,7 +20,7 @@ from tellapart.training.checks import check_setup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.runs import train, upstream
 from tellapart.types import Batch, Rollout
-from tellapart.utils.registry import allow_code
+from tellapart.utils.allowed_code import allow_code
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SAMPLES = 'objective.decoding={kind="sample", samples=5}'

@@ -18,7 +18,7 @@ from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.final_evaluation import truncation_lines
 from tellapart.training.runs import train, upstream
-from tellapart.utils.registry import allow_code
+from tellapart.utils.allowed_code import allow_code
 
 TEXTS = ["a red circle", "two shapes in the sky", "A Red circle", "a large blue star above a small green tree"]
 LONG = "a red circle above two shapes in the sky and a large blue star " * 2

@@ -213,7 +213,7 @@ def test_the_card_of_a_captioner_of_ones_own_says_which_code_to_allow(
     command = re.search(r"\ntellapart (caption .*)\n", text)
     assert command is not None and command[1].endswith(" --allow-code my_own:make")
     typed = command[1].replace("PICTURES", str(photos)).replace("captions.jsonl", str(tmp_path / "c.jsonl")).split()
-    monkeypatch.setattr("tellapart.utils.registry._allowed", set())
+    monkeypatch.setattr("tellapart.utils.allowed_code._allowed", set())
     assert "requests to run the code 'my_own:make'" in cli(*typed[:-2]).line
     assert cli(*typed, "--max-tokens", 6).status == 0
 

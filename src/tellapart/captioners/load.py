@@ -44,8 +44,9 @@ from tellapart.models.saved import (
     saved_options,
 )
 from tellapart.types import Rollout, pad_rows
+from tellapart.utils.allowed_code import call_factory, code_path
 from tellapart.utils.files import check_sums, write_sums
-from tellapart.utils.registry import Entry, Registry, call_factory, code_path
+from tellapart.utils.registry import Entry, Registry
 from tellapart.utils.rng import ItemSeeds
 
 
@@ -84,7 +85,7 @@ def load_captioner(
     PEFT adapter loads its base and merges the adapter; ``base_model`` overrides the location of the base. ``FILE.pt``
     and ``FILE.pth`` are published checkpoints (`official`). ``clipcap?vision=NAME&language_model=NAME`` builds a
     ClipCap with a new mapper. ``package.module:make?key=value`` is user code (`load_custom`), which runs only if the
-    command line, `tellapart.utils.registry.allow_code` or an installed entry point names it. Everything else loads
+    command line, `tellapart.utils.allowed_code.allow_code` or an installed entry point names it. Everything else loads
     safetensors only.
 
     adapter: folder of a PEFT adapter to merge; it may contain a tokenizer with additional tokens.

@@ -18,9 +18,9 @@ from tellapart.inference.options import CaptionOptions
 from tellapart.inference.prompts import Prompts
 from tellapart.jobs.job import SUFFIX, JobRequest
 from tellapart.jobs.works.joined_captions import check_format
+from tellapart.utils.allowed_code import allowed_code
 from tellapart.utils.files import is_url
 from tellapart.utils.messages import say
-from tellapart.utils.registry import allowed_code
 
 if TYPE_CHECKING:
     from tellapart.inference.plan import CaptionPlan

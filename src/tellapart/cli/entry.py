@@ -19,9 +19,9 @@ from tellapart import __version__
 from tellapart.cli.app import App
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.allowed_code import OPTION, allow_code, allow_named_in
 from tellapart.utils.checkout import git_state
 from tellapart.utils.messages import Verbosity, for_terminal, set_verbosity, single_line, stdout_errors
-from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 
 # Flags that every command accepts anywhere in the line; the short form maps to the long one.
 GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}

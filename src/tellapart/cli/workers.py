@@ -19,9 +19,9 @@ from tellapart.data import Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import load_ray
 from tellapart.jobs.job import SUFFIX, Job, JobRequest, prepare, recorded_results
+from tellapart.utils.allowed_code import allowed_code
 from tellapart.utils.files import check_output, is_url, locked, writable_file
 from tellapart.utils.messages import detail, say
-from tellapart.utils.registry import allowed_code
 
 
 @contextmanager

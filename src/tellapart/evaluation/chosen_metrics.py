@@ -10,8 +10,9 @@ from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.selected_caption import with_choices
 from tellapart.metrics.registry import KEY_SUFFIXES, METRICS, Metric, in_order, normalized, resolve, suggestion
+from tellapart.utils.allowed_code import is_dotted, load_allowed
 from tellapart.utils.messages import say_once
-from tellapart.utils.registry import first_line, is_dotted, load_allowed
+from tellapart.utils.registry import first_line
 
 ALL = "all"
 _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")

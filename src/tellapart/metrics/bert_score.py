@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tellapart.metrics.ptb import References, check
+from tellapart.metrics.inputs import References, check
 
 
 class TokenFeatures(NamedTuple):

@@ -12,7 +12,9 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.ptb import VERSION, References, recent, tokenized
+from tellapart.metrics.inputs import References
+from tellapart.metrics.ptb import VERSION, tokenized
+from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT

@@ -23,7 +23,8 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.metrics.ptb import VERSION, References, check, ptb_tokenize, tokenized
+from tellapart.metrics.inputs import References, check
+from tellapart.metrics.ptb import VERSION, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.bleu_score import BLEU_SIGNATURE, COUNTS, bleu_of, stats_of_tokens
-from tellapart.metrics.ptb import VERSION, ptb_tokenize, recent
+from tellapart.metrics.ptb import VERSION, ptb_tokenize
+from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import caption_set_metric
 from tellapart.metrics.results import LANGUAGE
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tellapart.errors import MissingExtra
+from tellapart.metrics.inputs import References
 from tellapart.metrics.meteor_tables import (
     LONGEST,
     PLACES,
@@ -30,7 +31,8 @@ from tellapart.metrics.meteor_tables import (
     open_tables,
     word_hash,
 )
-from tellapart.metrics.ptb import VERSION, References, recent, tokenized
+from tellapart.metrics.ptb import VERSION, tokenized
+from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT

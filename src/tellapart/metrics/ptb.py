@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from tellapart.errors import UsageError
+from tellapart.metrics.inputs import References, check
+from tellapart.metrics.recent import recent
 
 # Character classes of the COCO tools' PTB tokenizer: letters, marks, digits and symbols.
 #
@@ -296,45 +297,8 @@ def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
     return rules, Shapes(kept="\u2044\u3001")  # symbols that a rule names keep their own shape
 
 
-# Caches the last few results of a function of captions and references, for metrics that share them.
-
-T = TypeVar("T")
-_KEPT = 8  # systems and pairs of systems that an evaluation visits, metric by metric
-_MANY_TEXTS = 8192
-
-
-def recent(function: Callable[..., T]) -> Callable[..., T]:
-    """Caches the last results by the arguments' content. Comparing lists of the same strings is fast.
-
-    For more than 8,192 texts only the last two results are kept, because they are large.
-    """
-    kept: list[tuple[tuple[Any, ...], T]] = []
-
-    def remembered(*arguments: Any) -> T:
-        for place, (known, result) in enumerate(kept):
-            if known == arguments:
-                kept.append(kept.pop(place))
-                return result
-        result = function(*arguments)
-        # Copies, because a caller may modify its lists later.
-        kept.append((tuple(_copied(argument) for argument in arguments), result))
-        del kept[: -_KEPT if len(arguments[0]) <= _MANY_TEXTS else -2]
-        return result
-
-    remembered.__doc__ = function.__doc__
-    return remembered
-
-
-def _copied(argument: Any) -> Any:
-    """Copies a list of strings, or a list of lists of strings."""
-    if not isinstance(argument, list):
-        return argument
-    return [inner.copy() if isinstance(inner, list) else inner for inner in argument]
-
-
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures
 
-References = Sequence[Sequence[str]]  # the reference texts of each picture
 _KEPT_CHUNKS = 500_000  # distinct words between spaces, about 100 MB; a task's captions have tens of thousands
 # Nearly every chunk between spaces is a word or a hyphenated word, optionally followed by a punctuation mark.
 _PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
@@ -397,23 +361,6 @@ def _tokenized_captions(captions: Sequence[str]) -> list[str]:
 def _tokenized_references(references: References) -> list[list[str]]:
     flat = iter(ptb_tokenize([text for reference_texts in references for text in reference_texts]))
     return [[next(flat) for _ in reference_texts] for reference_texts in references]
-
-
-def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:
-    """Raises `UsageError` if captions and references do not match: every caption needs references."""
-    if references is None or len(captions) != len(references):
-        count = "no" if references is None else len(references)
-        raise UsageError(f"Expected one list of references per caption; got {len(captions)} captions and {count} lists")
-    without = [
-        number
-        for number, reference_texts in enumerate(references)
-        if isinstance(reference_texts, str) or not len(reference_texts)
-    ]
-    if without:
-        raise UsageError(
-            f"caption {without[0]} (of {len(without)}) has no list of references; pass a list with at least one "
-            "reference for each caption"
-        )
 
 
 def _looking_around(text: str, following: str) -> str:

@@ -24,7 +24,9 @@ import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
-from tellapart.metrics.ptb import VERSION, References, recent, tokenized
+from tellapart.metrics.inputs import References
+from tellapart.metrics.ptb import VERSION, tokenized
+from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT

@@ -42,9 +42,9 @@ from tellapart.rewards.base import (
 )
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.types import Batch, Item, Loss, Rollout, StepContext, in_mode
+from tellapart.utils.allowed_code import one_line
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables
-from tellapart.utils.registry import one_line
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

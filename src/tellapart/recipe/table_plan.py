@@ -23,8 +23,8 @@ from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.paper_tables import SOURCES, Column, Paper, PaperTable, Row, System, read_paper
 from tellapart.recipe.reading import PAPERS, find_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
+from tellapart.utils.allowed_code import is_dotted
 from tellapart.utils.options import fill_in
-from tellapart.utils.registry import is_dotted
 
 CLIP = "openai/clip-vit-base-patch32"
 

@@ -13,7 +13,8 @@ from tellapart.models.devices import exact_precision, resolve_device, set_precis
 from tellapart.models.saved import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
-from tellapart.utils.registry import Entry, Registry, call_factory, code_path
+from tellapart.utils.allowed_code import call_factory, code_path
+from tellapart.utils.registry import Entry, Registry
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 

@@ -16,7 +16,7 @@ from tellapart.objectives.base import OBJECTIVES, Objective
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup, check_references, open_specs
 from tellapart.types import Item
-from tellapart.utils.registry import check_allowed, code_path
+from tellapart.utils.allowed_code import check_allowed, code_path
 
 
 def check_setup(setup: TrainingSetup) -> None:

@@ -22,7 +22,7 @@ from tellapart.models.saved import saved_options
 from tellapart.recipe.schema import Recipe
 from tellapart.training.loop import kept_start
 from tellapart.training.run_folder import Run
-from tellapart.utils.registry import OPTION
+from tellapart.utils.allowed_code import OPTION
 
 CARD = "README.md"
 TEMPLATE = """

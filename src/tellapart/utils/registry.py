@@ -1,4 +1,4 @@
-"""Maps names to code: one registry per kind of part, lazily imported modules, and user code by dotted path.
+"""Maps names to code: one registry per kind of part, and lazily imported modules.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
 registers an `Entry`. The recipe schema, the command line, reports and the tables in the docs read the entries. Parts
@@ -7,11 +7,6 @@ come from three places:
 - modules of the registry's ``packages``, imported on first use, so no list needs extending;
 - installed packages with an entry point in the registry's ``group``, which loads an `Entry` or its factory;
 - calls of `Registry.register`.
-
-``my.module:factory`` names user code. Recipes and model folders may come from anybody, so naming code in them is not
-enough to run it. Code runs only if the command line also names it (as a model, in ``--set``, or with
-``--allow-code my.module:factory``), if a Python caller allows it (`allow_code`), or if an installed package offers it
-as an entry point of one of the `GROUPS`.
 """
 
 from __future__ import annotations
@@ -19,11 +14,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from tellapart.errors import UsageError, nearest
@@ -177,101 +170,3 @@ def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return getattr(importlib.import_module(f"{package}.{where[name]}"), name)
 
     return attribute, lambda: sorted(where)
-
-
-Kind = Literal["captioner", "scorer", "reward", "metric"]
-GROUPS: Mapping[Kind, str] = {
-    "captioner": "tellapart.captioners",
-    "scorer": "tellapart.scorers",
-    "reward": "tellapart.rewards",
-    "metric": "tellapart.metrics",
-}
-PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
-OPTION = "--allow-code"
-_allowed: set[str] = set()
-
-
-def is_dotted(name: str) -> bool:
-    """Returns whether a name has the form ``module:factory``."""
-    return re.match(PATTERN, name) is not None
-
-
-def allow_code(*paths: str) -> None:
-    """Allows these ``module:factory`` paths to run in this process. Raises `UsageError` for any other form."""
-    for path in paths:
-        if not is_dotted(path):
-            raise UsageError(f"{OPTION} '{path}': expected module:factory, such as {OPTION} my_captioner:make")
-    _allowed.update(paths)
-
-
-def allow_named_in(arguments: Iterable[str]) -> None:
-    """Allows every ``module:factory`` in the arguments of a command line, because the user typed it."""
-    for argument in arguments:
-        _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
-
-
-def allowed_code() -> list[str]:
-    """Returns the code that is allowed to run in this process, to pass on to its worker processes."""
-    return sorted(_allowed)
-
-
-def installed(kind: Kind) -> dict[str, str]:
-    """Returns the captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
-    return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
-
-
-def code_path(name: str, kind: Kind) -> str | None:
-    """Returns the ``module:factory`` of a name: the name itself or an installed entry point's; None for other names."""
-    if name == "scenes" or Path(name).exists():
-        return None
-    if is_dotted(name):
-        return name
-    return installed(kind).get(name) if re.match(r"^\w[\w.-]*$", name) else None
-
-
-def check_allowed(path: str, kind: Kind, key: str) -> None:
-    """Raises `UsageError`, with the option to type, if ``path`` is named by ``key`` but not allowed to run."""
-    if path not in _allowed and path not in installed(kind).values():
-        raise UsageError(
-            f"{key} requests to run the code '{path}', but only the command line and installed "
-            f"packages may do so; if you trust it, add {OPTION} {path} to the command"
-        )
-
-
-def load_allowed(path: str, kind: Kind, key: str) -> Any:
-    """Imports ``module:name`` and returns the object. ``key``: its name in messages.
-
-    Raises a one-line `UsageError` if it is not allowed to run (`check_allowed`) or does not exist.
-    """
-    check_allowed(path, kind, key)
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{key}: no module named '{error.name}'; expected an importable module; set "
-            "PYTHONPATH=FOLDER before the command"
-        ) from None
-    except AttributeError:
-        raise UsageError(f"{key}: module {module} has no attribute '{name}'") from None
-    except Exception as error:
-        raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
-
-
-def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
-    """Calls ``module:factory`` with ``options`` and returns the result. ``key``: its name in messages.
-
-    Raises a one-line `UsageError` if it cannot be loaded (`load_allowed`) or fails.
-    """
-    factory = load_allowed(path, kind, key)
-    if isinstance(factory, Entry):
-        factory = factory.factory
-    try:
-        return factory(**options)
-    except Exception as error:
-        call = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        raise UsageError(f"{key}: the call ({call}) failed: {one_line(error)}") from error
-
-
-def one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

@@ -15,7 +15,7 @@ from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.answers import ANSWERS, answers_in, flags_in, json_in, number_in, places_in, strings_in
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.metrics.ptb import References
+from tellapart.metrics.inputs import References
 from tellapart.types import Picture
 
 REQUEST = "Describe the following image."  # paper 1, appendix D

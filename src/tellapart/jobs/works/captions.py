@@ -20,7 +20,7 @@ from tellapart.jobs.works.base import Done
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import hardware, resolve_device, resolve_precision
 from tellapart.models.onednn import packed_linears
-from tellapart.utils.registry import allow_code
+from tellapart.utils.allowed_code import allow_code
 
 
 def rows_file(out: Path) -> Path:

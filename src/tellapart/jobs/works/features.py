@@ -21,8 +21,8 @@ from tellapart.jobs.works.base import Done
 from tellapart.jobs.works.shards import results, wanted_shards
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
+from tellapart.utils.allowed_code import allow_code
 from tellapart.utils.files import check_removable, is_url, write_output
-from tellapart.utils.registry import allow_code
 
 SUFFIX = ".npz"
 ROWS_PER_FILE = 2**18  # a result file ends with the shard that reaches this many rows

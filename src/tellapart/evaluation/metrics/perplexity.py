@@ -1,20 +1,17 @@
-"""Metrics by text models: perplexity under a language model, and BERTScore against the references."""
+"""Perplexity of captions under a causal language model: the mean over captions, and of the corpus."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import CLOSE, LANGUAGE
+from tellapart.metrics.results import LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import Measurement, Sums
-
-# Perplexity of captions under a causal language model: the mean over captions, and of the corpus.
 
 
 @context_metric(
@@ -49,34 +46,3 @@ def ppl_corpus(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def corpus_perplexity(loss_N2: np.ndarray) -> Sums:
     """Returns exp(summed loss / summed tokens) of rows of (loss, tokens)."""
     return Sums(loss_N2, lambda loss_R2: of_counts(loss_R2.reshape(-1, 2)).reshape(loss_R2.shape[:-1]))
-
-
-_PARTS = {
-    "bertscore_p": (
-        "precision",
-        "precision",
-        (),
-        "similarity of the caption's tokens to the references' nearest tokens",
-    ),
-    "bertscore_r": ("recall", "recall", (), "similarity of the references' tokens to the caption's nearest tokens"),
-    "bertscore_f": ("f", "F1", ("bertscoref1",), "harmonic mean of BERTScore's precision and recall"),
-}
-
-
-def bertscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes BERTScore's precision, recall or F1 (`tellapart.metrics.bertscore`)."""
-    return Measurement(100 * getattr(context.bertscore(slot), part)[1])
-
-
-for _name, (_part, _label, _aliases, _help) in _PARTS.items():
-    context_metric(
-        _name,
-        needs=("references", "text_encoder"),
-        signature=lambda context: f"best-reference|{context.loaded_text_encoder.signature}",
-        label=f"BERTScore, {_label}",
-        help=_help,
-        direction="higher",
-        group=CLOSE,
-        aliases=_aliases,
-        families=("bertscore",),
-    )(partial(bertscore, _part))

@@ -1,0 +1,27 @@
+"""The inputs of text metrics: captions, and the references of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tellapart.errors import UsageError
+
+References = Sequence[Sequence[str]]  # the reference texts of each picture
+
+
+def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:
+    """Raises `UsageError` if captions and references do not match: every caption needs references."""
+    if references is None or len(captions) != len(references):
+        count = "no" if references is None else len(references)
+        raise UsageError(f"Expected one list of references per caption; got {len(captions)} captions and {count} lists")
+    without = [
+        number
+        for number, reference_texts in enumerate(references)
+        if isinstance(reference_texts, str) or not len(reference_texts)
+    ]
+    if without:
+        raise UsageError(
+            f"caption {without[0]} (of {len(without)}) has no list of references; pass a list with at least one "
+            "reference for each caption"
+        )
