@@ -12,7 +12,7 @@ from families import FAMILIES
 from PIL import Image
 
 from tellapart.captioners import load_captioner
-from tellapart.data.pictures import ahead
+from tellapart.utils.ahead import ahead
 
 
 def pictures() -> list[Image.Image]:

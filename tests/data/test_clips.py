@@ -20,8 +20,8 @@ from tellapart.data.pictures import (
     picture_file,
     preview_image,
     sample_frames,
-    uniform_frame_indices,
 )
+from tellapart.data.video import uniform_frame_indices
 from tellapart.errors import PictureError
 from tellapart.scenes import Scenes
 

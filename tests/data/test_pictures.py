@@ -1,14 +1,10 @@
 """Every kind of picture comes out as RGB of eight bits; every kind of bad file as one clear line."""
 
 import base64
-import contextlib
 import io
 import os
 import struct
-import threading
-import time
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +13,8 @@ from PIL import Image
 
 from tellapart.boost.backends import data_url
 from tellapart.data import open_data
-from tellapart.data.pictures import HEIC, BytesPicture, FilePicture, to_rgb
+from tellapart.data.decode import HEIC, to_rgb
+from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError
 from tellapart.report.album import Album
 
@@ -153,38 +150,6 @@ def test_decompression_bomb(tmp_path: Path) -> None:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)))
     assert "decompression bomb" in reason(tmp_path / "a.png")
-
-
-def test_threads_decode_no_more_bytes_at_once_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what is decoded at one time; a picture larger than the bound is decoded alone, and a failed one gives back."""
-    from tellapart.data import pictures
-
-    Image.new("RGB", (200, 100)).save(tmp_path / "a.png")
-    data, now, most, lock = (tmp_path / "a.png").read_bytes(), [0], [0], threading.Lock()
-    monkeypatch.setattr(pictures, "IN_FLIGHT_BYTES", 3 * 200 * 100 * pictures.PIXEL_BYTES)
-
-    def decode(number: int) -> None:
-        if number % 5 == 0:
-            with contextlib.suppress(PictureError):
-                pictures.decode(data[:-30], "half")
-            return
-        with pictures.in_flight():
-            pictures.decode(data, "whole")
-            with lock:
-                now[0] += 1
-                most[0] = max(most[0], now[0])
-            time.sleep(0.01)
-            with lock:
-                now[0] -= 1
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(decode, range(60)))
-    assert most[0] == 3
-    monkeypatch.setattr(pictures, "IN_FLIGHT_BYTES", 1)
-    most[0] = 0
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(decode, range(20)))
-    assert most[0] == 1
 
 
 def test_formats_that_start_other_programs_stay_shut(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
-from tellapart.data.pictures import ahead
-from tellapart.errors import PictureError, TellapartError
+from tellapart.errors import TellapartError
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import is_out_of_memory
@@ -151,7 +149,7 @@ def test_slow_pictures_are_read_while_the_model_works(
 
     monkeypatch.setattr(blip, "pixels", pixels)
     monkeypatch.setattr(blip, "generate", generate)
-    monkeypatch.setattr("tellapart.data.pictures.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("tellapart.utils.ahead.os.cpu_count", lambda: 1)
     caption_pictures(blip, open_data(str(photos)), tmp_path / "c.jsonl", decoding=GREEDY, batch_size=2, progress=False)
     assert meanwhile >= 8, "of nineteen; read by the model's own thread it would be none"
 
@@ -172,46 +170,10 @@ def test_a_captioner_of_the_users_own_is_called_by_one_thread_at_a_time(
         return plain(images)
 
     monkeypatch.setattr(blip, "pixels", pixels)
-    monkeypatch.setattr("tellapart.data.pictures.os.cpu_count", lambda: 4)
+    monkeypatch.setattr("tellapart.utils.ahead.os.cpu_count", lambda: 4)
     for threads, expected in ((False, {1}), (True, {2, 3, 4})):
         most = 0
         monkeypatch.setattr(type(blip), "pixels_in_threads", threads)
         out = tmp_path / f"{threads}.jsonl"
         caption_pictures(blip, open_data(str(photos)), out, decoding=GREEDY, progress=False)
         assert most in expected
-
-
-def test_ahead_keeps_order_and_raises_in_its_place() -> None:
-    def work(number: int) -> int:
-        time.sleep(0.02 * (number % 3))
-        if number == 5:
-            raise PictureError("five")
-        return number * number
-
-    found = ahead(work, range(9), buffer=4, threads=3)
-    assert [next(found) for _ in range(5)] == [0, 1, 4, 9, 16]
-    with pytest.raises(PictureError, match="five"):
-        next(found)
-
-
-def test_ahead_holds_no_more_bytes_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.data.pictures.MOST_BYTES", 100)
-    begun: list[int] = []
-
-    def begin() -> Iterator[int]:
-        for number in range(50):
-            begun.append(number)
-            yield number
-
-    found = ahead(lambda number: number, begin(), buffer=30, size=lambda n: 40)
-    for number in range(50):
-        assert next(found) == number and len(begun) <= number + 1 + 3
-    assert len(begun) == 50
-
-
-def test_ahead_reads_no_further_than_its_buffer() -> None:
-    begun: list[int] = []
-    found = ahead(lambda number: begun.append(number), iter(range(1000)), buffer=5, threads=2)
-    next(found)
-    found.close()
-    assert len(begun) <= 7

@@ -14,7 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 from tellapart.captions.provenance import PictureRecord
-from tellapart.data.pictures import CLIP_SUFFIXES, PICTURE_SUFFIXES, FilePicture, open_image
+from tellapart.data.decode import PICTURE_SUFFIXES, open_image
+from tellapart.data.pictures import FilePicture
+from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import for_terminal, json_text, parse_json

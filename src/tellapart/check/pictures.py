@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.check.kinds import Finding
-from tellapart.data.pictures import decode, is_clip, open_image
+from tellapart.data.decode import decode, open_image
+from tellapart.data.pictures import is_clip
 from tellapart.errors import PictureError
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import track

@@ -22,7 +22,8 @@ from tellapart.captioners.generate import generate_captions, without_gaps
 from tellapart.captions.lines import Written
 from tellapart.captions.provenance import PictureRecord
 from tellapart.data import Skipped
-from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight, sample_frames
+from tellapart.data.in_flight import in_flight
+from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, sample_frames
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, make_view
@@ -34,6 +35,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.devices import BatchSize
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Encoder, Item, Picture, Rollout, in_mode
+from tellapart.utils.ahead import ahead
 from tellapart.utils.rng import ItemSeeds
 
 WINDOW = 4  # batches that are sorted by length and written to the file together

@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from tellapart.data.pictures import FilePicture, open_image, to_rgb
+from tellapart.data.decode import open_image, to_rgb
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError
 from tellapart.types import Picture
 from tellapart.utils.messages import few

@@ -17,7 +17,6 @@ from PIL import Image, ImageOps
 from tellapart.bags.mine import caption_features, item_captions, multimodal
 from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
 from tellapart.captioners import Captioner
-from tellapart.data.pictures import ahead
 from tellapart.errors import UsageError
 from tellapart.features.filling import RowMaker
 from tellapart.features.nearest import COPY, nearest_neighbours
@@ -25,6 +24,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
+from tellapart.utils.ahead import ahead
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 

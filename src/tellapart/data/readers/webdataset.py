@@ -19,15 +19,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
-from tellapart.data.pictures import CLIP_SUFFIXES, MAX_FILE_BYTES, PICTURE_SUFFIXES, PackedClip, PackedPicture
+from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, text_keys
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options, normalize_split, split_from_name
 from tellapart.data.tables import RowPosition, stream_items, texts_of
 from tellapart.data.text_files import decode_text
+from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import path_id

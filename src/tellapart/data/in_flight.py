@@ -1,0 +1,44 @@
+"""Limits the memory in which the threads of a process decode pictures at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+IN_FLIGHT_BYTES = 2 << 30  # limit on what the threads of a process decode at once; a larger picture is decoded alone
+PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding; the same with transparency
+
+
+class _InFlight(threading.local):
+    """Bytes of `IN_FLIGHT_BYTES` that a thread has claimed; None outside `in_flight`."""
+
+    held: int | None = None
+
+
+_FREED, _HERE, _USED = threading.Condition(), _InFlight(), [0]
+
+
+@contextmanager
+def in_flight() -> Iterator[None]:
+    """Counts what this thread decodes inside the block as in flight until the block ends: other threads wait."""
+    if _HERE.held is not None:
+        yield
+        return
+    _HERE.held = 0
+    try:
+        yield
+    finally:
+        with _FREED:
+            _USED[0] -= _HERE.held
+            _FREED.notify_all()
+        _HERE.held = None
+
+
+def claim(size: int) -> None:
+    """Waits until ``size`` bytes may be decoded. A thread that already holds some does not wait, to avoid deadlocks."""
+    with _FREED:
+        if not _HERE.held:
+            _FREED.wait_for(lambda: not _USED[0] or _USED[0] + size <= IN_FLIGHT_BYTES)
+        _USED[0] += size
+        _HERE.held = (_HERE.held or 0) + size

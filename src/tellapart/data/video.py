@@ -1,0 +1,130 @@
+"""Decodes the frames of clips: video files (PyAV, extra ``video``) and animated GIFs (Pillow).
+
+Frame k of n is the one shown at (k + 1/2)/n of the duration, however long each frame stays on the screen. A clip with
+fewer frames repeats them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+
+from tellapart.data.decode import check_size, open_image, to_rgb
+from tellapart.errors import PictureError
+
+# Formats FFmpeg may open. It also knows formats that list other files and addresses (HLS, concat), hence a whitelist.
+CONTAINERS = "avi,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpeg,mpegts,mpegvideo,flv,asf,ogg"
+VIDEO_SUFFIXES = frozenset(
+    f".{suffix}"
+    for suffix in (*("mp4", "m4v", "mov", "avi", "webm", "mkv", "mpg", "mpeg", "wmv", "flv", "3gp", "ogv"),)
+)
+CLIP_SUFFIXES = VIDEO_SUFFIXES | {".gif"}
+# A file counts as truncated if it has less than this share of the frames that its header announces.
+MIN_FRAME_SHARE = 0.9
+
+
+def uniform_frame_indices(starts: Sequence[float], end: float, count: int) -> list[int]:
+    """Returns the indices of the frames shown at the midpoints of ``count`` equal parts of ``starts[0]`` to ``end``.
+
+    ``starts``: when each frame appears, ascending.
+    """
+    step = (end - starts[0]) / count
+    return [bisect.bisect_right(starts, starts[0] + (part + 0.5) * step) - 1 for part in range(count)]
+
+
+def gif_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
+    """Returns ``count`` RGB frames of a GIF, evenly spaced over its duration. Raises `PictureError`."""
+    with open_image(data, name, ["GIF"]) as found:
+        starts = [0.0]
+        for place in range(getattr(found, "n_frames", 1)):
+            found.seek(place)
+            starts.append(starts[-1] + (found.info.get("duration") or 100))  # browsers show a frame of 0 ms for 100
+        found.load()  # a truncated file ends in half a frame
+        wanted = uniform_frame_indices(starts[:-1], starts[-1], count)
+        frames = {}
+        for place in sorted(set(wanted)):
+            found.seek(place)
+            frames[place] = to_rgb(found)
+        return [frames[place] for place in wanted]
+
+
+def video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
+    """Returns ``count`` RGB frames of a video, evenly spaced over its duration. Raises `PictureError`."""
+    try:
+        import av
+    except ModuleNotFoundError:
+        raise PictureError(f"{name}: reading clips requires an extra; run: pip install 'tellapart[video]'") from None
+    try:
+        with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as container:
+            if not container.streams.video:
+                raise PictureError(f"{name}: the clip has no frames (no video stream)")
+            return _Video.read(container, name).frames(count)
+    except (av.error.FFmpegError, ValueError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        raise PictureError(f"{name}: damaged, or not a supported clip format ({text})") from None
+
+
+class _Video:
+    """The packets of one video stream. Decodes only from the key frame before each requested frame."""
+
+    @classmethod
+    def read(cls, container: Any, name: str) -> _Video:
+        """Reads the packets of the first video stream. Raises `PictureError` if many are missing."""
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        if not packets:
+            raise PictureError(f"{name}: the clip has no frames")
+        if len(packets) < MIN_FRAME_SHARE * stream.frames:
+            raise PictureError(f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames in its header)")
+        check_size(stream.codec_context.width, stream.codec_context.height, name)
+        return cls(packets, stream.codec_context, name, avi=container.format.name == "avi")
+
+    def __init__(self, packets: list[Any], decoder: Any, name: str, *, avi: bool) -> None:
+        self.name, self.decoder, self.packets = name, decoder, packets
+        # AVI has decoding times instead of presentation times, and some streams have none. Their frames are counted
+        # from the start instead and assumed to be equally long.
+        self.timed = not avi and all(packet.pts is not None for packet in self.packets)
+        self.times = [packet.pts if self.timed else place for place, packet in enumerate(self.packets)]
+
+    def frames(self, count: int) -> list[Image.Image]:
+        visible = sorted(
+            (time, packet.duration or 0)
+            for time, packet in zip(self.times, self.packets, strict=True)
+            if not packet.is_discard
+        )
+        starts = [time for time, _ in visible]
+        end = starts[-1] + ((visible[-1][1] if self.timed else 1) or 1)
+        wanted = [starts[place] for place in uniform_frame_indices(starts, end, count)]
+        found = self._decode(sorted(set(wanted)))
+        return [found[time] for time in wanted]
+
+    def _decode(self, wanted: list[int]) -> dict[int, Image.Image]:
+        """Returns a mapping from each requested time to its frame."""
+        found: dict[int, Image.Image] = {}
+        keys = [place for place, packet in enumerate(self.packets) if packet.is_keyframe] if self.timed else []
+        place, seen = 0, 0
+        while wanted:
+            key = max((place for place in keys if self.times[place] <= wanted[0]), default=0)
+            if key > place:  # skips the frames in between
+                self.decoder.flush_buffers()
+                place = key
+            if place > len(self.packets):
+                raise PictureError(f"{self.name}: damaged (cannot decode the frame at {wanted[0]})")
+            for frame in self.decoder.decode(self.packets[place] if place < len(self.packets) else None):
+                time = frame.pts if self.timed else seen
+                seen += 1
+                if time in wanted:
+                    wanted.remove(time)
+                    found[time] = _turned(frame)
+            place += 1
+        return found
+
+
+def _turned(frame: Any) -> Image.Image:
+    """Returns the frame in RGB, rotated according to the file's metadata (e.g. clips from a phone held upright)."""
+    image: Image.Image = frame.to_image()
+    return image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
