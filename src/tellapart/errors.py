@@ -48,3 +48,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an exception's message."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

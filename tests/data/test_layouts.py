@@ -10,8 +10,8 @@ import pytest
 from reader_help import all_of, draw, ids, wrong
 
 from tellapart.data import open_data
+from tellapart.data.downloads import url_file_name
 from tellapart.data.pictures import ClipFile
-from tellapart.data.tables import url_file_name
 
 # -- TextCaps and RedCaps
 

@@ -15,7 +15,7 @@ from tellapart.data import Skipped, open_data
 from tellapart.data.caption_files import read_reference_file
 from tellapart.data.file_patterns import expand_pattern
 from tellapart.data.readers.webdataset import Member
-from tellapart.data.tables import RowIndex
+from tellapart.data.row_index import RowIndex
 from tellapart.errors import PictureError
 from tellapart.features.filling import RowMaker
 from tellapart.features.store import FeatureStore
@@ -43,7 +43,7 @@ def test_items_are_made_on_demand_and_slices_stay_so(tmp_path: Path) -> None:
 
 
 def test_index_puts_rows_of_an_id_together_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.data.tables.RECORDS_PER_CHUNK", 7)  # runs of one id reach over several chunks
+    monkeypatch.setattr("tellapart.data.row_index.RECORDS_PER_CHUNK", 7)  # runs of one id reach over several chunks
     names = [f"id{n * n % 23}" for n in range(400)]
     index, wanted = RowIndex.open(), dict[str, list[tuple[int, int]]]()
     for n, name in enumerate(names):

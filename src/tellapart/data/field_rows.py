@@ -8,7 +8,7 @@ from typing import Any
 
 from tellapart.data.caption_json import is_json_lines, parse_value
 from tellapart.data.caption_tables import SEPARATORS, csv_rows, parquet_rows, sheet_rows
-from tellapart.data.tables import mended
+from tellapart.data.csv_text import mended
 from tellapart.data.text_files import plain_suffix, read_nonempty
 from tellapart.errors import UsageError
 

@@ -1,6 +1,6 @@
 """Finds picture, id and captions in records of common file formats, by their keys and nesting.
 
-Shared by the readers of data sets (`tellapart.data.tables`, `tellapart.data.readers.jsonl`) and of caption files
+Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.readers.jsonl`) and of caption files
 (`tellapart.data.caption_files`). Keys are case-insensitive.
 """
 

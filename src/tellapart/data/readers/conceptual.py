@@ -3,7 +3,7 @@
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have one ``caption<TAB>URL`` per line and no
 header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``,
 ``training/`` or ``train/`` (``validation/``, ``val/``) beside the file, under any of the names in
-`tellapart.data.tables`. The split is inferred from the file name. The id is the picture's path in its folder. URLs
+`tellapart.data.columns`. The split is inferred from the file name. The id is the picture's path in its folder. URLs
 whose file is missing, empty or incomplete are counted in ``Dataset.missing``.
 """
 
@@ -13,13 +13,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tellapart.data.csv_text import csv_records
 from tellapart.data.dataset import Skipped
+from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
+from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.references import clean_captions
+from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, split_from_name
-from tellapart.data.tables import MOST_ROWS, DownloadedFiles, Lines, LineSource, RowPosition, csv_records, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

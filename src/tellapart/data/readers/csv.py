@@ -1,7 +1,7 @@
 """``csv:FILE``: a table with a header, with one picture or one caption per row.
 
 For example ``image,caption`` followed by ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars, with quotes
-as in spreadsheets. Recognized column names: see `tellapart.data.tables`; others are specified with ``image=COLUMN``,
+as in spreadsheets. Recognized column names: see `tellapart.data.columns`; others are specified with ``image=COLUMN``,
 ``captions=COLUMN`` and ``id=COLUMN``; a column ``split`` contains the split. Paths are relative to the file or to
 ``images=FOLDER``, which also contains the files downloaded from URLs. A cell may also contain a picture in base64, as
 in VLMEvalKit's tables. The default id is the path as written. All rows with the same id form one picture with several
@@ -15,26 +15,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator
+from tellapart.data.csv_text import csv_records, mended
 from tellapart.data.dataset import Skipped
+from tellapart.data.downloads import MOST_ROWS
+from tellapart.data.line_source import EncodedCell, Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import ID_KEYS, find_key, is_base64
+from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options
-from tellapart.data.tables import (
-    COLUMN_KEYS,
-    MOST_ROWS,
-    Columns,
-    EncodedCell,
-    Lines,
-    LineSource,
-    PictureLocator,
-    RowPosition,
-    csv_records,
-    mended,
-    open_lines,
-    stream_items,
-)
 from tellapart.data.text_files import usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item

@@ -2,7 +2,7 @@
 
 FOLDER was written by ``save_to_disk`` (one data set, or several by split). NAME is a name on the hub, with
 ``config=NAME`` if it has several configurations; offline, it must be in the cache. Columns are recognized as for
-``csv:`` (`tellapart.data.tables`), and by the types ``Image`` and ``Video``; paths are relative to ``images=FOLDER``,
+``csv:`` (`tellapart.data.columns`), and by the types ``Image`` and ``Video``; paths are relative to ``images=FOLDER``,
 by default to the folder. Splits come from the data set, otherwise from a column ``split``. The default id is
 ``SPLIT/ROW``, counted from 0.
 """
@@ -14,23 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator, cell_bytes, not_a_picture
 from tellapart.data.dataset import Skipped
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import RowError, is_base64
+from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, normalize_split
-from tellapart.data.tables import (
-    COLUMN_KEYS,
-    Columns,
-    PictureLocator,
-    RowPosition,
-    cell_bytes,
-    first_line,
-    not_a_picture,
-    stream_items,
-)
-from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 
 PART = 1 << 40  # position = part · PART + row

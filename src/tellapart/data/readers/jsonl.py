@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.line_source import EncodedCell, Lines, LineSource
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import BytesPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
@@ -34,8 +35,8 @@ from tellapart.data.records import (
     text_keys,
 )
 from tellapart.data.references import clean_captions
+from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, normalize_split, split_records
-from tellapart.data.tables import EncodedCell, Lines, LineSource, RowPosition, stream_items
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item

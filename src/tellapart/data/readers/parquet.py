@@ -2,7 +2,7 @@
 
 FILES is a file, a folder, or a pattern such as ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture column
 contains bytes, ``{"bytes", "path"}`` as Hugging Face writes it, or a path or URL whose file is in ``images=FOLDER`` (by
-default beside the Parquet file). Columns are recognized or specified as for ``csv:`` (`tellapart.data.tables`). The
+default beside the Parquet file). Columns are recognized or specified as for ``csv:`` (`tellapart.data.columns`). The
 split is in a column ``split``, otherwise inferred from the file name. The default id is the path, otherwise
 ``FILE#ROW``, counted from 0. Row groups are read in small batches. Damaged files are reported, and the others are read.
 """
@@ -19,24 +19,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator, cell_bytes, not_a_picture
 from tellapart.data.dataset import Skipped
 from tellapart.data.file_patterns import expand_pattern, files_below
 from tellapart.data.listed_pictures import missing_reason, picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import RowError, is_base64
+from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, split_from_name
-from tellapart.data.tables import (
-    COLUMN_KEYS,
-    Columns,
-    PictureLocator,
-    RowPosition,
-    cell_bytes,
-    first_line,
-    not_a_picture,
-    stream_items,
-)
-from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 from tellapart.utils.messages import few
 
@@ -70,7 +62,7 @@ def holds_pictures(files: Sequence[Path], options: Options) -> bool:
 
 
 class ParquetTables:
-    """Rows of several Parquet files with the same columns; a `tellapart.data.tables.RowSource`.
+    """Rows of several Parquet files with the same columns; a `tellapart.data.row_index.RowSource`.
 
     ``packed``: the files contain the pictures themselves, not their paths.
     """

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from tellapart.data.columns import texts_of
 from tellapart.data.dataset import Skipped
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
@@ -26,8 +27,8 @@ from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, text_keys
 from tellapart.data.references import clean_captions
+from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, normalize_split, split_from_name
-from tellapart.data.tables import RowPosition, stream_items, texts_of
 from tellapart.data.text_files import decode_text
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import PictureError, UsageError
@@ -54,7 +55,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class Shards:
-    """Samples of several tar files; a `tellapart.data.tables.RowSource`."""
+    """Samples of several tar files; a `tellapart.data.row_index.RowSource`."""
 
     def __init__(self, shards: Sequence[Path], name: str) -> None:
         self._shards, self.name = shards, name

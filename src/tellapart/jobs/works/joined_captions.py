@@ -15,7 +15,7 @@ from typing import Any
 from tellapart.captions.lines import METADATA, end_tar, write_sample
 from tellapart.captions.provenance import Provenance, TextRow
 from tellapart.captions.writers import Replace, guard_edited
-from tellapart.data.tables import RowIndex
+from tellapart.data.row_index import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import open_shard

@@ -1,0 +1,53 @@
+"""Reads the records of CSV text, and reports quotes that are never closed."""
+
+from __future__ import annotations
+
+import csv
+import re
+from _csv import Reader
+from collections.abc import Iterable, Iterator, Sequence
+
+from tellapart.data.line_source import MAX_LINE_BYTES, Lines
+from tellapart.errors import UsageError
+
+OPEN_QUOTE = '(an unclosed quote? Inside quotes, write " as "")'
+csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures, which exceed Python's limit of 128 KiB
+
+
+def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
+    """Yields the fields of each record of a CSV text. Raises `UsageError` with a byte offset near the error.
+
+    lenient: let an unclosed quote extend its field to the end of the file, as Python's csv module does.
+    """
+    records = csv.reader(lines, delimiter=separator) if lenient else csv_reader(lines, separator)
+    while True:
+        try:
+            record = next(records, None)
+        except csv.Error as error:
+            raise UsageError(f"{lines.path}, byte {lines.place:,}: {error} {OPEN_QUOTE}") from None
+        if record is None:
+            return
+        yield record
+
+
+def csv_reader(lines: Iterable[str], separator: str) -> Reader:
+    """Returns a CSV reader that raises csv.Error for an unclosed quote, which would swallow all rows after it.
+
+    Ignores spaces around quoted fields, except in files separated by bars: there every field begins with a space
+    (Flickr30k), which may be followed by a caption's own quotes.
+    """
+    mark = re.escape(separator)
+    after = re.compile(rf'"[^\S{mark}\r\n]+(?={mark}|\r?\n|\Z)')
+    closed = (after.sub('"', line) for line in lines)
+    return csv.reader(closed, delimiter=separator, skipinitialspace=separator != "|", strict=True)
+
+
+def mended(record: list[str], header: Sequence[str]) -> list[str]:
+    """Returns the three fields of the one row in Flickr30k's published table that lacks its second bar.
+
+    The second field of that row is "4   A dog runs across the grass .". Any other row is returned unchanged.
+    """
+    if [name.strip() for name in header] != ["image_name", "comment_number", "comment"] or len(record) != 2:
+        return record
+    found = re.fullmatch(r"\s*(\d+)\s+(\S.*)", record[1])
+    return [record[0], found[1], found[2]] if found else record
