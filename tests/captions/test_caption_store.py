@@ -15,7 +15,7 @@ import pytest
 from command_line import Cli
 
 from tellapart.captions.journal import PERSON, Author, Log
-from tellapart.captions.provenance import FILE_NAME
+from tellapart.captions.log_file import FILE_NAME
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import xmp
 from tellapart.errors import UsageError

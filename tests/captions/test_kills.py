@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.captions.provenance import FILE_NAME
+from tellapart.captions.log_file import FILE_NAME
 from tellapart.captions.store import CaptionStore
 from tellapart.data import xmp
 from tellapart.scenes import Scenes

@@ -18,7 +18,8 @@ from PIL import Image
 
 from tellapart.captioners import load_captioner
 from tellapart.captions.journal import UNKNOWN, Log, new_run
-from tellapart.captions.provenance import FILE_NAME, OwnFiles, Provenance, TextRow
+from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.provenance import OwnFiles, Provenance, TextRow
 from tellapart.captions.writers import text_of_person
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture

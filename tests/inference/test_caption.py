@@ -18,7 +18,8 @@ from PIL import Image
 import tellapart
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captions.provenance import FILE_NAME, Provenance
+from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.provenance import Provenance
 from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError

@@ -19,7 +19,8 @@ from command_line import Cli
 from PIL import Image
 
 from tellapart.captions.lines import Written, json_line
-from tellapart.captions.provenance import FILE_NAME, OwnFiles
+from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.provenance import OwnFiles
 from tellapart.captions.store import CaptionStore
 from tellapart.captions.writers import logged_captions
 from tellapart.check.captions import rows_of, template

@@ -14,7 +14,6 @@ leaves rows with their previous text; these count as unchanged.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -23,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.captions.provenance import FILE_NAME, JournaledRun, TextRow, text_hash
-from tellapart.errors import TellapartError
+from tellapart.captions import log_file
+from tellapart.captions.provenance import JournaledRun, TextRow, text_hash
 from tellapart.utils.files import replace_file
 from tellapart.utils.messages import parse_json
 
@@ -162,21 +161,17 @@ class Log:
     @classmethod
     def open(cls, folder: Path) -> Log:
         """Reads the log of a folder. Raises `TellapartError` if it cannot be read."""
-        log = cls(folder / FILE_NAME)
+        log = cls(folder / log_file.FILE_NAME)
         log.refresh()
         return log
 
     def refresh(self) -> None:
         """Reads new lines, or the whole file if it was replaced."""
-        try:
-            with self.path.open("rb") as file:
+        with log_file.opened(self.path) as file:
+            if file is None:
+                self._clear()
+            else:
                 self._refresh(file)
-        except FileNotFoundError:
-            self._clear()
-        except OSError as error:
-            raise TellapartError(
-                f"{self.path} cannot be read ({error.strerror}), but records who wrote each text; make it readable"
-            ) from None
 
     def _refresh(self, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())
@@ -224,24 +219,18 @@ class Log:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the log exclusively, and reads the lines that other processes have appended."""
-        while True:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if not self.path.exists() or not os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
-                    continue  # it was compacted between our opening and locking
-                self._refresh(file)
-                self._file = file
-                try:
-                    yield
-                finally:
-                    if not os.fstat(file.fileno()).st_size:
-                        self.path.unlink(missing_ok=True)  # nothing was written
-                return
+        with log_file.locked(self.path) as file:
+            self._refresh(file)
+            self._file = file
+            try:
+                yield
+            finally:
+                if not os.fstat(file.fileno()).st_size:
+                    self.path.unlink(missing_ok=True)  # nothing was written
 
     def append(self, lines: Sequence[str]) -> None:
         """Appends complete lines, and flushes them to disk; call it only inside `locked`."""
-        append_lines(self._file, lines, self.path)
+        log_file.append_lines(self._file, lines, self.path, sync=True)
         self._refresh(self._file)
 
     def compact(self) -> None:
@@ -276,18 +265,3 @@ def _compacted(data: bytes) -> list[bytes]:
             if value.keys() - {"file", "id"}:
                 lines.append(json.dumps(value).encode() + b"\n" if replaced else line)
     return lines[::-1]
-
-
-def append_lines(file: BinaryIO, lines: Sequence[str], path: Path) -> None:
-    """Appends complete lines to an open and locked log, even after a partial line of a killed process."""
-    size = file.seek(0, os.SEEK_END)
-    whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
-    try:
-        file.write(("" if whole else "\n").encode() + "".join(lines).encode("utf-8", "surrogatepass"))
-        file.flush()
-        os.fsync(file.fileno())
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            file.truncate(size)
-        error.filename = str(path)
-        raise

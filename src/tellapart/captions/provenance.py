@@ -1,9 +1,9 @@
 """Tracks who wrote a caption: a log beside the captions stores the hash of every text that tellapart wrote there.
 
-A text that is not in the log, or that has changed, counts as a person's. `FILE_NAME` is a hidden, append-only file of
-JSON lines in the folder of the captions. ``file`` names the captions that a line describes: a file of captions, whose
-rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), whose rows are the names of the files with that suffix
-in the folder.
+A text that is not in the log, or that has changed, counts as a person's. The log is a hidden file of JSON lines in the
+folder of the captions (`captions.log_file`). ``file`` names the captions that a line describes: a file of captions,
+whose rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), whose rows are the names of the files with that
+suffix in the folder.
 
     {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were started again
     {"file": "captions.jsonl", "id": "1.jpg", "text": HASH, "picture": […]}        a caption, and its picture
@@ -17,7 +17,6 @@ that were decoded (`PictureRecord`), independently of its path and folder.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,12 +26,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tellapart.captions import log_file
 from tellapart.data.pictures import StoredPicture
-from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import parse_json
 
-FILE_NAME = ".tellapart-captions.jsonl"
 RECENT = 4  # texts remembered per row; if processes were killed before writing, the file may still have the oldest
 
 
@@ -146,20 +145,13 @@ class Provenance:
 
         Raises `TellapartError` if the log cannot be read, because our own texts would then count as a person's.
         """
-        path, file = captions.parent / FILE_NAME, captions.name
+        path, file = captions.parent / log_file.FILE_NAME, captions.name
         found, begins = cls(path, file, None, {}), json.dumps({"file": file})[:-1].encode() + b","
-        try:
-            with path.open("rb") as lines:
-                for line in lines:
-                    if line.startswith(begins):
-                        with contextlib.suppress(ValueError, KeyError, TypeError):
-                            found._take(parse_json(line))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise TellapartError(
-                f"{path} cannot be read ({error.strerror}), but records which texts tellapart wrote; make it readable"
-            ) from None
+        with log_file.opened(path) as lines:
+            for line in lines or ():
+                if line.startswith(begins):
+                    with contextlib.suppress(ValueError, KeyError, TypeError):
+                        found._take(parse_json(line))
         return found
 
     def _take(self, value: Mapping[str, Any]) -> None:
@@ -201,7 +193,9 @@ class Provenance:
         head = [run.head] if run is not None and self._headed != run else []
         removed = [json.dumps(value) + "\n" for value in values if "removed" in value]
         rest = [json.dumps(value) + "\n" for value in values if "removed" not in value]
-        self._append([*head, *removed, *(self._begun if rest else ()), *rest])
+        with log_file.locked(self.path) as file:
+            lines = [*head, *removed, *(self._begun if rest else ()), *rest]
+            log_file.append_lines(file, lines, self.path, sync=False)
         self._begun, self._headed = [] if rest else self._begun, run or self._headed
         for value in values:
             self._take(value)
@@ -209,24 +203,6 @@ class Provenance:
     def wrote(self, key: str, text: str) -> bool:
         """Returns whether tellapart wrote this text."""
         return key in self.rows and text_hash(text) in self.rows[key].hashes
-
-    def _append(self, lines: Sequence[str]) -> None:
-        """Appends complete lines, even after a partial line of a killed process."""
-        if not lines:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            size = file.seek(0, os.SEEK_END)
-            whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
-            try:
-                file.write(("" if whole else "\n").encode() + "".join(lines).encode("utf-8", "surrogatepass"))
-                file.flush()
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    file.truncate(size)
-                error.filename = str(self.path)
-                raise
 
 
 def back_up(captions: Path, texts: Mapping[str, str]) -> Path:

@@ -1,0 +1,40 @@
+"""Appending to a log while another process replaces it with a shorter one."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tellapart.captions.journal import Author, Log, new_run
+from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.provenance import Provenance, TextRow
+
+
+@pytest.mark.parametrize("writer", ["provenance", "journal"])
+def test_a_line_appended_while_the_log_is_replaced_is_in_the_new_log(tmp_path: Path, writer: str) -> None:
+    path = tmp_path / FILE_NAME
+    Provenance.open(tmp_path / "a.jsonl").record({"1": TextRow.new("a dog")})
+    line = path.read_text()
+
+    def append() -> None:
+        if writer == "provenance":
+            Provenance.open(tmp_path / "a.jsonl").record({"2": TextRow.new("a cat")}, new_run("caption", Author("m")))
+        else:
+            log = Log.open(tmp_path)
+            with log.locked():
+                log.append([TextRow.new("a cat").line("a.jsonl", "2")])
+
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        thread = threading.Thread(target=append)
+        thread.start()
+        time.sleep(0.5)  # until it waits for the lock
+        (tmp_path / "shorter").write_text(line)
+        (tmp_path / "shorter").replace(path)
+    thread.join(10)
+    assert Provenance.open(tmp_path / "a.jsonl").wrote("2", "a cat")
+    assert Provenance.open(tmp_path / "a.jsonl").wrote("1", "a dog")
