@@ -75,7 +75,7 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
     """Computes unit centroids C×D by spherical k-means on a sample that contains the same share of every file.
 
-    Splits clusters once more if the sample indicates that they would be too large.
+    Splits clusters again if the sample indicates that they would be too large.
     """
     sample_FD = sample(features, SAMPLED * sizes.clusters, seed)
     centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)

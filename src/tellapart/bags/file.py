@@ -102,8 +102,9 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     """Reads a ``bags.jsonl``.
 
     fingerprint: required fingerprint of the scorer; None: any.
-    known: ids of the existing pictures; None: not checked. Raises `UsageError` for a file in another format, bags mined
-    with another scorer, and bags that contain missing pictures.
+    known: ids of the existing pictures; None: not checked.
+    Raises `UsageError` for a file in another format, bags mined with another scorer, and bags that contain missing
+    pictures.
     """
     rows = list(_lines(path))
     first = rows[0][1] if rows else {}

@@ -128,7 +128,7 @@ class LargeSearch:
         return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
 
     def rows_of(self, name: str, row_M: np.ndarray) -> np.ndarray:
-        """Reads the given ascending rows from the files of a stage."""
+        """Reads these ascending rows from a stage's files."""
         parts, begin = [], 0
         for shard, after in enumerate(self.features.first_S[1:]):
             end = int(np.searchsorted(row_M, after))
@@ -151,7 +151,7 @@ class LargeSearch:
         )
 
     def path_of(self, name: str, number: int) -> Path:
-        """Returns the path of the file of one task of a stage."""
+        """Returns the path of the file that one task of a stage writes."""
         if name in ("centroids", "before"):
             return self.folder / f"{name}.npy"
         return self.folder / name / f"{number:06}.npy"

@@ -121,7 +121,7 @@ class Ledger:
     def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
         """Stores an answer. Returns the valid answer (an earlier one, if there is one) as soon as it is on disk.
 
-        ``note``: stage, model and item, written to the line for people.
+        ``note``: stage, model and item, written to the line for human readers.
         """
         return self.put_all([(key, answer, note)])[0]
 

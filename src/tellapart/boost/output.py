@@ -40,7 +40,7 @@ class Output:
 
     @classmethod
     def open(cls, path: Path, made: dict[str, Any]) -> Output:
-        """Creates the temporary file. ``made``: how the result is made, written beside it."""
+        """Creates the temporary file. ``made``: how the result is made, which is written to a file beside it."""
         with _write_errors(path):
             real = writable_file(path)
             temporary = temporary_beside(real)

@@ -68,7 +68,7 @@ class RetryingBackend:
                 self._waiting -= 1
 
     def tell_silence(self) -> None:
-        """Reports once that a server does not answer: its address, since when, and until when requests wait for it.
+        """Reports once that a server is not answering: its address, since when, and how long requests will wait for it.
 
         Call it regularly. Raises `BackendError` once that time has passed, even if a request still hangs.
         """

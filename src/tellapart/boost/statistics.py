@@ -34,7 +34,7 @@ PAPER = {
 ANALYSED_ITEMS = 200  # maximum number of items whose words are analyzed, because tagging takes milliseconds per caption
 MAX_EXAMPLES = 24
 BIN = 5  # words
-BARS = 40  # characters of the longest bar
+BARS = 40  # length of the longest bar, in characters
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class Statistics:
             return None
 
     def table(self) -> rich.table.Table:
-        """Returns a table of words and tokens by kind, beside the paper's Table 9, and of correctness on `scenes`."""
+        """Returns a table of words and tokens by kind beside the paper's Table 9 and, on `scenes`, of correctness."""
         shown = rich.table.Table(title=f"{self.items:,} items")
         columns = ["words", "paper, COCO"]
         columns += ["tokens", "paper, CLIP"] if self.count_tokens is not None else []

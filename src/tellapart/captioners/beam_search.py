@@ -1,6 +1,6 @@
 """Batched beam search that matches transformers' ``generate`` token for token.
 
-Pictures leave the batch once their search is finished.
+A picture is dropped from the batch when its search is finished.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def reads_at_once(tensor: torch.Tensor) -> bool:
 
 @dataclass
 class PatchKVCache(KVCache):
-    """A KV cache that stores the patches' keys and values once per picture; the rows of a picture attend as one row.
+    """A KV cache that stores the patches' keys and values once per picture; a picture's rows attend as a single row.
 
     ``picture_N``: index of each row's picture in ``cache``.
     """

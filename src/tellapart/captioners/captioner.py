@@ -356,7 +356,7 @@ class Captioner(ABC):
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not self.stop:
             return caption_rows(self.tokenizer, texts, [self.end])
-        # With stop text, the model was not trained with an end token. Some references lack the stop text.
+        # A model with a stop text was not trained with an end token, and some references do not contain the stop text.
         (stop_T,), stops = caption_rows(self.tokenizer, [self.stop], []), set(self._stop_ids)
         rows = caption_rows(self.tokenizer, texts, [])
         return [row if row and row[-1] in stops else [*row, *stop_T] for row in rows]

@@ -67,7 +67,7 @@ def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Ten
 class SampleSearch:
     """Generates one caption for each of R = B·samples rows: greedily, or sampled with ``uniform_RT``.
 
-    ``running_N``: True for rows of the batch that have not stopped. Tokens after a row's first stop token are
+    ``running_N``: True for rows in the batch that have not stopped. Tokens after a row's first stop token are
     undefined.
     """
 

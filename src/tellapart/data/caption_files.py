@@ -51,7 +51,7 @@ from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, re
 from tellapart.errors import UsageError
 from tellapart.utils.messages import clean_text, few, say, say_once
 
-_BESIDE = (".txt", ".caption", ".json")  # next to pictures; the first one present in a folder is used
+_BESIDE = (".txt", ".caption", ".json")  # suffixes of files next to pictures; the first one found in a folder is used
 _ARROW = (
     "Arrow files are not supported; save the file as Parquet, in Python: import pandas; "
     "pandas.read_feather('FILE').to_parquet('captions.parquet')"

@@ -36,7 +36,7 @@ PICTURE_SUFFIXES = frozenset(
         *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "avif", *HEIC),
     )
 )
-# Common picture formats that this package cannot read: reported, never skipped silently.
+# Common picture formats that this package cannot read; they are reported, never skipped silently.
 UNSUPPORTED_SUFFIXES = (
     frozenset(
         f".{suffix}"
@@ -61,7 +61,7 @@ def decode(data: bytes, name: str) -> Image.Image:
 
 @contextmanager
 def open_image(data: bytes, name: str, formats: Sequence[str] = PILLOW_FORMATS) -> Iterator[Image.Image]:
-    """Opens encoded bytes with Pillow without decoding them. Turns errors inside the block into `PictureError`."""
+    """Opens encoded bytes with Pillow, without decoding them; turns errors inside the block into `PictureError`."""
     if not data:
         raise PictureError(f"{name}: empty file")
     pil = _pillow()

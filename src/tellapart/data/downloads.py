@@ -4,7 +4,7 @@
 |---|---|
 | ``cat.jpg`` | wget, curl |
 | ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's own program |
-| ``00000/000000012.jpg`` | img2dataset, ten thousand a folder |
+| ``00000/000000012.jpg`` | img2dataset, ten thousand per folder |
 | ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's program and its descendants |
 | ``….jpg`` | MD5, SHA-1 or SHA-256 of the address |
 

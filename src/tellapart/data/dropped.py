@@ -20,7 +20,7 @@ _MISSING_TEXTS = frozenset(("nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "n
 
 
 def has_text(caption: str) -> bool:
-    """Returns whether a caption has a letter, digit or symbol, so that it is not empty to a tokenizer."""
+    """Returns whether a caption has a letter, digit or symbol, so that a tokenizer returns at least one word."""
     return any(unicodedata.category(character)[0] in "LMNS" for character in caption)
 
 

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-IN_FLIGHT_BYTES = 2 << 30  # limit on what the threads of a process decode at once; a larger picture is decoded alone
+IN_FLIGHT_BYTES = (
+    2 << 30
+)  # limit on what a process's threads decode at the same time; a larger picture is decoded alone
 PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding; the same with transparency
 
 

@@ -133,7 +133,7 @@ class FilePicture(StoredPicture):
     def read(self) -> BytesPicture:
         """Reads the file's bytes. Raises `PictureError` if that fails."""
         try:
-            # O_NONBLOCK, so that a pipe named .jpg is refused below instead of waited on for ever.
+            # O_NONBLOCK, so that a pipe named .jpg is rejected below instead of being waited for.
             with open(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
                 found = os.fstat(file.fileno())
                 if stat.S_ISDIR(found.st_mode):

@@ -63,7 +63,7 @@ _UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  
 _TASK = re.compile(r"^<\w+>$")  # Florence-2 writes {"<CAPTION>": text}
 _ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
 _MAX_DEPTH = 8  # maximum nesting of lists and objects in a value
-# A printed list or dictionary, but neither "[sic] a dog" nor a model's "[unk]".
+# Matches a printed list or dictionary, but neither "[sic] a dog" nor a model's "[unk]".
 _LIST = re.compile(
     r"""[\[{]\s*["'\[{]|\(\s*["'\[{].*\)$|(?:array|list|dict|tuple|set)\("""
     r"""|\[(?!\w+\]$)(?:[^\[\]]*|.*["'].*)\]$|\{(?!\w+\}$)[^{}]*\}$""",

@@ -1,4 +1,4 @@
-"""Alt texts in a packet of XMP, as IPTC keeps them: texts for people who do not see a picture.
+"""Reads and writes alt texts in XMP packets, in the properties that IPTC defines for accessibility.
 
 The properties are ``Iptc4xmpCore:AltTextAccessibility`` and ``Iptc4xmpCore:ExtDescrAccessibility`` (IPTC Photo Metadata
 Standard 2021.1). Each is an ``rdf:Alt`` with one text per language; ``x-default`` is the fallback. Everything else in

@@ -2,5 +2,5 @@
 
 `evaluate` runs one evaluation. Its inputs and their cached results are in `context`; the metrics that need more than
 texts are in `metrics`. `retrieval` ranks pictures by their captions, `comparison` compares systems, `facts` verifies
-what captions claim, and `judges` asks models behind a server.
+what captions claim, and `judges` queries LLM judges on a server.
 """

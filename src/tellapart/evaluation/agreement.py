@@ -194,7 +194,7 @@ def measure_agreement(
 ) -> AgreementTable:
     """Measures the agreement of single-caption metrics with the judgements: all available metrics, or the named ones.
 
-    Each caption is one row, so that CIDEr's document frequencies count a picture once per judged caption, as in the
+    Each caption is one row, so CIDEr's document frequencies count a picture once per judged caption, as in the
     published figures. The sign of a metric is flipped if lower values are better.
 
     context: pictures and a scorer, with one row per caption; None: texts only.

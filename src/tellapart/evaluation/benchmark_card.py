@@ -1,4 +1,4 @@
-"""Writes the card of a benchmark: its content, the similarity of its pictures, and the scores of human captions."""
+"""Writes a benchmark card: what it contains, how similar its pictures are, and how human captions score."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class ClipInputs:
 
     @cached_property
     def frame_features(self) -> list[np.ndarray]:
-        """Returns the L2-normalised frame features of each clip, F×D."""
+        """Returns the L2-normalized frame features of each clip, F×D."""
         from tellapart.features import store
 
         count_N = [frames_seen(item, self.scorer) for item in self.items]

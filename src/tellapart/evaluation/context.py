@@ -54,7 +54,7 @@ class EvalInputs(EvalSettings):
     name.
 
     items: determine the order (from which random pools are cut), the default references, and the ground truth.
-    image_features: the scorer's L2-normalised features of the items, N×D; by default from the feature store.
+    image_features: the scorer's L2-normalized features of the items, N×D; by default from the feature store.
     eval_scorers: additional scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on
     the look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
@@ -167,7 +167,7 @@ class EvalContext:
 
     @property
     def images(self) -> np.ndarray:
-        """Returns the scorer's L2-normalised features of the pictures, N×D."""
+        """Returns the scorer's L2-normalized features of the pictures, N×D."""
         assert self.image_ND is not None
         return self.image_ND
 
@@ -190,11 +190,11 @@ class EvalContext:
         return retrieval.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
-        """Returns the L2-normalised features of a slot's captions, N×D."""
+        """Returns the L2-normalized features of a slot's captions, N×D."""
         return self.once(("text", id(slot), prefix), lambda: self.texts.encode(slot.captions, prefix))
 
     def reference_features(self, slot: CaptionSlot, prefix: str = "") -> list[np.ndarray]:
-        """Returns the L2-normalised features of the references of each of a slot's captions, R×D."""
+        """Returns, for each of a slot's captions, the L2-normalized features of its references, R×D."""
         references = slot.references or []
 
         def make() -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Headroom of a captioner: compares its claims, ranked by its own confidence, with its greedy captions.
+"""A captioner's headroom: compares its claims, ranked by its own confidence, with its greedy captions.
 
 The captioner samples several captions per picture. Each distinct claim in them has a confidence: its frequency times
 the probability of its words given the picture and the preceding words. Ranking claims by confidence gives a
@@ -72,7 +72,7 @@ class Point:
 class Headroom:
     """The claims that a captioner samples, and those of its greedy captions.
 
-    known: the claims of all its captions. of_greedy: the claims of its greedy captions. facts_N: the number of facts
+    known: the claims in all its captions. of_greedy: the claims in its greedy captions. facts_N: the number of facts
     to state.
     """
 

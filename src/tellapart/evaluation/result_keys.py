@@ -1,4 +1,4 @@
-"""The metrics behind the keys of results: what a key means, and which five are the main ones."""
+"""The metrics that keys of results refer to: what a key means, and which five are the main ones."""
 
 from __future__ import annotations
 

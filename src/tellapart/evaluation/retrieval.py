@@ -1,7 +1,7 @@
 """Retrieval of a picture by its caption: candidate sets, ranks, hits.
 
 All protocols share one interface: `CandidateSets` defines the candidates of each caption, `retrieve` ranks them by the
-scorer's similarity (the dot product of L2-normalised features), and `Retrieval` holds one value per picture, NaN for
+scorer's similarity (the dot product of L2-normalized features), and `Retrieval` holds one value per picture, NaN for
 a picture that is never a target.
 
 As in papers 2 and 3, a caption is a hit if no distractor scores *higher* than the target, so ties are hits (the text
@@ -215,7 +215,7 @@ def retrieve(
 ) -> Retrieval:
     """Ranks each question's candidates by their similarity to the target's caption (row of ``text_ND``).
 
-    Both features are L2-normalised floats. Every question counts, even if several have the same target (overlapping
+    Both features are L2-normalized floats. Every question counts, even if several have the same target (overlapping
     bags). In large sets, ``rows`` captions and ``rows`` candidates are compared at a time. Raises `UsageError` for
     degenerate features (`check_features`).
     """

@@ -27,7 +27,7 @@ class ScorerTexts:
         self._long: dict[str, int] = {}  # number of texts beyond the window, and of their truncated pieces
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
-        """Computes L2-normalised text features N×D, float32, encoding each distinct text once, with a progress bar.
+        """Computes L2-normalized text features N×D, float32, encoding each distinct text once, with a progress bar.
 
         A text beyond the scorer's window is truncated. With ``long_texts`` "sentences", its row is the mean of its
         sentences' features instead, so that its cosine with a picture is the mean of the sentences' cosines.

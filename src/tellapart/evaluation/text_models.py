@@ -246,7 +246,7 @@ class SentenceEncoder(BaseEncoder):
         return f"pooling:{self.pooling}|model:{self.name_and_hash}"
 
     def features(self, texts: Sequence[str]) -> np.ndarray:
-        """Computes L2-normalised features N×D, float32; batches texts of similar length."""
+        """Computes L2-normalized features N×D, float32; batches texts of similar length."""
 
         def pooled(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
             state_BTD = output.last_hidden_state.float()

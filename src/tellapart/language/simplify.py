@@ -1,7 +1,7 @@
 """Simplifies captions to their subject, or to subject, verb and object (paper 1, section 3.4 and figure 4b).
 
-The paper makes Simplest-COCO ("a girl") and Simpler-COCO ("a man working") of COCO's captions with spaCy's parser. Here
-the words are tagged by HanTa and parsed by the rules of `tellapart.language.claims`.
+The paper derives Simplest-COCO ("a girl") and Simpler-COCO ("a man working") from COCO's captions with spaCy's parser.
+Here, HanTa tags the words, and the rules in `tellapart.language.claims` parse them.
 """
 
 from __future__ import annotations

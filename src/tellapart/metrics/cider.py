@@ -324,7 +324,7 @@ class CiderD:
         return [[next(flat) for _ in texts] for texts in references]
 
     def _cut(self, texts: Sequence[Any], *, is_reference: bool = False) -> list[Sentence]:
-        """Tokenizes texts, or cuts rows of token ids at the end token."""
+        """Tokenizes texts, or truncates rows of token ids at the end token."""
         if not self.ids:
             return [f"{text} {END}" if self.end else text for text in ptb_tokenize(texts)]
         rows = [row.tolist() if hasattr(row, "tolist") else list(row) for row in texts]

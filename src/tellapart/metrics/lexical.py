@@ -122,7 +122,7 @@ def vocabulary(captions: Sequence[str], references: References = None) -> tuple[
     bounds=PERCENT,
     digits=2,
     label="repetition",
-    help="% of words that repeat earlier words of the caption",
+    help="% of words that repeat earlier words in the caption",
     direction="lower",
     group=LANGUAGE,
     aliases=("repetition", "rep"),
@@ -133,10 +133,11 @@ def repetition_rate(captions: Sequence[str], references: References = None) -> t
     A word counts (once) if it is part of
     1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
     2. a run of at least 6 words that the caption has used before, or
-    3. a word used again before any function word came between ("snow dog brown snow": 1 of 4). Thus "a man in a red
-    shirt and a red hat" repeats none. The mean over human captions is 0.02 (Flickr8k, all 40,460) and 0.03 (COCO,
-    Karpathy's test split). Shorter runs are not counted as defects: careful people and the full descriptions of
-    `scenes` (0.1) say "a small red square … a small red circle". An empty caption is NaN.
+    3. a word used again without a function word in between ("snow dog brown snow": 1 of 4).
+
+    Thus "a man in a red shirt and a red hat" scores 0. The mean over human captions is 0.02 (Flickr8k, all 40,460) and
+    0.03 (COCO, Karpathy's test split). Shorter runs are not counted as defects: careful writers and the full
+    descriptions of `scenes` (0.1) say "a small red square … a small red circle". An empty caption is NaN.
     """
     rate_N = np.array([_repetition(words(caption, lower=True)) for caption in captions], dtype=float)
     return _mean(rate_N), rate_N

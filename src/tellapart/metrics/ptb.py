@@ -123,18 +123,18 @@ QUOTES = "quotes"  # typographic quotation marks in the Treebank's ASCII
 _FINAL = """al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind
 jan jul jun kan ltd mar mon neb nev nov oct plc sep seq sys tel thu tue wed wis wyo ariz assn bldg blvd bros
 colo conn corp ed.d intl kans mich minn mont okla penn ph.d sept tenn tues univ wisc calif thurs bancorp"""
-# … these too, if capitalised (else they are words) …
+# … and so may these, if capitalized (otherwise they are words) …
 _FINAL_CAPITAL = "az la pa ark del ill ore tex mass miss wash"
 # … these precede a name …
 _MIDDLE = """cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mme mrs
 pfc pvt rep rev sen sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres
 prof reps sens supt assoc attys comdr lieut profs supts treas messrs"""
-# … two groups of these are not in upper case …
+# … these are not abbreviations in upper case …
 _FINAL_SMALL, _MIDDLE_SMALL = "[Pp]p?t[ey][sS]?", "[Mm][ft][gG]"
 _SMALL_WORDS = "pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
 # … and these are abbreviations before a number only.
 _NUMBERED = "ca no op pp art fig nos figs prop"
-# After an initial, one of these with a capital marks the end of the sentence: "Plan B. The".
+# After an initial, one of these words, if capitalized, indicates the end of a sentence: "Plan B. The".
 _STARTERS = """a in the that it there an this at while as their some one more he other they her about many if you yet
 we she what but here when so after now these last since such then once our according however additionally earlier"""
 _EXTENSIONS = """bat bmp class cgi cpp c dll docx doc exe gif gz html htm h java jar jpeg jpg mov mp3 pdf php png pl
@@ -294,7 +294,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
     """Compiles the rules and shapes on first use: most captions need none, and compiling is slow."""
     rules = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
-    return rules, Shapes(kept="\u2044\u3001")  # symbols that a rule names keep their own shape
+    return rules, Shapes(kept="\u2044\u3001")  # symbols that occur in a rule keep their own shape
 
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures

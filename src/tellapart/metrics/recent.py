@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_KEPT = 8  # systems and pairs of systems that an evaluation visits, metric by metric
+_KEPT = 8  # systems and pairs of systems that an evaluation goes through for each metric
 _MANY_TEXTS = 8192
 
 

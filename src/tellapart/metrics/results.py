@@ -266,14 +266,14 @@ class Results:
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
         """Returns the column heads after the first, and each metric's cells after its name."""
         heads = ("n", "candidates", "chance") if self.candidates else ()
-        settings = [head for head in heads if head not in self.systems]  # chance has a column of its own
+        settings = [head for head in heads if head not in self.systems]  # chance is shown in a column of its own
         return [*settings, *self.systems], {
             metric: [
                 *self._among(metric)[: len(settings)],
                 *(self.cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
-            if metric != WORDS_KEY  # it has its own tables
+            if metric != WORDS_KEY  # it is shown in tables of its own
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:
@@ -297,7 +297,9 @@ class Results:
         return max(counts, default=0)
 
     def _among(self, metric: str) -> tuple[str, str, str]:
-        """Returns the extra cells for a recall: number of pictures, number of candidates, and the score of a guess."""
+        """Returns the extra cells for a recall: number of pictures, number of candidates, and the score of a blind
+        guess.
+        """
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.digits(metric)}f}")
 
@@ -323,7 +325,7 @@ class Results:
         """Returns the footer of the paired differences, which defines better and worse."""
         which = f"{HOLM_HEAD} below {ALPHA}" if self.corrected else f"p below {ALPHA}"
         return (
-            f"Better or worse (bold): {which}, by approximate randomisation. The intervals come from the paired "
+            f"Better or worse (bold): {which}, by approximate randomization. The intervals come from the paired "
             "bootstrap and may disagree with p."
         )
 

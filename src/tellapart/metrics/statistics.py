@@ -451,7 +451,7 @@ def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
     """Returns the minimum and maximum difference of two values within ``bounds`` if the values are events.
 
     Events are hits and misses, or values most of which are identical. For others, such as CIDEr, it returns
-    `UNBOUNDED`: equal CIDEr of two captions does not tell how far apart others could be on its scale.
+    `UNBOUNDED`: that two captions have the same CIDEr does not show how far apart others could be.
     """
     for values in value_N:
         known_N = np.zeros(0) if values is None else values[~np.isnan(values)]
@@ -517,7 +517,7 @@ def _quantile(drawn_R: np.ndarray, share: float) -> float:
 def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
     """Resamples a growing score V as V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves.
 
-    The difference of two disjoint halves has twice the variance of V(n/2) for any V. The variance of a count of
+    The difference between two disjoint halves has twice the variance of V(n/2), for any V. The variance of a count of
     distinct things grows with n like the count (like the expected count for Poisson samples of a power law).
     """
     halves = disjoint_halves(len(corpus), draws.resamples, draws.seed)

@@ -121,7 +121,7 @@ class Plan:
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 
     def notes(self) -> list[str]:
-        """Returns notes for the table's readers: its own note, why cells are empty, and notes of the results."""
+        """Returns notes for readers of the table: its own note, why cells are empty, and the notes in the results."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
         empty: dict[str, list[str]] = {}
         for column in self.table.columns:

@@ -1,6 +1,6 @@
 """Application and server of a review page.
 
-Requests contain numbers or fixed words, never paths. Only browsers on this machine can use the page. A request must
+Requests contain numbers and fixed words, never paths. Only browsers on this machine can use the page. A request must
 name this host (protection against DNS rebinding), and a writing request must come from this page (Origin) with a token
 that only this page can read.
 """

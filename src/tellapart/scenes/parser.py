@@ -229,7 +229,9 @@ def token_spans(caption: str) -> list[tuple[int, int]]:
 
 
 def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
-    """Yields (start, number of words, sense) of each phrase; the sense of a word in no phrase is None."""
+    """Yields (start, number of words, sense) of each phrase; for a word that is not part of a phrase, the sense is
+    None.
+    """
     known, starts = senses(), openings()
     at, end = 0, len(words)
     while at < end:

@@ -22,7 +22,7 @@ from tellapart.utils.files import readable_weights, write_sums
 
 
 class Scorer:
-    """Measures how well a text matches a picture: the cosine of L2-normalised features, times ``scale``.
+    """Measures how well a text matches a picture: the cosine of L2-normalized features, times ``scale``.
 
     ``model`` provides ``get_image_features``, ``get_text_features`` and ``logit_scale``, like CLIP. The feature of a
     clip is the normalised mean over ``frames`` of its frames (CLIP4Clip's mean pooling, Luo et al. 2021).
@@ -84,7 +84,7 @@ class Scorer:
         return torch.cat([pixels, read["pixel_attention_mask"][..., None].to(pixels), shapes_BP2.to(pixels)], dim=2)
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features B×D from the output of `pixels`."""
+        """Computes L2-normalized features B×D from the output of `pixels`."""
         pixels, shapes = pixels_BCHW.to(self.device), {}  # in float32, because bf16 cannot represent grid shapes
         if pixels.ndim == 3:
             shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
@@ -93,7 +93,7 @@ class Scorer:
         return unit_rows(output.pooler_output, f"{self.name}: the features of pictures")
 
     def text_features(self, texts: Sequence[str], batch_size: int | None = None) -> torch.Tensor:
-        """Computes L2-normalised features N×D of whole captions, without gradient.
+        """Computes L2-normalized features N×D of whole captions, without gradient.
 
         Equal texts are encoded once. Texts longer than the window are truncated and counted in ``cut_texts``. Batches
         group texts of similar length and are padded to the longest one instead of the window; text towers are causal or
@@ -143,7 +143,7 @@ class Scorer:
         return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
 
     def token_features(self, texts: Sequence[str], batch_size: int = 64) -> list[tuple[list[int], np.ndarray]]:
-        """Returns the token ids of each text, including special tokens, and their L2-normalised features T×D, float32.
+        """Returns the token ids of each text, including special tokens, and their L2-normalized features T×D, float32.
 
         Each token's state is projected like the state of the end token, which gives the feature of the text. Texts are
         truncated and counted as in `text_features`. Raises `TellapartError` if the model has no such states.
@@ -188,7 +188,7 @@ class Scorer:
         return str(self.model.config.model_type).startswith("siglip")
 
     def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features R×D of token rows, with gradient if enabled."""
+        """Computes L2-normalized features R×D of token rows, with gradient if enabled."""
         mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
         return unit_rows(output.pooler_output, f"{self.name}: the features of texts")

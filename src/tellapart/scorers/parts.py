@@ -128,11 +128,11 @@ class PartsModel(PreTrainedModel):
         return (states_RTH * valid_RT1).sum(1) / valid_RT1.sum(1).clamp(min=1)
 
     def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Computes unnormalised features B×E, returned as ``pooler_output``."""
+        """Computes unnormalized features B×E, returned as ``pooler_output``."""
         return BaseModelOutputWithPooling(pooler_output=self.place_images(self.look(pixel_values)))
 
     def get_text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Computes unnormalised features R×E, returned as ``pooler_output``."""
+        """Computes unnormalized features R×E, returned as ``pooler_output``."""
         return BaseModelOutputWithPooling(pooler_output=self.text_head(self.read(input_ids, attention_mask)))
 
     def train(self, mode: bool = True) -> PartsModel:
@@ -189,7 +189,7 @@ class PartsScorer(Scorer):
         )
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features B×E from the output of `pixels` or of `tower`."""
+        """Computes L2-normalized features B×E from the output of `pixels` or of `tower`."""
         given = pixels_BCHW.to(self.device, self.dtype)
         visual = self.model.look(given) if given.ndim == 4 else given
         return unit_rows(self.model.place_images(visual), f"{self.name}: the features of pictures")

@@ -255,7 +255,7 @@ def _resampled(
 
 
 def harmonic(descriptiveness: Floats, accuracy: Floats) -> Floats:
-    """Computes F1 of the two means (paper 1, Table 2): 3.89 and 4.39 give 4.12."""
+    """Computes F1 from the two means (paper 1, Table 2): 3.89 and 4.39 give 4.12."""
     return np.asarray(2 * descriptiveness * accuracy / (descriptiveness + accuracy), float)
 
 

@@ -1,4 +1,4 @@
-"""The blocks of a study and who holds them.
+"""The blocks of a study, and the participants who hold them.
 
 Blocks are held by reservations, which expire, or by complete answers, and are freed by exclusion.
 """
@@ -15,7 +15,7 @@ from tellapart.study.store import ACTIVE, COMPLETE, EXPIRED, Participant
 
 
 class Blocks:
-    """The blocks of a study and their holders."""
+    """The blocks of a study, and the participants who hold them."""
 
     def __init__(self, study: Study) -> None:
         self.study = study

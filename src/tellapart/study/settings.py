@@ -118,7 +118,7 @@ class Sampling(Section):
 
 
 class Analysis(Section):
-    """The intervals of the report."""
+    """Settings of the confidence intervals in the report."""
 
     resamples: int = Field(2000, ge=100, le=100_000)
     confidence: float = Field(0.95, gt=0.5, lt=1)

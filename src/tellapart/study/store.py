@@ -124,7 +124,7 @@ class AnswerStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Everything, for reports.
+    # Reads everything, for reports.
 
     def participants(self) -> list[Participant]:
         """Returns everyone who began, in that order."""

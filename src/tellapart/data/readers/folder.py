@@ -37,7 +37,7 @@ from tellapart.types import Item
 from tellapart.utils.files import path_id
 from tellapart.utils.messages import say
 
-TEXT_SUFFIXES = (".txt", ".caption")  # of files beside a picture; the first existing one is read
+TEXT_SUFFIXES = (".txt", ".caption")  # suffixes of files beside a picture; the first one that exists is read
 WANTED = PICTURE_SUFFIXES | CLIP_SUFFIXES
 # What download programs append to a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
 MORE_AFTER_SUFFIX = re.compile(

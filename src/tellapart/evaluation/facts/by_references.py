@@ -1,4 +1,4 @@
-"""Verifies claims by references: a claim is true if a reference of the picture makes it.
+"""Verifies claims against references: a claim is true if one of the picture's references makes it.
 
 Things that no reference mentions count as false even if the picture shows them, so precision is a lower bound. Lemmas
 are compared, objects by their name in a file of synonyms.
@@ -101,7 +101,7 @@ class Unmatched:
     def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
         """Scores each claim by its largest cosine with an unmatched claim on the other side, at least 0.
 
-        feature_MD: L2-normalised features of texts. row: maps texts to rows.
+        feature_MD: L2-normalized features of texts. row: maps texts to rows.
         """
         soft_MK = np.zeros((len(self.made), len(self.known)))
         if self.made and self.known:

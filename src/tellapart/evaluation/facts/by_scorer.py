@@ -56,7 +56,7 @@ def verify_scorer(
     encode: Callable[[Sequence[str]], np.ndarray],
     parts_of: Callable[[str], Parts] = claim_sentences,
 ) -> list[Verdict]:
-    """Computes the graded precision of each caption's claims for its own picture. Features are L2-normalised.
+    """Computes the graded precision of each caption's claims for its own picture. Features are L2-normalized.
 
     encode: maps texts to features, M×D.
     parts_of: extracts the parts to verify: claims, or `whole_sentences`.

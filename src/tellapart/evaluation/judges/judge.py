@@ -1,9 +1,9 @@
 """A model as a judge: answers questions about captions, and stores every answer in a ledger.
 
-The ledger of `tellapart.boost` stores answers by prompt, model, picture and question, so an interrupted evaluation asks
-nothing twice. An unparsable answer is retried once; if that fails, the judge abstains, which is counted. Next to the
-ledger, ``LEDGER.dates.json`` contains the dates on which each model was asked. They are part of a metric's name,
-because a served model may change.
+The ledger of `tellapart.boost` stores answers by prompt, model, picture and question, so an interrupted evaluation
+never repeats a question. An unparsable answer is retried once; if that fails, the judge abstains, which is counted.
+Next to the ledger, ``LEDGER.dates.json`` contains the dates on which each model was asked. They are part of a metric's
+name, because a served model may change.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def said(slot: CaptionSlot) -> np.ndarray:
-    """Returns 1 for each non-empty caption and 0 for an empty one, which scores 0 regardless of the scorer."""
+    """Returns 1 for each non-empty caption and 0 for each empty one, which scores 0 whatever the scorer."""
     return np.array([float(bool(text.strip())) for text in slot.captions])
 
 
@@ -145,7 +145,7 @@ _ALIASES = {
 
 
 def recall(k: int, pools: str) -> ContextMetric:
-    """Returns the metric recall@k, in percent: how many captions' own pictures the scorer ranks among the first k."""
+    """Returns the metric recall@k: the percentage of captions whose own picture the scorer ranks among the first k."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)

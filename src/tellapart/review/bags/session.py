@@ -48,7 +48,7 @@ class BagReview:
         self.numbers = [[place[id_] for id_ in bag.ids] for bag in self.bags]
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
-        """Returns the page's state except captions and pixels. Hides other reviewers' decisions."""
+        """Returns the page's state without captions and pixels. Hides other reviewers' decisions."""
         standing = self.store.standing()
         return {
             "file": self.path.name,
@@ -94,11 +94,11 @@ class BagReview:
 def open_review(
     path: Path, data: Sequence[str] = (), decisions: Path | None = None, reviewer: str | None = None
 ) -> BagReview:
-    """Opens a review of a file of bags, their pictures, and the decisions so far.
+    """Opens the review of a file of bags: the bags, their pictures, and the decisions so far.
 
     data: the pictures' data. Default: the data that the bags were mined from.
     decisions: the decisions file. Default: ``bags.review.sqlite`` beside the bags.
-    Raises `UsageError` for bags that name missing pictures, before it opens anything for writing.
+    Raises `UsageError`, before it opens anything for writing, if bags contain missing pictures.
     """
     file = read_bags(path)
     if not data and not file.header.data:
@@ -111,7 +111,7 @@ def open_review(
 
 
 def _mined_from(path: Path, data: str) -> Dataset:
-    """Opens the data that a file of bags names: one specification, or several separated by spaces."""
+    """Opens the data recorded in a file of bags: one specification, or several separated by spaces."""
     try:
         return open_many([data])
     except UsageError as error:
