@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 IN_FLIGHT_BYTES = (
     2 << 30
-)  # limit on what a process's threads decode at the same time; a larger picture is decoded alone
+)  # limit for all threads of a process together; a larger picture is decoded alone
 PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding; the same with transparency
 
 

@@ -104,7 +104,7 @@ def interval(value: float, draws: ClusteredDraws, n: int, confidence: float, bou
     answer.
     """
     half = student_quantile(confidence, draws.freedom) * draws.standard_error()
-    if not math.isfinite(half) or not half:  # max and min would return the bounds for NaN for NaN
+    if not math.isfinite(half) or not half:  # max and min would return the bounds for NaN
         return Interval(value, NAN, NAN, n)
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
