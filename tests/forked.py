@@ -30,7 +30,7 @@ def fork(
     printed: the file of what it prints. environment: default: this process's. The server starts with the first call;
     what it imports reads the environment of that moment.
     """
-    _SERVER.set_forkserver_preload(["tellapart.cli.train"])
+    _SERVER.set_forkserver_preload(["tellapart.cli.train", "tellapart.training.runs"])  # and so torch and transformers
     given = dict(os.environ if environment is None else environment)
     process = _SERVER.Process(target=_run, args=(work, arguments, printed, cwd or Path.cwd(), given))
     process.start()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import finish, fork, type_command
 
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
@@ -118,11 +119,10 @@ def test_two_trainings_that_share_an_upstream_train_it_once(tiny_recipe: dict[st
     for seed in (0, 1):
         table = {**tiny_recipe, "name": f"second{seed}", "captioner": {"name": str(tmp_path / "first.toml")}}
         (tmp_path / f"second{seed}.toml").write_text(to_toml(check_recipe({**table, "seed": seed}, "test")))
-        command = [sys.executable, "-m", "tellapart", "train", f"second{seed}.toml"]
-        processes.append(subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
-    said = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    assert sum("waiting for" in text and "on host" in text for text in said) == 1
+        processes.append(fork(type_command, "train", f"second{seed}.toml", printed=tmp_path / "printed", cwd=tmp_path))
+    finish(processes, tmp_path / "printed")
+    said = (tmp_path / "printed").read_text().splitlines()
+    assert sum("waiting for" in line and "on host" in line for line in said) == 1
     (made,) = (tmp_path / "runs").glob("first-*")
     steps = [json.loads(line) for line in (made / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in steps if "event" not in line] == list(range(1, 61))
