@@ -1,4 +1,4 @@
-"""Errors that a user can fix: their messages say what was found, what was expected, and what to type."""
+"""Errors that a user can fix: their messages say what was found, what was expected, and what to run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UsageError(TellapartError):
 
 
 class PictureError(TellapartError):
-    """An unreadable picture. Long jobs count such pictures and continue."""
+    """A picture that cannot be read. Long jobs count such pictures and continue."""
 
 
 class MissingExtra(TellapartError):
@@ -37,7 +37,7 @@ def need_extra(extra: str, what: str, *packages: str) -> None:
     for package in packages:
         try:
             found = importlib.util.find_spec(package)
-        except ValueError:  # `sys.modules` has None for it
+        except ValueError:  # `sys.modules` maps it to None
             found = None
         if found is None:
             raise MissingExtra(extra, what)

@@ -1,11 +1,11 @@
-"""Data types shared by all packages, and the legend of the shape suffixes.
+"""Data types shared by all subpackages, and the legend for shape suffixes.
 
 Names of arrays end in their axes: ``logits_BTV``, ``reward_BS``, ``features_ND``.
 
-    B  pictures in a batch        T  tokens of a caption       N  pictures of a data set
+    B  pictures in a batch        T  tokens in a caption       N  pictures in a data set
     S  samples per picture        V  vocabulary                D  features
-    K  candidates of a set        H  hidden units              C  colour channels
-    P  prefix positions
+    R  captions, B·S rows         H  hidden units              C  colour channels
+    K  candidates in a set        P  prefix positions, patches or regions
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Picture(Protocol):
-    """The source of an item's pixels: a file, a scene, a member of an archive."""
+    """The source of an item's pixels: a file, a scene, or a member of an archive."""
 
     @property
     def name(self) -> str:
@@ -35,16 +35,16 @@ class Picture(Protocol):
         ...
 
     def key(self) -> str:
-        """Returns a hash of the content, not of the name: equal pictures have equal keys."""
+        """Returns a hash of the content, not of the name: identical pictures have the same key."""
         ...
 
     def image(self) -> Image.Image:
-        """Decodes to RGB, eight bits a channel. Raises `tellapart.errors.PictureError`."""
+        """Decodes to RGB, eight bits per channel. Raises `tellapart.errors.PictureError`."""
         ...
 
 
 class Rows(Protocol):
-    """N rows that are read when they are indexed: an array, in memory or on disk, or features in files."""
+    """N rows that are read when they are indexed: an array in memory or on disk, or features in files."""
 
     def __len__(self) -> int: ...
 
@@ -58,7 +58,7 @@ class Rows(Protocol):
 class Item:
     """One picture with its human references. ``truth``: the ground truth, a `Scene` in `scenes`, otherwise None.
 
-    ``id`` and ``split`` are normalized by `clean_text`, so that files that name the same item agree.
+    ``id`` and ``split`` are normalized with `clean_text`, so that different files agree on them.
     """
 
     id: str
@@ -77,16 +77,16 @@ class Item:
 class Encoder:
     """Turns pictures into features, which can be cached under its fingerprint.
 
-    fingerprint: a hash of weights and preprocessing.
+    fingerprint: a hash of the weights and the preprocessing.
     pixels: turns PIL pictures into one float tensor B×C×height×width.
-    encode: turns that tensor into features, first axis B.
+    encode: turns that tensor into features, whose first axis is B.
     frames: the number of frames encoded per clip.
-    join: joins the features F×… of the frames of one clip into one row. With ``frames`` above 1 it is also called for
-        a still picture, with F = 1. None: the row is the features of the single frame.
-    precision: of the model's weights; rows of "bf16" and "fp16" are stored in half the bytes if that is lossless.
+    join: joins the features F×… of the frames of one clip into one row. If ``frames`` exceeds 1, it is also called for
+        still pictures, with F = 1. None: the row consists of the features of the single frame.
+    precision: that of the model's weights; "bf16" and "fp16" rows are stored in half the bytes if that is lossless.
     name: the name shown by ``tellapart cache``.
-    tower: the frozen encoder that comes first, if any. ``encode`` also accepts its output, so that pictures whose tower
-        features are cached are not encoded again.
+    tower: the frozen encoder that comes first, if any. ``encode`` also accepts its output, so that pictures are not
+        encoded again if their tower features are cached.
     """
 
     fingerprint: str
@@ -103,7 +103,7 @@ class Encoder:
 class Rollout:
     """Generated captions of B pictures, S samples each, as R = B·S rows, picture by picture.
 
-    tokens_RT: the new tokens only, including the end token if it was generated, padded on the right.
+    tokens_RT: only the new tokens, including the end token if it was generated, padded on the right.
     valid_RT: True on tokens (end token included), False on padding.
     texts: the R decoded captions.
     samples: S.
@@ -115,22 +115,22 @@ class Rollout:
     samples: int = 1
 
     def __getitem__(self, pictures: slice) -> Rollout:
-        """Returns the captions of these pictures."""
+        """Returns the captions for these pictures."""
         rows = slice(pictures.start * self.samples, pictures.stop * self.samples)
         return Rollout(self.tokens_RT[rows], self.valid_RT[rows], self.texts[rows], self.samples)
 
 
 @dataclass(slots=True)
 class Batch:
-    """The input of one training step: B pictures and, if the objective uses them, their references.
+    """The input to one training step: B pictures and, if the objective uses them, their references.
 
     rows_B: the pictures' row numbers in the training set.
     visual: the captioner's input (features, first axis B) or, if a vision encoder is trained, pixels.
     tokens_RT, valid_RT: R = B·captions references, picture by picture.
-    bag_B: the number of each picture's bag, if the recipe has bags.
+    bag_B: the number of each picture's bag, if the recipe uses bags.
     distractors_BK: rows of additional distractors for each picture, for which no captions are generated; padded with −1
         if there are fewer than K.
-    step: the number of the batch, from 0; ``step`` and ``seed`` determine each item's random numbers.
+    step: the number of the batch, from 0. ``step`` and ``seed`` determine the random numbers for each item.
     """
 
     items: list[Item]
@@ -145,22 +145,22 @@ class Batch:
 
     @property
     def seeds(self) -> ItemSeeds | None:
-        """Returns the source of this step's random numbers; None (torch's own generator) without items."""
+        """Returns the source of this step's random numbers; None (torch's own generator) if there are no items."""
         return ItemSeeds(tuple(item.id for item in self.items), self.seed, self.step) if self.items else None
 
     def split(self, chunks: int) -> list[Batch]:
-        """Splits the batch by pictures into at most ``chunks`` parts of nearly equal size; 1 returns the same batch."""
+        """Splits the batch by picture into at most ``chunks`` parts of nearly equal size; 1 returns the same batch."""
         size = -(-len(self.rows_B) // chunks)
         return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
 
     def __getitem__(self, pictures: slice) -> Batch:
-        """Returns the part with these pictures and their references; the batch itself if they are all."""
+        """Returns the part with these pictures and their references; the batch itself if these are all pictures."""
         if (pictures.start, pictures.stop) == (0, len(self.rows_B)):
             return self
         return self.part(pictures, self.visual[pictures])
 
     def part(self, pictures: slice, visual: Any) -> Batch:
-        """Returns the part with these pictures, whose input is ``visual``."""
+        """Returns the part with these pictures, with ``visual`` as their input."""
         each = 0 if self.tokens_RT is None else len(self.tokens_RT) // len(self.rows_B)
         rows = slice(pictures.start * each, pictures.stop * each)
         return type(self)(
@@ -185,18 +185,18 @@ class Loss:
 
 
 def run_backward(loss: Loss) -> None:
-    """Computes gradients."""
+    """Computes the gradients."""
     loss.value.backward()
 
 
 @dataclass(frozen=True)
 class StepContext:
-    """The settings of a training step that are the same for all objectives.
+    """The settings for a training step that are common to all objectives.
 
     backward: takes the loss of one micro-batch and computes its gradients.
     micro_batches: the maximum number of parts into which the batch is split for forward and backward passes.
-    encode: the captioner's vision encoder if it is trained; ``batch.visual`` then holds pixels.
-    autocast: returns the context manager of forward passes.
+    encode: the captioner's vision encoder if it is trained; ``batch.visual`` then contains pixels.
+    autocast: returns the context manager for forward passes.
     rank, world_size: of the current process, as in torch.distributed.
     """
 
@@ -208,18 +208,22 @@ class StepContext:
     world_size: int = 1
 
     def visual(self, part: Batch) -> torch.Tensor:
-        """Returns the input of the captioner's language model: the part's features, encoded now from pixels."""
+        """Returns the input to the captioner's language model: the part's features, encoded from pixels if ``encode``
+        is set.
+        """
         return part.visual if self.encode is None else self.encode(part.visual)
 
     def share(self, total: int) -> slice:
-        """Returns this rank's share of ``total`` rows, see `share_of`."""
+        """Returns this rank's share of ``total`` rows (see `share_of`)."""
         return share_of(total, self.rank, self.world_size)
 
 
 def share_of(total: int, rank: int, world_size: int) -> slice:
-    """Returns the rank's share of ``total`` rows. Shares are consecutive and differ by at most one row."""
+    """Returns this rank's share of ``total`` rows. Shares are consecutive, and their sizes differ by at most
+    one row.
+    """
     each, more = divmod(total, world_size)
-    place = rank if world_size > 1 else 0  # a rank that has left the group keeps its number
+    place = rank if world_size > 1 else 0  # a rank that has left the process group keeps its number
     begin = place * each + min(place, more)
     return slice(begin, begin + each + (place < more))
 
@@ -240,7 +244,7 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, tor
 def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
     """Sets a model's training or inference mode, and restores the previous mode on exit.
 
-    Does not touch a model that is already in this mode, because switching hundreds of modules takes milliseconds.
+    Leaves a model alone that is already in this mode, because switching hundreds of modules takes milliseconds.
     """
     before = model.training
     changes = any(module.training != training for module in model.modules())

@@ -197,7 +197,9 @@ def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: P
 
     done = made(cli, *typed, "--overwrite")
     assert (
-        "1 pictures already have an alt text from another source, or one emptied since, which was kept: " in done.err
+        "1 pictures already have an alt text from another source, or one that was emptied since, and were left "
+        "unchanged: "
+        in done.err
         and alt() == "by hand"
     )
     made(cli, *typed, "--replace-edited")
@@ -251,7 +253,7 @@ def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Pat
 def test_a_text_in_utf_16_for_a_generator_is_told(cli: Cli, folder: Path) -> None:
     (folder / "2.txt").write_text("ein größerer Hund", encoding="utf-16")
     done = made(cli, "lora", folder, *LORA)
-    assert "1 of these are in UTF-16, but trainers expect UTF-8: 2.txt" in done.err
+    assert "1 of these are in UTF-16, but training scripts expect UTF-8: 2.txt" in done.err
     assert "größerer" in (folder / "2.txt").read_text(encoding="utf-16")
 
 
@@ -275,7 +277,7 @@ def test_captions_of_people_for_a_generator_are_told(cli: Cli, folder: Path, tex
         )
         assert "1 of these are empty" not in done.err
         assert (
-            "1 of these have several lines, of which kohya's scripts only read the first, or a random one with "
+            "1 of these have several lines, but kohya's scripts read only the first line, or a random one with "
             "enable_wildcard: 2.txt;" in done.err
         )
 

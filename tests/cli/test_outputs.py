@@ -72,7 +72,7 @@ def test_a_picture_or_its_text_in_an_input_folder_is_no_output(cli: Cli, here: P
     for each in ("photo.jpg", name):
         (here / "photos" / each).write_text(PERSON)
     done = cli(*typed.format(f"photos/{name}").split(), "--overwrite")
-    assert done.status == 2 and "is a picture or its text in the input folder" in done.err, done.err
+    assert done.status == 2 and "is a picture or its text file in the input folder" in done.err, done.err
     assert {path.read_text() for path in (here / "photos").iterdir()} == {PERSON}
 
 

@@ -175,7 +175,7 @@ def test_what_stops_a_batch_is_one_line(
     assert done.status == 1 and "the answers so far are kept; run the same command again to" in done.err
     assert len(server.requests) < 60
     line = caption(cli, server, folder, "openai", "--drop-guesses").line
-    assert "--drop-guesses sends further requests for each caption and" in line
+    assert "--drop-guesses needs additional requests for each caption and" in line
     line = cli("caption", "anthropic:m", folder / "photos", "-o", folder / "d.jsonl").line
     assert "batch=1' for the batch endpoint, or openai:m@" in line
     line = cli("caption", "openai:m?batch=yes", folder / "photos", "-o", folder / "d.jsonl").line

@@ -336,7 +336,7 @@ def test_two_runs_into_one_file(captioner: ClipCap, photos: Dataset, tmp_path: P
         [sys.executable, "-c", code, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with pytest.raises(UsageError, match="another process is writing to this file; choose another one"):
+    with pytest.raises(UsageError, match="another process is writing to this file; choose another file"):
         run(captioner, photos, out)
     holder.communicate("\n")
     assert run(captioner, photos, out).already == COUNT

@@ -156,7 +156,7 @@ def test_what_a_person_changed_in_a_structured_caption_stays(cli: Cli, server: F
     [
         (None, "cannot be read (No such file or directory); expected a JSON schema"),
         ("{", "invalid JSON"),
-        ("[]", "expected a JSON schema of an object"),
+        ("[]", "expected a JSON schema for an object"),
         ('{"type": "object", "properties": {"a": {"type": "text"}}}', "/properties/a/type: 'text' is not valid"),
         ('{"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}', "unresolved reference '"),
         (

@@ -171,7 +171,7 @@ def test_pictures_of_several_shapes_have_no_average(family: str, tmp_path: Path)
     captioner = load_captioner(str(FAMILIES[family](tmp_path)), "cpu", "fp32")
     captioner.model.eval()
     wide, tall = Image.new("RGB", (160, 90), (200, 30, 30)), Image.new("RGB", (90, 160), (30, 30, 200))
-    with pytest.raises(UsageError, match="have different shapes and thus no average; resize them to"):
+    with pytest.raises(UsageError, match="differ in shape and cannot be averaged; resize the pictures to"):
         pmi(captioner)(TEXTS[:2], image=[wide, tall])
     same = pmi(captioner)(TEXTS[:2], image=[wide, Image.new("RGB", (160, 90), (30, 200, 30))])
     assert all(isinstance(value, float) for value in same)

@@ -173,7 +173,7 @@ def test_the_calls_of_a_benchmark_suite() -> None:
 def test_what_does_not_fit_is_one_line() -> None:
     with pytest.raises(UsageError, match="picture 2 has no captions"):
         shim.Rouge().compute_score({1: ["a"], 2: ["b"]}, {1: ["a"]})
-    with pytest.raises(UsageError, match="expected a list of one caption"):
+    with pytest.raises(UsageError, match="expected a list with one caption"):
         shim.Cider().compute_score({1: ["a"]}, {1: ["a", "b"]})
     with pytest.raises(UsageError, match="expected a list of references"):
         shim.Bleu().compute_score({1: []}, {1: ["a"]})

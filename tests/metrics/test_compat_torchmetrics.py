@@ -30,7 +30,7 @@ def test_batches_give_the_corpus_number() -> None:
 
 
 def test_errors_are_one_line() -> None:
-    with pytest.raises(UsageError, match="no captions to compute metrics of; call"):
+    with pytest.raises(UsageError, match="no captions to score; call"):
         CaptionMetrics("cider").compute()
     with pytest.raises(UsageError, match="2 captions and 1 entries"):
         CaptionMetrics("cider").update(["a", "b"], [["a"]])

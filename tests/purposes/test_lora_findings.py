@@ -43,7 +43,7 @@ def test_files_with_several_lines_are_several_captions(cli: Cli, folder: Path) -
         (folder / f"{n}.txt").write_text(f"a ball {n}\na round thing {n}\n" if n else "\n")
     done = cli("lora", folder, "--trigger", "ohwx")
     assert "1 of these are empty, so their pictures will be trained on without a caption: 0.txt" in done.err, done.err
-    assert "5 of these have several lines, of which kohya's scripts only" in done.err
+    assert "5 of these have several lines, but kohya's scripts read only" in done.err
     rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
     assert {row["file_name"]: row["text"] for row in rows}["2.jpg"] == ["a ball 2", "a round thing 2"]
 

@@ -852,7 +852,7 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         ("lora --trigger x --seed 1", "--seed requires --length-mix"),
         (
             "lora --trigger x --include a@hat --avoid hat",
-            "--avoid hat: this word is also to be kept; remove it from one",
+            "--avoid hat: another option keeps this word; remove it from one",
         ),
         ("lora --trigger x --extension .jpg", "expected .txt or .caption"),
         ("lora --trigger x --extension .txt -o a.tar", "--extension applies to text files beside the pictures and"),

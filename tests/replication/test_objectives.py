@@ -37,7 +37,10 @@ def test_arms_on_photos_have_the_changes_of_those_on_scenes(tmp_path: Path) -> N
         recipe = lab.recipe(name, 0)
         assert recipe.model_copy(update={"name": "base", "objective": plain.objective}) == plain
         assert name == "base" or recipe.objective != plain.objective
-    assert {part.measurements[0].measure for claim in photo_objectives.CLAIMS for part in claim.parts} == {"hard", "facts"}
+    assert {part.measurements[0].measure for claim in photo_objectives.CLAIMS for part in claim.parts} == {
+        "hard",
+        "facts",
+    }
 
 
 def test_a_change_of_the_rule_is_another_verdict(tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ def test_broken_files_and_pictures_become_lines_on_the_page(run: Path) -> None:
     text = read_page(build_report([run])).all("section", class_="gaps")[0].text
     assert "results.json cannot be read (systems:" in text
     assert "recipe.toml is not valid TOML (" in text
-    assert "2 picture(s) of the gallery cannot be read" in text and names[0] in text and names[1] in text
+    assert "2 picture(s) in the gallery cannot be read" in text and names[0] in text and names[1] in text
 
 
 def test_several_runs_share_a_page_with_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

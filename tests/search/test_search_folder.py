@@ -123,7 +123,7 @@ def test_what_cannot_be_searched_says_what_to_type(cli: Cli, folder: Path, tmp_p
         path.unlink()
     line = cli("search", folder, "zebra").line
     assert "none of 12 pictures has a caption in .txt files; write captions (tellapart caption MODEL" in line
-    assert "or add --scorer MODEL to search the pictures alone" in line
+    assert "or pass --scorer MODEL to search the pictures alone" in line
     assert cli("search", folder, "zebra", "--scorer", "scenes").status == 0
 
 

@@ -1,1 +1,1 @@
-"""The captions of pictures in files, who wrote them, and their history."""
+"""Reads and writes captions in files, and records who wrote them and how they changed."""

@@ -1,4 +1,5 @@
-"""Journal of a folder's captions in the log of `provenance`: records author, time and previous text of each change.
+"""Journal of a folder's captions, in the log of `provenance`: records the author, time and previous text of each
+change.
 
 A change consists of a head line and one line per row. These are on disk before any caption is written:
 
@@ -7,8 +8,8 @@ A change consists of a head line and one line per row. These are on disk before 
     {"file": "*.txt", "id": "1.txt", "change": …, "removed": true, "before": TEXT}
     {"file": "*.txt", "id": "1.txt", "change": …, "state": {"accepted": true}, "was": {}}
 
-A missing "before" means that there was no text. A process that is killed between writing the journal and the captions
-leaves rows with their previous text; these count as unchanged.
+A missing "before" means that there was no text. If a process is killed after writing the journal and before writing the
+captions, the rows still have their previous text and count as unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ COMPACT_BYTES = 1 << 20  # smaller logs are not compacted
 
 @dataclass(frozen=True)
 class Author:
-    """Author of a text: a model with its prompt and decoding, or a person (no model)."""
+    """Author of a text: a model with its prompt and decoding settings, or a person (no model)."""
 
     model: str = ""
     prompt: str = ""
@@ -67,9 +68,10 @@ UNKNOWN = Author("tellapart")  # for older logs, which do not name the model
 
 @dataclass
 class RowChange:
-    """Change of one row. ``after``: the hash of the new text, None if removed; ``text``: whether the text changed.
+    """A change to one row. ``after``: the hash of the new text, None if it was removed; ``text``: whether the text
+    changed.
 
-    ``source``: if the text followed its renamed picture, its previous row in this log, or "" if that row was in another
+    ``source``: if the text followed its renamed picture, its previous row in this log, or "" if that row is in another
     log; otherwise None.
     """
 
@@ -82,7 +84,7 @@ class RowChange:
     source: str | None = None
 
     def add(self, value: Mapping[str, Any], author: Author) -> None:
-        """Adds another line of the same change; keeps the first text before it and the last text after it."""
+        """Merges another line of the same change: keeps the earliest text before it and the latest text after it."""
         self.source = value.get("from", self.source)
         if "state" in value:
             self.was = dict(value.get("was") or {}) if self.state is None else self.was
@@ -95,7 +97,7 @@ class RowChange:
 
 @dataclass
 class JournalChange:
-    """One change of any number of rows. ``id`` begins with the time in UTC; ``undoes``: the changes that it reverts."""
+    """One change to any number of rows. ``id`` begins with the time in UTC; ``undoes``: the changes that it reverts."""
 
     id: str
     what: str
@@ -105,7 +107,7 @@ class JournalChange:
 
     @property
     def time(self) -> str:
-        """Returns the time in UTC, such as ``2026-11-28T00:30:00``."""
+        """Returns its time in UTC, such as ``2026-11-28T00:30:00``."""
         return self.id[:19]
 
 
@@ -118,13 +120,13 @@ class LoggedRow:
     state: dict[str, Any] = field(default_factory=dict)
 
     def author(self, text: str) -> Author:
-        """Returns the author of this text of the row."""
+        """Returns the author of a text of this row."""
         hash_ = text_hash(text)
         return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
 
 
 def new_change_id() -> str:
-    """Creates the id of a change that begins now; ids sort by time."""
+    """Creates the id for a change that begins now; ids sort by time."""
     now = time.time_ns() // 1000
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**6))
     return f"{seconds}.{now % 10**6:06d}Z-{os.urandom(2).hex()}"
@@ -153,10 +155,10 @@ class Log:
     def _clear(self) -> None:
         self.rows: dict[tuple[str, str], LoggedRow] = {}
         self.changes: dict[str, JournalChange] = {}
-        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # maps a row to its previous row
+        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # maps a row to the row that its text had before
         self._settings: dict[str, Author] = {}
         self._read: tuple[int, int] = (0, 0)  # inode, and the number of bytes read from it
-        self._lines = self._tried = 0  # number of lines now, and at the last attempt to compact them
+        self._lines = self._tried = 0  # number of lines now, and when compacting was last tried
 
     @classmethod
     def open(cls, folder: Path) -> Log:
@@ -183,7 +185,7 @@ class Log:
         for line in whole.splitlines():
             with contextlib.suppress(
                 ValueError, KeyError, TypeError, AttributeError
-            ):  # partial line of a killed process
+            ):  # partial line left by a killed process
                 self._take(parse_json(line))
         self._read = status.st_ino, self._read[1] + len(whole)
 
@@ -234,7 +236,7 @@ class Log:
         self._refresh(self._file)
 
     def compact(self) -> None:
-        """Removes lines that later lines replace, if they are the majority; call it only inside `locked`.
+        """Removes lines that later lines supersede, if they are the majority; call it only inside `locked`.
 
         Keeps all texts and changes, but only the last record of each picture and of its captioner's captions.
         """
@@ -248,7 +250,7 @@ class Log:
 
 
 def _compacted(data: bytes) -> list[bytes]:
-    """Returns the lines to keep, in order; drops lines before a file's last "settings" line unless they are changes."""
+    """Returns the lines to keep, in order. Of the lines before a file's last "settings" line, only changes are kept."""
     lines: list[bytes] = []
     later: dict[tuple[str, str], set[str]] = {}  # fields of later lines, by row
     begun = set[str]()  # files that a later line restarts

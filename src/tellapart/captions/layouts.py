@@ -1,7 +1,7 @@
 """Layouts of a folder's captions: a text beside each picture, a list of lines or rows, XMP, Parquet.
 
-A layout reads and writes raw texts by picture id. The raw text of a file beside a picture is the whole file; the raw
-text of a list's row is its captions, one per line. Unchanged rows and fields keep every byte.
+A layout reads and writes raw texts by picture id. The raw text of a file beside a picture is the whole file; that of a
+row in a list is its captions, one per line. Unchanged rows and fields are preserved byte for byte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tellapart.utils.files import is_url, replace_text, writable_file, write_err
 from tellapart.utils.messages import json_text, parse_json, say_once
 
 BESIDE = (".txt", ".caption")
-LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # possible names of a folder's list
+LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # possible names of the list in a folder
 WRITERS = 16  # threads
 MIRRORED = (
     "accepted",
@@ -43,11 +43,11 @@ MIRRORED = (
     "language",
     "texts",
     "variation",
-)  # fields of a row's state that a .jsonl also stores
+)  # fields of a row's state that .jsonl files store too
 
 
 class TextPlace(NamedTuple):
-    """Location of a picture's text in the logs: the folder of the log, and ``file`` and ``id`` in it."""
+    """Location of a picture's text in the logs: the folder of the log, and the ``file`` and ``id`` in it."""
 
     folder: Path
     file: str
@@ -55,7 +55,7 @@ class TextPlace(NamedTuple):
 
 
 class CaptionLayout(ABC):
-    """Base class for the ways to store captions on disk. ``name`` is used in messages."""
+    """Base class for ways to store captions on disk. ``name`` is used in messages."""
 
     name: str
     writable = True
@@ -74,7 +74,7 @@ class CaptionLayout(ABC):
         """Writes raw texts (None removes a text), and the states that the layout stores."""
 
     def raw(self, id_: str, text: str) -> str:
-        """Converts a caption by a person or a model to raw text."""
+        """Converts a caption, as written by a person or a model, to raw text."""
         return text
 
     def text(self, id_: str, raw: str) -> str:
@@ -82,11 +82,11 @@ class CaptionLayout(ABC):
         return raw
 
     def state(self, id_: str) -> dict[str, Any]:
-        """Returns the state that the layout itself stores for a picture's text: accepted, decorative, …"""
+        """Returns the state (accepted, decorative, …) that the layout itself stores for a picture's text."""
         return {}
 
     def strays(self) -> dict[TextPlace, str]:
-        """Returns the raw texts that belong to no picture of the folder, by location."""
+        """Returns the raw texts that do not belong to any picture in the folder, by location."""
         return {}
 
     def move(self, stray: TextPlace, id_: str) -> None:
@@ -159,7 +159,7 @@ class Sidecars(CaptionLayout):
         return text if self._suffixes[0] == ".xmp" or not text else text + "\n"
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        with ThreadPoolExecutor(WRITERS) as pool:  # replacing a file by rename waits for the disk
+        with ThreadPoolExecutor(WRITERS) as pool:  # replacing a file with a renamed one waits for the disk
             for _ in pool.map(lambda one: self._write(self._files[one[0]], one[1]), raws.items()):
                 pass
 
@@ -192,7 +192,9 @@ class Sidecars(CaptionLayout):
 
 @dataclass
 class ListRow:
-    """One row of a list. ``line``: the raw line; ``record``: its fields; ``key``: id; ``field``: field of the text."""
+    """One row in a list. ``line``: the raw line; ``record``: its fields; ``key``: the id; ``field``: the field with the
+    text.
+    """
 
     line: str
     record: dict[str, Any]
@@ -202,7 +204,7 @@ class ListRow:
 
     @property
     def raw(self) -> str | None:
-        """Returns the captions, one per line, or a structured caption as JSON; None if a value is not text."""
+        """Returns the captions, one per line, or a structured caption as JSON; None if the value is not text."""
         if (whole := structured_text(self.record)) is not None:
             return whole
         value = self.record.get(self.field)
@@ -211,7 +213,7 @@ class ListRow:
 
 
 class ListFile(CaptionLayout):
-    """A list with one row per picture: JSON lines, or a table (CSV, TSV) with a header."""
+    """A list with one row per picture: JSON lines, or a table (CSV or TSV) with a header."""
 
     def __init__(self, path: Path, items: Sequence[Item]) -> None:
         self.path, self.name = path, path.name
@@ -308,7 +310,7 @@ class ListFile(CaptionLayout):
         return rows
 
     def _header_of(self, cells: list[str], line: str) -> bool:
-        """Stores the header if this line is one; returns whether the line is a row."""
+        """Stores the line if it is the header; returns whether it is a row."""
         if self._header and self._head != line:
             return True
         has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
@@ -327,7 +329,7 @@ class ListFile(CaptionLayout):
         return ListRow(line, record, key, file, fields[0] if fields else "caption")
 
     def _match(self) -> None:
-        """Matches rows to pictures, as ``tellapart eval`` does."""
+        """Matches rows to pictures in the same way as ``tellapart eval``."""
         known = KnownIds("the pictures", list(self._items), {id_: one.picture.name for id_, one in self._items.items()})
         by_key: dict[str, list[ListRow]] = {}
         for row in self._rows:
@@ -351,20 +353,20 @@ class ListFile(CaptionLayout):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, text, errors="surrogateescape")
         size = len(text.encode("utf-8", "surrogateescape"))
-        self._signature = self._sign() if self.path.stat().st_size == size else None  # None: a process appended lines
+        self._signature = self._sign() if self.path.stat().st_size == size else None  # None: others appended
 
     def _header_line(self) -> str:
         self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
         return self._csv_line(self._header)
 
     def _raws(self, ids: Iterable[str]) -> dict[str, str | None]:
-        """Returns the raw texts of pictures; None for pictures without a row."""
+        """Returns the raw text of each picture; None for pictures without a row."""
         known = {id_: self._by_id.get(id_) for id_ in ids}
         return {id_: "\n".join(row.raw or "" for row in rows) if rows else None for id_, rows in known.items()}
 
     def _change(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces the rows of pictures in place; appends rows of pictures that had none."""
-        instead: dict[int, list[ListRow]] = {}  # by the row that they replace
+        """Replaces the rows of pictures in place; appends rows for pictures that had none."""
+        instead: dict[int, list[ListRow]] = {}  # key: the row that they replace
         for id_, raw in raws.items():
             before = self._by_id.pop(id_, [])
             new = [] if raw is None else self._new_rows(id_, raw, before, states.get(id_))
@@ -378,7 +380,9 @@ class ListFile(CaptionLayout):
         self._rows = [one for row in self._rows for one in instead.get(id(row), [row])]
 
     def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
-        """Returns a picture's new rows: one per caption if it had several or is new in a table, otherwise one."""
+        """Returns a picture's new rows: one per caption if it had several rows or is new in a table, otherwise a single
+        row.
+        """
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
         if len(before) > 1 or (self._table and not before):
@@ -396,7 +400,7 @@ class ListFile(CaptionLayout):
         if name != row.field:
             del record[row.field]
         if row.raw != (value if isinstance(value, str) else "\n".join(value)):
-            record.pop("claims", None)  # of the previous text
+            record.pop("claims", None)  # they belong to the previous text
         if isinstance(row.record.get("structured"), dict):
             record = self._with_structured(row, value)
         if state is not None:
@@ -412,7 +416,7 @@ class ListFile(CaptionLayout):
         return ListRow(line, record, row.key, row.file, name)
 
     def _with_structured(self, row: ListRow, raw: Any) -> dict[str, Any]:
-        """Returns a row's fields with another structured caption. Raises `UsageError` if it is not a JSON object."""
+        """Returns a row's fields with a new structured caption. Raises `UsageError` if that is not a JSON object."""
         try:
             value = parse_json(raw)
         except (TypeError, ValueError):
@@ -424,7 +428,7 @@ class ListFile(CaptionLayout):
         return {**row.record, **({"caption": value["caption"]} if "caption" in value else {}), "structured": value}
 
     def _blank(self, id_: str) -> ListRow:
-        """Returns an empty row for a picture, with the fields of the file's other rows."""
+        """Returns an empty row for a picture, with the same fields as the other rows."""
         if self._table and not self._head:
             self._head = self._header_line()
         item = self._items[id_]
@@ -484,7 +488,7 @@ class ReadOnly(CaptionLayout):
 
     @classmethod
     def open(cls, path: Path, items: Sequence[Item]) -> ReadOnly:
-        """Reads the file. Raises `UsageError`."""
+        """Reads the file. Raises `UsageError` if it cannot be read."""
         known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
         texts = match_captions(read_caption_file(path), known, str(path)).texts
         return cls(path, {id_: "\n".join(each) for id_, each in texts.items()})
@@ -500,14 +504,14 @@ class ReadOnly(CaptionLayout):
 
 
 def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
-    """Opens the layout of these pictures' captions.
+    """Opens the captions of these pictures in their layout.
 
     Args:
         folder: the folder to search for lists if ``captions`` is None.
         captions: a file, or a suffix such as ``.txt`` or ``.xmp`` for files beside the pictures; None: auto-detect.
 
-    Texts beside the pictures take precedence over a list in the folder. Raises `UsageError` if there are several lists,
-    or if the kind of file is unknown.
+    Texts beside the pictures take precedence over a list in the folder. Raises `UsageError` if there are several lists
+    or the kind of file is unknown.
     """
     if captions is not None and str(captions).lower() in (*BESIDE, ".xmp"):
         suffix = str(captions).lower()

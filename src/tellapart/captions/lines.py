@@ -21,15 +21,16 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import for_terminal, json_text, parse_json
 
-METADATA = "metadata.jsonl"  # Hugging Face's list of the pictures in its folder, by file name
+METADATA = "metadata.jsonl"  # Hugging Face's list of the pictures in a folder, by file name
 
 
 @dataclass(frozen=True)
 class Written:
     """A picture's caption. ``candidates``: with best-of, all samples with their scores in nats, best first.
 
-    ``samples``: all captions of the picture if several were requested; ``caption`` is the first. ``picture``: record of
-    the decoded picture; None if unknown. ``structured``: the answer to a JSON schema. ``claims``: confidence of each.
+    ``samples``: all captions of the picture if several were requested; ``caption`` is the first. ``picture``: the
+    record of the decoded picture; None if unknown. ``structured``: the caption as an object of a JSON schema.
+    ``claims``: the claims in the caption, each with its confidence.
     """
 
     item: Item
@@ -42,14 +43,14 @@ class Written:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Returns all captions of the picture; of a structured caption its JSON."""
+        """Returns all captions of the picture; for a structured caption, its JSON."""
         if self.structured is not None:
             return (json_text(self.structured),)
         return self.samples if len(self.samples) > 1 else (self.caption,)
 
 
 def text_lines(written: Written) -> str:
-    """Returns only the captions of a picture, one per line."""
+    """Returns the captions of a picture alone, one per line."""
     return "".join(f"{for_terminal(text)}\n" for text in written.texts)
 
 
@@ -58,7 +59,7 @@ def csv_header(scored: bool) -> str:
 
 
 def csv_line(written: Written) -> str:
-    """Returns a picture's line in a ``.csv`` file."""
+    """Returns a picture's line for a ``.csv`` file."""
     text = io.StringIO()
     score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
     csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
@@ -83,7 +84,9 @@ def name_in(item: Item, folder: Path) -> str:
 
 
 def json_line(written: Written, folder: Path | None = None) -> str:
-    """Returns a picture's line in a ``.jsonl`` file, or in the `METADATA` of a ``folder``. Raises as `name_in`."""
+    """Returns a picture's line for a ``.jsonl`` file, or for `METADATA` in a ``folder``. Raises the errors of
+    `name_in`.
+    """
     record: dict[str, Any] = {"id": written.item.id}
     if written.structured is not None:
         record |= {"caption": written.caption} if "caption" in written.structured else {}
@@ -101,9 +104,10 @@ def json_line(written: Written, folder: Path | None = None) -> str:
 
 
 def structured_text(record: Mapping[str, Any]) -> str | None:
-    """Returns the structured caption of a line as JSON, with the line's ``caption``; None if the line has none.
+    """Returns the structured caption in a line as JSON, with the line's ``caption`` inserted; None if the line has
+    none.
 
-    A person may have changed either.
+    A person may have edited either of them.
     """
     value = record.get("structured")
     if not isinstance(value, dict):
@@ -112,7 +116,7 @@ def structured_text(record: Mapping[str, Any]) -> str | None:
 
 
 class CaptionLine(NamedTuple):
-    """One line of a file of captions. ``text``: its captions, one per line; ``line``: the raw line."""
+    """One line in a file of captions. ``text``: its captions, one per line; ``line``: the raw line."""
 
     id: str
     text: str
@@ -120,7 +124,7 @@ class CaptionLine(NamedTuple):
 
 
 def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
-    """Yields the lines of a file of captions without the header of a CSV. Raises `UsageError` for invalid lines."""
+    """Yields the lines in a file of captions, without a CSV header. Raises `UsageError` for invalid lines."""
     lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
     for number, line in enumerate(lines, start=1):
         if not line or (format == "csv" and number == 1):
@@ -149,12 +153,12 @@ def _csv_line(values: Sequence[str]) -> str:
 
 
 def _readable(name: str) -> str:
-    """Returns a short name without suffix, in characters that every file system and tar reader accepts."""
+    """Returns a short name without suffix, in characters that all file systems and tar readers accept."""
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
 
 
 def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str]) -> None:
-    """Appends a sample to a tar (WebDataset): the unmodified picture, its captions and its id."""
+    """Appends a sample to a tar file (WebDataset): the unmodified picture, its captions and its id."""
     data, suffix = bytes_of(item)
     key = f"{number:09d}-{_readable(item.id)}"
     texts = {"id": item.id, "captions": list(captions)} | ({"split": item.split} if item.split else {})
@@ -162,7 +166,7 @@ def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str
         (f"{key}{suffix}", data),
         (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
     ]
-    if all(len(caption.splitlines()) == 1 for caption in captions):  # otherwise a caption would take several lines
+    if all(len(caption.splitlines()) == 1 for caption in captions):  # otherwise a caption would span several lines
         text = "\n".join(captions) + "\n"
         members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
     for name, content in members:
@@ -186,14 +190,14 @@ def bytes_of(item: Item) -> tuple[bytes, str]:
 
 
 def _suffix_of(data: bytes, name: str) -> str:
-    """Infers the suffix from the content if the name has none of use (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    """Infers the suffix from the content if that of the name is useless (``photo.jpg?w=300``, ``a.jpg.1``)."""
     with open_image(data, name) as found:
         format = str(found.format)
     return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
 
 
 def end_tar(file: BinaryIO) -> None:
-    """Writes the end-of-archive marker of a tar."""
+    """Writes the end-of-archive marker of a tar file."""
     file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
 
 

@@ -33,7 +33,8 @@ def opened(path: Path) -> Iterator[BinaryIO | None]:
             yield file
     except OSError as error:
         raise TellapartError(
-            f"{path} cannot be read ({error.strerror}), but records who wrote each text; make it readable"
+            f"{path} cannot be read ({error.strerror}), but is needed because it records who wrote each text; make it "
+            "readable"
         ) from None
 
 

@@ -10,8 +10,8 @@ suffix in the folder.
     {"file": "*.txt", "id": "1.txt", "text": HASH}                                 a text in a file of its own
 
 Lines are written before the texts that they describe, so a text that tellapart wrote never looks like a person's, even
-if the process is killed. The last few texts of each row are remembered (`RECENT`). A picture is identified by the bytes
-that were decoded (`PictureRecord`), independently of its path and folder.
+if the process is killed. The log remembers the last few texts of each row (`RECENT`). A picture is identified by the
+bytes that were decoded (`PictureRecord`), independently of its path and folder.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import parse_json
 
-RECENT = 4  # texts remembered per row; if processes were killed before writing, the file may still have the oldest
+RECENT = 4  # texts remembered per row, because a killed process may have recorded texts that it did not write
 
 
 @dataclass(frozen=True)
 class PictureRecord:
     """Record of a caption's picture. ``content``: the key of its bytes, "" if it was replaced during captioning;
-    ``place``: a hash of its path; ``size`` (bytes) and ``time_ns`` (modification time) describe its file."""
+    ``place``: a hash of its path; ``size`` (bytes) and ``time_ns`` (modification time): those of its file.
+    """
 
     size: int
     time_ns: int
@@ -49,7 +50,8 @@ class PictureRecord:
     def of(cls, picture: Picture, content: str | None = None) -> PictureRecord | None:
         """Records a picture in its current state; returns None if it cannot be read.
 
-        ``content``: the key of the bytes that are read after this call begins, if known.
+        ``content``: the content key, if known. It must be that of bytes that were or will be read after this call
+        began.
         """
         try:
             if not isinstance(picture, StoredPicture):
@@ -61,14 +63,16 @@ class PictureRecord:
             return None
 
     def if_unchanged(self, picture: Picture) -> PictureRecord:
-        """Returns this record; clears ``content`` if the picture's file has been replaced."""
+        """Returns this record, with an empty ``content`` if the picture's file has been replaced since."""
         if not isinstance(picture, StoredPicture):
             return self
         now = self.of(picture, "")
         return self if now is not None and replace(now, content=self.content) == self else replace(self, content="")
 
     def is_of(self, picture: Picture) -> bool:
-        """Returns whether the picture has this content. Does not read files whose size and time are unchanged."""
+        """Returns whether the picture still has this content. Does not read files whose size and modification time are
+        unchanged.
+        """
         if not self.content:
             return False
         if not isinstance(picture, StoredPicture):
@@ -89,8 +93,9 @@ def text_hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class TextRow:
-    """One text in the log. ``hashes``: the hashes of the last texts that tellapart wrote; ``captions``: the
-    captioner's captions that the text was made from, if any."""
+    """One row in the log. ``hashes``: the hashes of the last texts that tellapart wrote; ``captions``: the captioner's
+    captions from which the text was made, if any.
+    """
 
     hashes: tuple[str, ...] = ()
     picture: PictureRecord | None = None
@@ -98,11 +103,11 @@ class TextRow:
 
     @classmethod
     def new(cls, text: str | None, picture: PictureRecord | None = None, captions: Sequence[str] = ()) -> TextRow:
-        """Creates the row of a text that is about to be written."""
+        """Creates the row for a text that is about to be written."""
         return cls(() if text is None else (text_hash(text),), picture, tuple(captions))
 
     def line(self, file: str, key: str) -> str:
-        """Returns its line in the log."""
+        """Returns the line to write to the log."""
         value: dict[str, Any] = {"file": file, "id": key}
         if self.hashes:
             value["text"] = self.hashes[-1]
@@ -113,7 +118,7 @@ class TextRow:
         return json.dumps(value) + "\n"
 
     def with_line(self, value: Mapping[str, Any]) -> TextRow:
-        """Returns the row after one more line of the log."""
+        """Returns the row as updated by one more line of the log."""
         hashes = dict.fromkeys([*self.hashes, *([str(value["text"])] if "text" in value else [])])
         if "text" in value and (before := text_hash(str(value.get("before")))) in self.hashes:
             # Forgets texts that killed processes recorded but did not write.
@@ -125,25 +130,28 @@ class TextRow:
 
 @dataclass(frozen=True)
 class JournaledRun:
-    """A command's change of many texts, for the journal (`captions.journal`): its id and its head line."""
+    """A command's change to many texts, for the journal (`captions.journal`): its id and its head line."""
 
     change: str
     head: str
 
 
 class Provenance:
-    """The part of a folder's log about one file of captions. ``settings``: those that began it; None: unknown."""
+    """The part of a folder's log about one file of captions. ``settings``: the settings with which the file was
+    started; None: unknown.
+    """
 
     def __init__(self, path: Path, file: str, settings: dict[str, Any] | None, rows: dict[str, TextRow]) -> None:
         self.path, self.file, self.settings, self.rows = path, file, settings, rows
-        self._begun: list[str] = []  # the line of `begin`, written together with the first text
-        self._headed: JournaledRun | None = None  # the change whose head line is written
+        self._begun: list[str] = []  # the line from `begin`, which is written together with the first text
+        self._headed: JournaledRun | None = None  # the change whose head line has been written
 
     @classmethod
     def open(cls, captions: Path) -> Provenance:
         """Reads the log's entries about a file of captions. Ignores damaged lines.
 
-        Raises `TellapartError` if the log cannot be read, because our own texts would then count as a person's.
+        Raises `TellapartError` if the log cannot be read, because texts that tellapart wrote would then count as a
+        person's.
         """
         path, file = captions.parent / log_file.FILE_NAME, captions.name
         found, begins = cls(path, file, None, {}), json.dumps({"file": file})[:-1].encode() + b","
@@ -161,7 +169,7 @@ class Provenance:
             self.rows[value["id"]] = self.rows.get(value["id"], TextRow()).with_line(value)
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Clears the rows, because these captions are started again."""
+        """Clears the rows, because these captions are started over."""
         self._begun = [json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"]
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 
@@ -170,7 +178,7 @@ class Provenance:
     ) -> None:
         """Records texts that are about to be written.
 
-        run: the change that they belong to; ``before``: the texts that they replace.
+        ``run``: the change that they belong to; ``before``: the texts that they replace.
         """
         values = [json.loads(row.line(self.file, key)) for key, row in rows.items()]
         if run is not None:
@@ -206,7 +214,7 @@ class Provenance:
 
 
 def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
-    """Appends people's texts, by row, to the backup beside a file of captions; returns the backup's path."""
+    """Appends people's texts, given by row, to the backup beside a file of captions; returns the backup's path."""
     backup = captions.with_name(f"{captions.name.removeprefix('*.')}.replaced.jsonl")
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     lines = [json.dumps({"id": key, "text": text, "replaced": now}) + "\n" for key, text in texts.items()]
@@ -221,11 +229,11 @@ def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
 def match_pictures(
     items: Iterable[Item], rows: Mapping[str, TextRow], present: Collection[str], where: Path
 ) -> tuple[set[str], set[str]]:
-    """Returns the ids of items whose caption is ``present``, and the ids whose picture has been replaced.
+    """Returns the ids of items that already have a caption (``present``), and of items whose picture has been replaced.
 
-    A caption belongs to the item with its id, or, if no item has its id, to an item with the same picture, since paths
-    can be spelled differently. Raises `UsageError`, which begins with ``where``, if pictures in two places have the
-    same id.
+    A caption belongs to the item with its id or, if there is none, to an item with the same picture, because a path can
+    be spelled in several ways. Raises a `UsageError` that begins with ``where`` if pictures in two places have the same
+    id.
     """
     done, replaced, others, todo, ids = set[str](), set[str](), list[Item](), list[Item](), set[str]()
     for item in items:
@@ -254,7 +262,7 @@ def match_pictures(
 
 
 def renamed_ids(items: Iterable[Item], rows: Mapping[str, TextRow]) -> dict[str, str]:
-    """Maps the ids of rows that belong to no item to the id of the item with the same picture."""
+    """Maps the ids of rows that do not match any item to the id of the item with the same picture."""
     items = list(items)
     ids = {item.id for item in items}
     rest = {row.picture.content: (key, row.picture.size) for key, row in rows.items()
@@ -275,7 +283,7 @@ class OwnFiles:
         self._known: dict[tuple[Path, str], Provenance] = {}
 
     def of(self, path: Path) -> Provenance:
-        """Returns the log of the files with the suffix of ``path`` in its folder."""
+        """Returns the log for the files that are in the folder of ``path`` and have its suffix."""
         key = path.parent, f"*{path.suffix.lower()}"
         if key not in self._known:
             self._known[key] = Provenance.open(path.parent / key[1])
@@ -286,7 +294,9 @@ class OwnFiles:
         return self.of(path).wrote(path.name, text)
 
     def are_own(self, picture: Path, texts: Sequence[str]) -> bool:
-        """Returns whether tellapart wrote these texts of a picture, beside it or in a list in a folder above."""
+        """Returns whether tellapart wrote these texts of a picture, beside it or in the ``metadata.jsonl`` of a parent
+        folder.
+        """
         said = {" ".join(text.split()) for text in texts}
         for path in (picture.with_suffix(".txt"), picture.with_suffix(".caption")):
             with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -297,7 +307,7 @@ class OwnFiles:
         return any(not hashes.isdisjoint(self._listed(folder)) for folder in picture.parents)
 
     def _listed(self, folder: Path) -> set[str]:
-        """Returns the hashes of the texts in a folder's list."""
+        """Returns the hashes of the texts that tellapart wrote to the folder's ``metadata.jsonl``."""
         key = folder, "metadata.jsonl"
         if key not in self._known:
             self._known[key] = Provenance.open(folder / key[1])
@@ -310,7 +320,7 @@ class OwnFiles:
         run: JournaledRun | None = None,
         before: Mapping[Path, str] | None = None,
     ) -> None:
-        """Records texts that are about to be written, with their pictures; see `Provenance`."""
+        """Records texts that are about to be written, with their pictures (see `Provenance`)."""
         for log, paths in self._by_log(texts):
             rows = {path.name: TextRow.new(texts[path], (pictures or {}).get(path)) for path in paths}
             log.record(rows, run, {path.name: before[path] for path in paths if path in before} if before else None)

@@ -3,11 +3,11 @@
     store = CaptionStore.open("photos")                    # or open("photos", Path("captions.jsonl"))
     store.captions()["1.jpg"].text
     store.write({"1.jpg": Edit("a red bus")}, "edit")      # written by a person
-    store.write(texts, "caption", Author("blip", prompt))  # written by a model: people's texts stay
+    store.write(texts, "caption", Author("blip", prompt))  # written by a model: keeps people's texts
     store.undo(store.last(1))
 
-A text that tellapart did not write counts as a person's. A write goes to the journal (`captions.journal`) first, then
-to the files, each of which is written to a temporary file and renamed, so a killed process leaves both intact.
+A text that tellapart did not write counts as a person's. Changes are written first to the journal (`captions.journal`),
+then to the files. Files are written under a temporary name and renamed, so both stay intact if the process is killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
-MOVE = "move"  # the kind of change when a text follows its renamed picture; cannot be undone
+MOVE = "move"  # the kind of change in which a text follows its renamed picture; cannot be undone
 STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts", "variation")
 
 
@@ -48,8 +48,8 @@ STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts", 
 class StoredCaption:
     """A picture's caption. ``text`` is "" and ``author`` None if there is none; ``version`` changes with any field.
 
-    ``texts``: further texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail).
-    ``variation``: what the captioner's samples agree on and dispute (`tellapart.purposes.variation`).
+    ``texts``: additional texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail) pairs.
+    ``variation``: what the captioner's samples agree and disagree on (`tellapart.purposes.variation`).
     """
 
     id: str
@@ -72,7 +72,9 @@ class StoredCaption:
 
 @dataclass(frozen=True)
 class Edit:
-    """Edit of one caption. ``text``: None keeps it; ``state``: fields of `STATE` to set (None removes a field)."""
+    """An edit to one caption. ``text``: the new text; None: unchanged. ``state``: fields of `STATE` to set (None
+    removes a field).
+    """
 
     text: str | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -82,9 +84,9 @@ class Edit:
 class WriteResult:
     """Result of a write: the change (None if nothing changed), and the ids by outcome.
 
-    stayed: people's texts that a model's write kept.
-    replaced: people's texts that it replaced.
-    conflicts: rows that have changed since the version that the caller has seen.
+    stayed: texts that people wrote and that a model's write left unchanged.
+    replaced: texts that people wrote and that were replaced.
+    conflicts: rows that have changed since the version that the caller saw.
     """
 
     change: str | None
@@ -96,7 +98,7 @@ class WriteResult:
 
 @dataclass(frozen=True)
 class Version:
-    """One entry of a picture's history: the change, and the text before and after it (None: no text)."""
+    """One entry in a picture's history: the change, and the text before and after it (None: no text)."""
 
     change: JournalChange
     author: Author
@@ -106,7 +108,7 @@ class Version:
 
 
 class CaptionStore:
-    """The captions of some pictures, in one layout. Threads may share it."""
+    """The captions of some pictures, in one layout. Thread-safe."""
 
     def __init__(self, items: Sequence[Item], layout: CaptionLayout) -> None:
         self.items = {item.id: item for item in items}
@@ -198,10 +200,10 @@ class CaptionStore:
 
         Args:
             what: the kind of change for the history, such as ``edit`` or ``lora``.
-            author: a model's write keeps texts that a person wrote or accepted, unless ``replace_edited``; the journal
-                keeps every replaced text.
-            versions: the `StoredCaption.version` that the caller has seen; a row that has changed since is a conflict
-                and is kept.
+            author: the author of the texts. A model does not replace texts that a person wrote or accepted, unless
+                ``replace_edited``; the journal keeps every replaced text.
+            versions: the `StoredCaption.version` of each row that the caller saw; a row that has changed since is left
+                unchanged and returned as a conflict.
             run: the change to which the edits belong; None: a new one.
 
         Raises `UsageError` if the layout is read-only or another process is writing the file; `TellapartError` if the
@@ -235,7 +237,7 @@ class CaptionStore:
         if changed and edit.text is not None:
             raw = self.layout.raw(id_, edit.text)
         if raw is None and edit.state.get("decorative") and self.layout.shows_state:
-            raw = ""  # the state needs a row
+            raw = ""  # the state can only be stored in a row
         if changed and not author.is_person:  # the rest of the state describes the previous text
             state = {name: value for name, value in state.items() if name in ("language", "texts")}
         if changed or edit.state.get("accepted"):
@@ -286,7 +288,7 @@ class CaptionStore:
 
     @contextlib.contextmanager
     def _locked(self, ids: Iterable[str]) -> Iterator[None]:
-        """Locks the store, its files and the logs of these pictures. Raises `UsageError`, see `write`."""
+        """Locks the store, its files and the logs of these pictures. Raises `UsageError` like `write`."""
         ids = list(ids)
         with self._lock, contextlib.ExitStack() as stack:
             if not self.layout.writable:
@@ -303,7 +305,7 @@ class CaptionStore:
     # History.
 
     def changes(self) -> list[JournalChange]:
-        """Returns all changes of these captions, oldest first; a change in several folders counts once."""
+        """Returns all changes to these captions, oldest first; a change to several folders is listed once."""
         with self._lock:
             self._refresh(self.items)
             files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
@@ -319,7 +321,7 @@ class CaptionStore:
         return sum(len(log.changes[change].rows) for log in self._logs.values() if change in log.changes)
 
     def _changes_of(self, place: TextPlace) -> Iterator[tuple[JournalChange, RowChange]]:
-        """Yields the changes of one row, newest first, including those before its picture was renamed."""
+        """Yields the changes to one row, newest first, including those before its picture was renamed."""
         log, key = self._logs.get(place.folder), (place.file, place.key)
         for change in reversed(list(log.changes.values())) if log else ():
             if (row := change.rows.get(key)) is not None:
@@ -327,7 +329,7 @@ class CaptionStore:
                 key = (place.file, row.source) if row.source else key
 
     def active(self) -> list[JournalChange]:
-        """Returns the changes that are not undone, oldest first; omits undos that were themselves undone."""
+        """Returns the changes that have not been undone, oldest first; omits undos that were themselves undone."""
         undone, active = set[str](), list[JournalChange]()
         for change in reversed(self.changes()):
             if change.id not in undone:
@@ -336,7 +338,7 @@ class CaptionStore:
         return active[::-1]
 
     def last(self, count: int) -> list[str]:
-        """Returns the ids of the last changes that are not undone and are not undos or moves themselves."""
+        """Returns the ids of the last changes that have not been undone, not counting undos and moves."""
         ids = [change.id for change in self.active() if not change.undoes and change.what != MOVE]
         return ids[-count:] if count > 0 else []
 
@@ -345,7 +347,7 @@ class CaptionStore:
         return [change.id for change in self.changes() if change.id > time]
 
     def history(self, id_: str) -> list[Version]:
-        """Returns the versions of a picture's caption, newest first; omits interrupted changes."""
+        """Returns the versions of a picture's caption, newest first; omits changes that were interrupted."""
         with self._lock:
             raw: str | None = self.layout.read([id_]).get(id_)
             self._refresh([id_])
@@ -361,15 +363,15 @@ class CaptionStore:
             return versions
 
     def undo(self, ids: Sequence[str]) -> WriteResult:
-        """Undoes these changes, newest first, as one change. Keeps texts that later changes have altered.
+        """Undoes these changes, newest first, in a single change. Leaves texts alone that later changes have altered.
 
-        Raises as `write`.
+        Raises the errors of `write`.
         """
         chosen = set(ids)
         changes = [change for change in self.changes() if change.id in chosen]
         touched = {(file, key) for change in changes for file, key in change.rows}
         for log in self._logs.values():
-            for now, before_it in log.moved.items():  # in order, because a picture may have been renamed twice
+            for now, before_it in log.moved.items():  # in this order, because a picture may have been renamed twice
                 touched |= {now} if before_it in touched else set()
         rows = [id_ for id_ in self.items if self.layout.place(id_)[1:] in touched]
         with self._locked(rows):
@@ -404,7 +406,7 @@ class CaptionStore:
     # Renamed pictures.
 
     def remember(self) -> int:
-        """Records the content of pictures whose text is not in the log yet; returns their number.
+        """Records the content of pictures whose text is not in the log yet; returns how many.
 
         Their texts can then follow them when they are renamed or moved (`follow`).
         """
@@ -427,7 +429,9 @@ class CaptionStore:
         return len(records)
 
     def follow(self) -> list[str]:
-        """Moves texts to their renamed or moved pictures; returns the ids of these pictures. Raises as `write`."""
+        """Moves texts to their renamed or moved pictures; returns the ids of these pictures. Raises the errors of
+        `write`.
+        """
         if not self.layout.writable:
             return []
         with self._lock:
@@ -485,7 +489,7 @@ def _hash(raw: str | None) -> str | None:
 
 
 def _text_fields(raw: str | None, before: str | None, author: Author, writer: Author) -> dict[str, Any]:
-    """Returns the fields of a text's line. ``author``: the author of the text; ``writer``: the author of the change."""
+    """Returns the fields of a text's log line. ``author``: who wrote the text; ``writer``: who made the change."""
     value: dict[str, Any] = {} if before is None else {"before": before}
     if raw is None:
         return value | {"removed": True}

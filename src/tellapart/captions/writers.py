@@ -2,7 +2,7 @@
 
 Complete lines are appended, so a killed process leaves at most one partial line, which the next run removes before it
 continues. `tellapart.captions.provenance` records the settings, the pictures, and which captions a person wrote or
-edited: those are replaced only on request, and a backup is kept.
+edited. These are replaced only on request, after a backup.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tellapart.utils.files import write_errors as io_errors
 from tellapart.utils.messages import few, say, stdout_errors
 
 CAPTION_FORMATS = ("jsonl", "csv", "txt")
-LOG = "log"  # pseudo-format: captions go to the log, to be turned into texts later
+LOG = "log"  # pseudo-format: captions are written to the log, to be turned into texts later
 PRINTED = Path("-")  # pseudo-file: standard output
 # Settings that are recorded but not compared; the models' weights and the pictures' bytes are compared instead.
 SOURCE_KEYS = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}
@@ -59,7 +59,7 @@ OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options
 PRECISION = "precision"
 SYNC_SECONDS = 3.0
 NAMED_FILES = 10  # maximum number of files in a message
-MAX_LOCKS = 64  # folders; each lock is an open file, and two runs on the same pictures have them in common
+MAX_LOCKS = 64  # folders; each lock is an open file, and two runs on the same pictures lock the same folders
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def open_writer(
     resume: bool,
     replaces: Replace = Replace(),
 ) -> Writer:
-    """Opens a writer for ``out``; without a ``format``, the suffix of ``out`` selects it."""
+    """Opens a writer for ``out``. ``format``: None: inferred from the suffix of ``out``."""
     if out is not None and format == LOG:
         return LogWriter.open(out, settings, items, replaces)
     chosen = format_of(out, format)
@@ -136,7 +136,7 @@ def format_of(out: Path | None, format: str | None) -> str:
 
 
 def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
-    """Returns whether every item has a caption from a run with this ``request`` and the same model files."""
+    """Returns whether all items have a caption from a run with this ``request`` and the same model files."""
     chosen = format_of(out, format)
     if chosen == "txt" and out is None:
         return len(TextFiles.beside(items, Replace(), lambda line: None).done) == len(items)
@@ -157,9 +157,9 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
 
 
 def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that two runs must share to write the same captions; loads no model.
+    """Returns the settings in which two runs must agree to write the same captions; loads no model.
 
-    Models are compared by their files if these are on disk, otherwise by name. The data is compared by its pictures.
+    Models are compared by their files if these are on disk, otherwise by name; data is compared by its pictures.
     """
     found = {key: value for key, value in request.items() if key not in OF_MODELS | {"data", "device"}}
     for name in ("captioner", "scorer"):
@@ -179,7 +179,8 @@ def recorded_precision(out: Path | None, format: str | None = None) -> str | Non
 def guard_edited(out: Path, replaces: Replace) -> bool:
     """Raises `UsageError` if a file of captions that will be replaced as a whole contains people's texts.
 
-    With ``replaces.edited``, backs them up and removes the file. Returns whether all texts in the file are ours.
+    If ``replaces.edited`` is set, backs them up and removes the file instead. Returns whether tellapart wrote all texts
+    in the file.
     """
     format = format_of(out, None)
     if format not in ("jsonl", "csv") or not out.is_file():
@@ -223,7 +224,7 @@ def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str,
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings as they would be read back from the log."""
+    """Returns the settings in the form in which they are read back from the log."""
     value: dict[str, Any] = json.loads(json.dumps(settings))
     return value
 
@@ -246,23 +247,23 @@ class Printed:
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 def log_of(out: Path) -> Path:
-    """Returns the name that the log uses for the captions that the texts in ``out`` are made from."""
+    """Returns the name under which the log stores the captions from which the texts in ``out`` are made."""
     return out.with_name(f"{out.name}#captions")
 
 
 class LogWriter:
-    """Writes captions only to the log, from which alt texts or training captions are made later."""
+    """Writes captions only to the log, to be turned into alt texts or training captions later."""
 
     def __init__(self, out: Path, known: Provenance, done: set[str]) -> None:
         self.out, self._known, self.done = out, known, done
 
     @classmethod
     def open(cls, out: Path, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> LogWriter:
-        """Begins the captions, or continues those with the same settings. Raises `UsageError` if settings differ."""
+        """Starts new captions, or continues those with the same settings. Raises `UsageError` if settings differ."""
         known = Provenance.open(log_of(out))
         if known.settings is None or replaces.own:
             with _write_errors(out):
@@ -281,11 +282,11 @@ class LogWriter:
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 def logged_captions(out: Path, items: Sequence[Item]) -> dict[str, list[str]]:
-    """Returns the captions that a `LogWriter` wrote, by the ids of these items."""
+    """Returns the captions that a `LogWriter` wrote for these items, by id."""
     rows = {key: row for key, row in Provenance.open(log_of(out)).rows.items() if row.captions}
     ids = {new: old for old, new in renamed_ids(items, rows).items()}
     keys = {item.id: ids.get(item.id, item.id) for item in items}
@@ -306,10 +307,10 @@ class LineFile:
     def open(
         cls, path: Path, format: str, settings: dict[str, Any], items: Sequence[Item], resume: bool, replaces: Replace
     ) -> LineFile:
-        """Begins the file or continues it; removes captions whose pictures have been replaced.
+        """Starts the file or continues it; removes captions whose pictures have been replaced.
 
-        Treats an empty file, as a killed process may leave it, as new. Raises `UsageError` if the file must not be
-        changed.
+        An empty file, which a killed process may leave behind, is treated as new. Raises `UsageError` if the file must
+        not be changed.
         """
         with _write_errors(path):
             real = writable_file(path)
@@ -338,7 +339,7 @@ class LineFile:
         return writer
 
     def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
-        """Keeps the lines that stay, and finds the pictures that already have a caption."""
+        """Rewrites the file without the captions to replace, and finds the pictures that already have a caption."""
         lines, half = self._lines(replaces)
         own = {line.id for line in lines if self._known.wrote(line.id, line.text)}
         edited = {line.id: line.text for line in lines if line.id not in own}
@@ -381,7 +382,7 @@ class LineFile:
         self._count = len(kept)
 
     def _lines(self, replaces: Replace) -> tuple[list[CaptionLine], bool]:
-        """Returns the complete lines of the file, and whether it ends with a partial line."""
+        """Returns the complete lines in the file, and whether it ends with a partial line."""
         text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
         whole, half = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
         try:
@@ -402,12 +403,12 @@ class LineFile:
         return lines, bool(half)
 
     def _back_up(self, texts: Mapping[str, str]) -> None:
-        """Backs up text that is not a valid line to a separate file, because the journal stores only captions."""
+        """Backs up text that is not a valid line in a separate file, because the journal stores only captions."""
         what = "the whole file will be replaced" if "" in texts else "the last line was incomplete"
         say(f"{self.path}: {what}; the backup is {back_up(self.path, texts)}")
 
     def write(self, captions: Sequence[Written]) -> None:
-        """Appends captions; if the disk is full, removes the partial line so that the file can be resumed."""
+        """Appends captions. If the disk is full, removes the partial line, so that the run can be resumed."""
         if not captions:
             return
         data = memoryview("".join(self._line(written) for written in captions).encode())
@@ -429,7 +430,7 @@ class LineFile:
         self.done.update(written.item.id for written in captions)
 
     def close(self) -> None:
-        """Flushes to disk; removes the file if it has no captions."""
+        """Flushes to disk; removes the file if it contains no captions."""
         with contextlib.suppress(OSError):
             os.fsync(self._file)
         os.close(self._file)
@@ -462,15 +463,15 @@ class LineFile:
             if self.path.exists() and not os.path.samestat(os.fstat(self._file), self.path.stat()):
                 raise BlockingIOError
         except OSError:
-            raise UsageError(f"{self.path}: another process is writing to this file; choose another one") from None
+            raise UsageError(f"{self.path}: another process is writing to this file; choose another file") from None
 
 
 class TextFiles:
-    """Writes a ``.txt`` beside each picture, as tools for data sets expect."""
+    """Writes a ``.txt`` file beside each picture, as data set tools expect."""
 
     def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
         self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
-        self._people: list[Path] = []  # files in which a person's text was replaced
+        self._people: list[Path] = []  # files in which a person's text has been replaced
         self._locks = contextlib.ExitStack()
         self.done: set[str] = set()
 
@@ -482,7 +483,7 @@ class TextFiles:
         say: Callable[[str], None] = say,
         run: JournaledRun | None = None,
     ) -> TextFiles:
-        """Finds the pictures whose file stays. Raises `UsageError` if a file cannot be written."""
+        """Finds the pictures whose text file is kept. Raises `UsageError` if a file cannot be written."""
         own = OwnFiles()
         found = cls(own, check_beside(items, ".txt"), replaces, run)
         edited = replaced = 0
@@ -516,7 +517,7 @@ class TextFiles:
         self.done.update(one.item.id for one in captions)
 
     def lock(self) -> None:
-        """Locks the folders until `close`. Raises `UsageError` if another process writes there."""
+        """Locks the folders until `close`. Raises `UsageError` if another process is writing to them."""
         folders = sorted({path.parent for path in self._targets.values()})
         with contextlib.ExitStack() as stack:
             for folder in folders[:MAX_LOCKS]:
@@ -524,14 +525,14 @@ class TextFiles:
             self._locks = stack.pop_all()
 
     def close(self) -> None:
-        """Prints how many of people's texts were replaced."""
+        """Prints how many texts by people were replaced."""
         self._locks.close()
         if self._people:
             say_replaced(self._people)
 
 
 def text_of_person(path: Path, own: OwnFiles) -> str | None:
-    """Returns the text of a file that a person wrote or edited; None if it is ours or does not exist.
+    """Returns the text of a file that a person wrote or edited; None if tellapart wrote it or it does not exist.
 
     Invalid UTF-8 is decoded with `surrogateescape`.
     """
@@ -555,10 +556,10 @@ def write_own(
     pictures: Mapping[Path, PictureRecord | None] | None = None,
     run: JournaledRun | None = None,
 ) -> dict[Path, str]:
-    """Writes each text into its own file; returns people's texts, which stay or, with ``replace_edited``, are replaced.
+    """Writes each text to its own file; returns people's texts, which are kept unless ``replace_edited`` is set.
 
-    Reads the files again, because a person may have written one during captioning. run: the change that the texts
-    belong to and can be undone with; None: a new change.
+    Reads the files again, because a person may have written one during captioning. ``run``: the change that the texts
+    belong to, by which they can be undone; None: a new change.
     """
     before = {path: text for path in texts if (text := _text_in(path)) is not None}
     people = {path: text for path, text in before.items() if not own.is_own(path, text)}
@@ -578,13 +579,13 @@ def write_own(
 def record_list(
     out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str], run: JournaledRun
 ) -> None:
-    """Records a list of captions in the journal before it is rewritten: its rows, and the rows that it loses.
+    """Records a list of captions in the journal before it is rewritten: its new rows, and the rows that are removed.
 
-    texts: the new texts by id; ``people``: ids of texts that a person wrote and that the list keeps.
+    ``texts``: the new texts by id; ``people``: ids of texts that a person wrote and that are kept.
     """
     before: dict[str, str] = {}
     if out.exists():
-        with contextlib.suppress(UsageError):  # damaged: it was backed up as a whole
+        with contextlib.suppress(UsageError):  # damaged, so it was backed up as a whole
             before = ListFile(out, items).read([item.id for item in items])
     known = Provenance.open(out)
     known.record_removed({key: text for key, text in before.items() if key not in texts}, run)
@@ -595,7 +596,7 @@ def record_list(
 
 
 def say_replaced(texts: Collection[Path]) -> None:
-    """Prints how many of people's texts were replaced, and how to restore them."""
+    """Prints how many texts by people were replaced, and how to restore them."""
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     say(
         f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "
@@ -604,7 +605,7 @@ def say_replaced(texts: Collection[Path]) -> None:
 
 
 def undo_command(path: Path) -> str:
-    """Returns the command that restores what a run replaced in a folder or in a file of captions."""
+    """Returns the command that restores what a run replaced in a folder or a file of captions."""
     typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
     return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"
 
@@ -612,7 +613,7 @@ def undo_command(path: Path) -> str:
 def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
     """Returns, by id, the path of each picture with its suffix replaced.
 
-    Raises `UsageError` if a picture is not a file, or if pictures would share a file, all of which it names.
+    Raises `UsageError` if a picture is not a file, or if pictures would share a file; the message lists these pictures.
     """
     pictures: dict[Path, list[str]] = {}
     found = {}
@@ -632,7 +633,7 @@ def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
 
 
 def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
-    """Same as `files_beside`, but also raises `UsageError` that names all folders and files that cannot be written."""
+    """Like `files_beside`, but also raises a `UsageError` that lists all folders and files that cannot be written."""
     targets = files_beside(items, suffix)
     wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
              if not os.access(folder, os.W_OK)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Finds defects of captions, alone or compared with other captions and their references."""
+"""Finds defects in captions, alone or in comparison with other captions and the references."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _MOJIBAKE = re.compile(
     r"|\[(?:PAD|UNK|SEP|CLS|EOS)\]",
     re.IGNORECASE,
 )
-SHARED_OPENING = 0.2  # a three-word opening of at least this share of captions is a template
-NEAR_WORDS = 8  # shorter captions may differ by one word by chance
-ALIKE = 0.75  # share of words in common with the previous row, of the words of both
-# Function words by language, without short ones that several languages share.
+SHARED_OPENING = 0.2  # a three-word opening shared by at least this fraction of captions is a template
+NEAR_WORDS = 8  # shorter captions may differ in a single word by chance
+ALIKE = 0.75  # words in common with the previous row, as a fraction of the words in both
+# Function words by language, except short ones that several languages share.
 _LANGUAGES = {
     "en": "the and is are with of on an his her their while two man woman wearing holding sitting standing",
     "de": "der die das und ist sind mit auf ein eine einem einer einen im am von vor zwei steht sitzt trägt",
@@ -59,7 +59,7 @@ LATIN = frozenset(LANGUAGES)
 
 @dataclass(frozen=True)
 class CheckedCaption:
-    """A caption: the picture's id, the text, and its lower-cased words."""
+    """A caption: the picture's id, the text, and its lowercase words."""
 
     id: str
     text: str
@@ -67,12 +67,12 @@ class CheckedCaption:
 
     @property
     def plain(self) -> str:
-        """Returns only the words, so that captions that differ only in case and punctuation are equal."""
+        """Returns the words alone, so that captions that differ only in case and punctuation compare equal."""
         return " ".join(self.words)
 
 
 def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
-    """Returns every caption in file order."""
+    """Returns all captions, in file order."""
     return [
         CheckedCaption(key, text, tuple(found.lower() for found in _WORD.findall(text)))
         for key, own in texts.items()
@@ -84,20 +84,20 @@ _MISSING = {("nan",), ("none",), ("null",), ("n", "a"), ("undefined",)}
 
 
 def empty(row: CheckedCaption) -> str:
-    """Describes why the caption is empty: it has no letter or digit, or is a program's text for a missing value."""
+    """Says why a caption counts as empty: it has no letters or digits, or is a placeholder for a missing value."""
     if row.words in _MISSING:
         return f"“{row.text}”, a placeholder for a missing value"
     return "" if row.words else "contains no words"
 
 
 def refusal(row: CheckedCaption) -> str:
-    """Quotes the words of a model's refusal."""
+    """Quotes the words that mark the caption as a model's refusal."""
     found = answers.refusal(row.text)
     return f"“{found}”" if found else _quoted(_REFUSAL.search(row.text))
 
 
 def loop(row: CheckedCaption) -> str:
-    """Quotes one to eight words that occur three times in a row, or a sentence of at least four words twice."""
+    """Quotes one to eight words that occur three times in a row, or a repeated sentence of at least four words."""
     words = row.words
     for size in range(1, min(8, len(words) // 2) + 1):
         times = 1
@@ -114,7 +114,7 @@ def loop(row: CheckedCaption) -> str:
 
 
 def encoding(row: CheckedCaption) -> str:
-    """Quotes remains of a wrong encoding, HTML, an escape or a special token."""
+    """Quotes traces of a wrong encoding, HTML, an escape sequence or a special token."""
     return _quoted(_MOJIBAKE.search(row.text))
 
 
@@ -123,7 +123,7 @@ def _quoted(match: re.Match[str] | None) -> str:
 
 
 def language(row: CheckedCaption, expected: str) -> str:
-    """Names the caption's script or language if it is not ``expected``."""
+    """Describes the caption's script or language if it is not ``expected``."""
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
     if expected in LATIN and foreign > 0.3 * max(len(letters), 1):
@@ -140,9 +140,9 @@ def language(row: CheckedCaption, expected: str) -> str:
 def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds truncated captions.
 
-    If most captions end in punctuation, a caption without it is truncated if its last word is hardly ever last, or is
-    not a whole word of the file. Otherwise, it is truncated if its last word requires a continuation, or a bracket is
-    left open.
+    If most captions end in punctuation, one that does not is considered truncated if its last word hardly ever ends a
+    caption or is not a complete word in the file. Otherwise, a caption is considered truncated if its last word
+    requires a continuation or a bracket is left open.
     """
     known, last = Counter[str](), Counter[str]()
     ended = [bool(_END.search(row.text)) for row in rows]
@@ -163,11 +163,11 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
         elif punctuated and times >= 20 and ends < 0.05 * times:
             yield Finding("cut", row.id, row.text, f"ends in “{word}” without punctuation")
         elif punctuated and times == 1 and len(known) > 500 and word in begun:
-            yield Finding("cut", row.id, row.text, f"ends within the word “{word}”")
+            yield Finding("cut", row.id, row.text, f"ends in the middle of the word “{word}”")
 
 
 def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds typical openings of models, and three-word openings that a fifth of the captions share."""
+    """Finds openings that are typical of models, and three-word openings that a fifth of the captions share."""
     openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
     common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
     for row in rows:
@@ -177,7 +177,7 @@ def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
         elif row.words[:3] in common:
             share = openings[row.words[:3]] / len(rows)
             yield Finding(
-                "template", row.id, row.text, f"“{' '.join(row.words[:3])}”, like {share:.0%} of all captions"
+                "template", row.id, row.text, f"“{' '.join(row.words[:3])}” begins {share:.0%} of all captions"
             )
 
 
@@ -191,7 +191,7 @@ def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def pictures_of(rows: Sequence[CheckedCaption]) -> dict[str, list[str]]:
-    """Maps each caption, as plain words, to the pictures that have it."""
+    """Maps each caption, reduced to its words, to the pictures that have it."""
     pictures: dict[str, dict[str, None]] = defaultdict(dict)
     for row in rows:
         if row.words:
@@ -209,8 +209,8 @@ def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]
 
 
 def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions of at least `NEAR_WORDS` words that differ from another picture's caption by one word."""
-    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # by position and the text without the word there
+    """Finds captions of at least `NEAR_WORDS` words that differ from another picture's caption in one word."""
+    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # key: position, and text without it
     long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
     for text in long:
         for key in _without_one(text):
@@ -236,7 +236,7 @@ def _without_one(text: str) -> Iterator[tuple[int, int]]:
 
 
 def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions that share most words, including the first ones in order, with the previous row."""
+    """Finds captions that share most of their words with the previous row, including the first ones in order."""
     for before, row in pairwise(rows):
         if before.id == row.id or min(len(row.words), len(before.words)) < 5:
             continue
@@ -246,7 +246,7 @@ def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that equal a reference of their picture up to case and punctuation."""
+    """Finds captions that are identical to a reference of their picture except for case and punctuation."""
     known = {row.id: set[str]() for row in rows}
     for row in rows_of({key: own for key, own in references.items() if key in known}):
         known[row.id].add(row.plain)
@@ -256,7 +256,7 @@ def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str
 
 
 def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that have less in common with their own picture's references than with most other pictures'."""
+    """Finds captions that have fewer words in common with their picture's references than with most other pictures'."""
     place = {key: number for number, key in enumerate(key for key, texts in references.items() if any(texts))}
     own = [row for row in rows if row.words and row.id in place]
     found = misfits([row.text for row in own], [place[row.id] for row in own], [references[key] for key in place])

@@ -1,16 +1,18 @@
-"""The kinds of defects, and the share of captions or pictures with each that clean data may have."""
+"""The kinds of defects, with the share of captions or pictures that may have each in clean data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CAPTION, PICTURE = "caption", "picture"
-RARE = 0.001  # level for kinds that clean data practically never has
+RARE = 0.001  # level for kinds that practically never occur in clean data
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of defect: what it concerns, its name in tables, and the share that clean data may have."""
+    """A kind of defect: whether captions or pictures have it, its name in tables, and its level: the share that is
+    normal in clean data.
+    """
 
     name: str
     help: str
@@ -28,16 +30,16 @@ DEFECTS = {
         Kind("loop", "repeats words over and over"),
         Kind(
             "template",
-            "begins with a model's phrase (“The image shows”), or like at least 20 % of all captions",
+            "begins with a model's phrase (“The image shows”), or with the same words as at least 20 % of all captions",
             level=0.005,
         ),
-        Kind("language", "is in another language or script"),
+        Kind("language", "is in the wrong language or script"),
         Kind("encoding", "contains characters left over from a wrong encoding, HTML or an escape sequence"),
         Kind("repeated", "occurs twice for the same picture", level=0.005),
         Kind("shared", "is shared by several pictures", level=0.015),
-        Kind("near", "differs from another picture's caption by one word", level=0.015),
+        Kind("near", "differs from another picture's caption in one word", level=0.015),
         Kind("neighbour", "hardly differs from the previous row: a stale cache, or frames of one scene", level=0.004),
-        Kind("leaked", "is one of its picture's references", level=0.005, needs="references"),
+        Kind("leaked", "is identical to one of its picture's references", level=0.005, needs="references"),
         Kind(
             "mispaired",
             "is less similar to its picture's references than to those of most other pictures",
@@ -47,17 +49,17 @@ DEFECTS = {
         Kind("no caption", "has no caption", of=PICTURE),
         Kind("no picture", "does not belong to any picture"),
         Kind("unreadable", "cannot be read", of=PICTURE),
-        Kind("same picture", "occurs several times, byte for byte", of=PICTURE),
+        Kind("same picture", "occurs several times (identical bytes)", of=PICTURE),
         Kind("blank", "is a single colour", of=PICTURE),
         Kind("rotated", "is rotated by EXIF: some programs show it sideways", of=PICTURE),
         Kind("cmyk", "has CMYK colours: some programs show it inverted", of=PICTURE),
         Kind("16-bit", "has more than 8 bits per channel: some programs show it as white", of=PICTURE),
         Kind("transparent", "has transparency: shown white here, but black in some programs", of=PICTURE),
-        Kind("suffix", "has a different format than its suffix", of=PICTURE),
+        Kind("suffix", "is not in the format that its suffix indicates", of=PICTURE),
         Kind("misfit", "fits more than half of the other pictures better than its own", level=0.01, needs="scorer"),
         Kind(
             "shifted",
-            "does not fit its own picture, but fits that of the previous or next row best",
+            "fits the picture of the previous or next row better than its own",
             level=0.005,
             needs="scorer",
         ),
@@ -68,7 +70,7 @@ DEFECTS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A caption or picture with one kind of defect. ``spans``: the characters of the caption that show it."""
+    """One defect in a caption or picture. ``spans``: (start, end) of the characters in the caption that show it."""
 
     kind: str
     id: str

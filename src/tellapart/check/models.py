@@ -20,13 +20,13 @@ from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.messages import track
 
 ROWS_PER_BLOCK = 1024
-DOUBT = 0.0  # nats by which a word must be more likely for its own picture than for the average one
+DOUBT = 0.0  # nats by which a word must be more likely for its own picture than for an average one
 DOUBTFUL_PICTURES = 32
 
 
 @dataclass(frozen=True)
 class Found:
-    """Findings, and statistics of the whole set."""
+    """Findings, and statistics about the whole set."""
 
     findings: list[Finding]
     facts: dict[str, float]
@@ -45,8 +45,8 @@ def by_scorer(
 ) -> Found:
     """Finds captions that fit other pictures better, according to a scorer.
 
-    row_of: the row of each picture's features. The facts are the median rank of the own picture, R@1 among all
-    pictures, and the estimated share of shuffled captions (half of which rank their picture in the lower half).
+    row_of: the row of each picture's features. The statistics are the median rank of a caption's own picture, R@1 among
+    all pictures, and the estimated share of shuffled captions (of which half rank their picture in the lower half).
     """
     keys = list(row_of)
     own_M = np.array([row_of[row.id] for row in rows])
@@ -79,10 +79,10 @@ def ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], caption
 
 
 def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
-    """Finds content words that, to a captioner, are no more likely for their own picture than for others.
+    """Finds content words that, according to a captioner, are no more likely for their own picture than for others.
 
-    The score of a word is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), relative to
-    the others in a batch of `DOUBTFUL_PICTURES`. visual: the captioner's inputs for all pictures, N×….
+    A word's score is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), relative to the
+    other pictures in a batch of `DOUBTFUL_PICTURES`. visual: the captioner's inputs for all pictures, N×….
     """
 
     speaker = Speaker(captioner)

@@ -1,4 +1,4 @@
-"""The page of ``tellapart check --report``."""
+"""The HTML page that ``tellapart check --report`` writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from tellapart.utils.files import write_output
 
 
 def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:
-    """Writes a self-contained HTML page with the kinds, and the fifty worst captions and pictures. ``command``
-    reproduces the page."""
+    """Writes a self-contained HTML page with the kinds of defects and the fifty worst captions and pictures.
+
+    ``command``: the command that reproduces the page.
+    """
 
     album = Album()
     by_id = {item.id: item for item in dataset} if dataset is not None else {}

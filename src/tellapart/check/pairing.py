@@ -1,4 +1,4 @@
-"""Checks the pairing of captions and pictures by words in common with references, against shuffled pairs."""
+"""Checks whether captions belong to their pictures, by the words that they share with the references."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MAX_MISFITS = 0.25
 PERMUTATIONS = 199
 OTHERS = 50  # pictures that each caption is compared with
 _WORD = re.compile(r"[^\W_]+")
-_FIRST_UNSPACED = "\u0590"  # scripts from this character on may have no spaces between words, or many inflections
+_FIRST_UNSPACED = "\u0590"  # scripts from this code point on may have no spaces between words, or many inflections
 
 
 def units(text: str) -> set[str]:
-    """Returns the lower-cased words of a text, or character bigrams for scripts without spaces."""
+    """Returns the lowercase words of a text, or character bigrams for scripts without spaces."""
     words = _WORD.findall(text.lower())
     return {*words, *(word[at : at + 2] for word in words if max(word) >= _FIRST_UNSPACED for at in range(len(word)))}
 
 
 class Overlap:
-    """Scores the overlap of captions and references, with higher weights for rare words."""
+    """Scores the overlap between captions and references, with higher weights for rare words."""
 
     def __init__(self, references: Sequence[Sequence[str]]) -> None:
         self.known = [set[str]().union(*map(units, texts)) for texts in references]
@@ -36,29 +36,32 @@ class Overlap:
         self._length = [math.sqrt(sum(self._weight[unit] for unit in own)) or 1.0 for own in self.known]
 
     def score(self, caption: set[str], picture: int) -> float:
-        """Returns the summed weight of common units, divided by the square root of that of all the picture's units."""
+        """Returns the total weight of the common units over the square root of that of all the picture's units."""
         return sum([self._weight[unit] for unit in caption & self.known[picture]]) / self._length[picture]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The p-value of `measure_fit`'s permutation test, and the share of captions that have less in common with their
-    own picture's references than with most others'."""
+    """The p-value of `measure_fit`'s permutation test, and the share of captions that have fewer words in common with
+    their own picture's references than with most others'.
+    """
 
     p: float
     misfits: float
 
     @property
     def doubtful(self) -> bool:
-        """Returns whether captions look shuffled or shifted; even matching captions of a weak captioner fit poorly."""
+        """Returns whether captions look shuffled or shifted. A poor fit alone proves nothing: a weak captioner's
+        captions fit poorly even when paired correctly.
+        """
         return self.p > 0.05 or self.misfits > MAX_MISFITS
 
 
 def measure_fit(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Fit | None:
-    """Compares captions with the references of their own and of other pictures by a permutation test.
+    """Compares captions with the references of their own and of other pictures in a permutation test.
 
-    Uses at most `MAX_PAIRS` pictures, sampled with a fixed seed. Returns None with fewer than `MIN_PAIRS` pictures, or
-    if all captions are equal.
+    Uses at most `MAX_PAIRS` pictures, sampled with a fixed seed. Returns None if there are fewer than `MIN_PAIRS`
+    pictures or all captions are the same.
     """
     rows = [row for row, text in enumerate(captions) if text.strip()]
     if len(rows) < MIN_PAIRS or len({captions[row] for row in rows}) == 1:
@@ -77,11 +80,12 @@ def measure_fit(captions: Sequence[str], references: Sequence[Sequence[str]]) ->
 
 
 def misfits(captions: Sequence[str], pictures: Sequence[int], references: Sequence[Sequence[str]]) -> list[int]:
-    """Returns the rows of the captions that share less with their own picture's references than with most others'.
+    """Returns the rows of captions that have fewer words in common with their own picture's references than with most
+    others'.
 
     pictures: the row of each caption's picture among the references. Each caption is compared with the same `OTHERS`
-    pictures, sampled with a fixed seed; captions that share nothing with any of them are not counted. Returns nothing
-    for fewer than `MIN_PAIRS` pictures.
+    pictures, sampled with a fixed seed; captions that have no word in common with any of them are skipped. Returns no
+    rows for fewer than `MIN_PAIRS` pictures.
     """
     if len(references) < MIN_PAIRS:
         return []

@@ -1,4 +1,4 @@
-"""Finds defects of pictures: unreadable, blank, duplicate, or read differently by different programs."""
+"""Finds defective pictures: unreadable, blank, duplicate, or displayed differently by different programs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tellapart.utils.messages import track
 
 
 def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
-    """Yields (kind, detail) of a picture's defects: unreadable, or read differently by different programs.
+    """Yields (kind, detail) for each reason why a picture is unreadable or displayed differently by different programs.
 
-    name: the file name. Clips and rendered pictures have no encoded bytes; only their readability is checked.
+    name: the file name. Clips and rendered pictures have no encoded bytes, so only their readability is checked.
     """
     data = getattr(picture, "data", None)
     try:
@@ -42,7 +42,7 @@ def _extrema(image: Any) -> Sequence[tuple[int, int]]:
 
 
 _ORIENTATION = 0x0112
-# The formats that a suffix may have; phones write MPO into .jpg.
+# The formats that a suffix may stand for; phones save MPO files as .jpg.
 _FORMATS = {
     **dict.fromkeys(("jpg", "jpeg", "jpe", "jfif"), ("JPEG", "MPO")),
     **dict.fromkeys(("tif", "tiff"), ("TIFF",)),
@@ -54,7 +54,7 @@ _FORMATS = {
 def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
     suffix = Path(name).suffix.lower().removeprefix(".")
     if suffix in _FORMATS and image.format not in _FORMATS[suffix]:
-        yield "suffix", f"{image.format} data in a file that ends in .{suffix}"
+        yield "suffix", f"{image.format} data in a file whose name ends in .{suffix}"
     try:
         turned = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # every program ignores damaged EXIF
@@ -70,7 +70,7 @@ def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
-    """Finds defective pictures, decoding each once, and duplicate pictures."""
+    """Finds defective and duplicate pictures; decodes each picture once."""
     first: dict[str, str] = {}
     for item in track(items, label="checking pictures"):
         read = getattr(item.picture, "read", None)

@@ -1,4 +1,4 @@
-"""The result of a check: findings by kind, and kinds above their level."""
+"""The result of a check: findings by kind, and the kinds that exceed their level."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellapart.utils.messages import few, json_value
 
 @dataclass
 class Check:
-    """Findings by kind, and the number of checked captions and pictures. ``skipped``: kinds whose input is missing."""
+    """Findings by kind, and the number of captions and pictures checked. ``skipped``: kinds whose input is missing."""
 
     captions: int
     pictures: int
@@ -33,16 +33,16 @@ class Check:
         return len({(one.id, one.text) for one in self.found.get(kind, ())})
 
     def rate(self, kind: str) -> float:
-        """Returns the share of captions (or pictures) with this kind of defect; 0 if there are none."""
+        """Returns the share (0 to 1) of captions or pictures with this kind of defect; 0 for an empty set."""
         whole = self.captions if DEFECTS[kind].of == CAPTION else self.pictures
         return self.count(kind) / whole if whole else 0.0
 
     def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
-        """Returns the kinds above their level.
+        """Returns the kinds that exceed their level.
 
         levels: the kinds to consider (default: all), each with the share above which it is an alarm; None: the kind's
-        own level. If clean data may have a kind, the excess must also be significant (p < 0.05): one short caption
-        among sixty is no alarm.
+        own level. If a kind is normal in clean data, the excess must also be significant (p < 0.05): one short caption
+        among sixty is not an alarm.
         """
         chosen = dict.fromkeys(DEFECTS) if levels is None else levels
         return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]
@@ -55,9 +55,9 @@ class Check:
         return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
 
     def worst(self) -> list[tuple[str, list[Finding]]]:
-        """Returns the 50 ids with the most alarming kinds, each with its findings, then those with other kinds.
+        """Returns (id, findings) for the 50 worst captions and pictures, worst first.
 
-        Among equals, ids with the rarest kinds come first, and kinds alternate.
+        Those with the most kinds that exceed their level come first. Ties alternate between kinds, the rarest first.
         """
         loud = set(self.alarms())
         count_of = {kind: self.count(kind) for kind in self.found}
@@ -75,7 +75,7 @@ class Check:
         return [(key, by_id[key]) for *_, key in sorted(order)[:50]]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON with counts, rates and levels by kind, findings, facts and notes."""
+        """Returns a JSON object with counts, rates and levels by kind, findings, statistics and notes."""
         alarms = self.alarms()
         return {
             "captions": self.captions,
@@ -102,7 +102,7 @@ class Check:
         }
 
     def rows(self) -> list[tuple[Kind, int, float, bool, str]]:
-        """Returns (kind, count, rate, alarm, example) of all checked kinds: alarms first, then other findings."""
+        """Returns (kind, count, rate, alarm, example) for each kind checked: alarms first, then other findings."""
         alarms = self.alarms()
         names = sorted(
             (name for name in DEFECTS if name not in self.skipped),
@@ -124,12 +124,12 @@ class Check:
         alarms = self.alarms()
         of = f"{self.captions:,} captions of {self.pictures:,} pictures"
         if not alarms:
-            return f"{of}: no kind of damage exceeds its threshold"
-        kinds = "kind of damage exceeds" if len(alarms) == 1 else "kinds of damage exceed"
+            return f"{of}: no kind of defect exceeds its threshold"
+        kinds = "kind of defect exceeds" if len(alarms) == 1 else "kinds of defects exceed"
         return f"{of}: {len(alarms)} {kinds} {'its' if len(alarms) == 1 else 'their'} threshold: {few(alarms, 4)}"
 
     def table(self) -> rich.console.Group:
-        """Returns the kinds for the terminal, alarms first."""
+        """Returns the table of kinds for the terminal, alarms first."""
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
         for name, justify in (("", "left"), ("kind", "left"), ("count", "right"), ("%", "right"), ("level", "right")):
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ class Check:
 
 
 def _more_than_chance(count: int, expected: float) -> bool:
-    """Returns whether a Poisson variable with mean ``expected`` reaches ``count`` with probability below 0.05."""
+    """Returns whether a Poisson variable with mean ``expected`` is at least ``count`` with probability below 0.05."""
     if expected > 100:
         return count > expected + 1.645 * math.sqrt(expected)
     below = sum(math.exp(n * math.log(expected) - expected - math.lgamma(n + 1)) for n in range(count))

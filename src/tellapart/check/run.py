@@ -1,4 +1,4 @@
-"""Checks a caption file for all kinds of defects, with the given models and pictures."""
+"""Checks a file of captions for all kinds of defects that the given models and pictures allow."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def check_captions(
 ) -> Check:
     """Checks for all kinds of defects that the inputs allow.
 
-    dataset: None checks only the captions.
-    references: for ``leaked`` and ``mispaired``.
+    dataset: the pictures; None checks only the captions.
+    references: required by ``leaked`` and ``mispaired``.
     language_name: a key of `LANGUAGES`, or another language, which is only checked for Latin script.
 
-    Raises `UsageError` if captions and pictures have nothing in common.
+    Raises `UsageError` if captions and pictures have no ids in common.
     """
     if dataset is None and (scorer or captioner):
         raise UsageError("a scorer or captioner requires pictures; run: tellapart check CAPTIONS PICTURES")

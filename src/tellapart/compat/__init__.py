@@ -1,1 +1,1 @@
-"""Drop-in interfaces of other metric libraries: scripts change one import and no longer need Java."""
+"""Drop-in replacements for other metric libraries: change one import, and Java is no longer needed."""

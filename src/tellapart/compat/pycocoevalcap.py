@@ -1,10 +1,11 @@
-"""Drop-in replacement for pycocoevalcap without Java: same classes, shapes and values.
+"""Drop-in replacement for pycocoevalcap that needs no Java: same classes, shapes and values.
 
 ``from tellapart.compat.pycocoevalcap import Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap``, or use the
 original module paths: ``tellapart.compat.pycocoevalcap.bleu.bleu``, ``….eval``, ``….tokenizer.ptbtokenizer``. As in
 the original, ``compute_score`` splits texts only at spaces, so tokenize them with `PTBTokenizer` first.
 
-METEOR reads its tables from the package pycocoevalcap (``pip install 'tellapart[meteor]'``). SPICE runs the Java tool.
+METEOR reads its tables from the package pycocoevalcap (``pip install 'tellapart[meteor]'``). SPICE is the exception: it
+runs the Java tool.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Texts = Mapping[Any, Sequence[str]]
 def paired(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
     """Returns the captions and the references of all pictures, in the order of ``gts``.
 
-    Raises `UsageError` if ``gts`` and ``res`` have different pictures, if a picture has no reference, or if it does not
-    have a list of exactly one caption.
+    Raises `UsageError` if ``gts`` and ``res`` contain different pictures, if a picture has no reference, or if its
+    value in ``res`` is not a list of exactly one caption.
     """
     if gts.keys() != res.keys():
         odd = next(iter(gts.keys() ^ res.keys()))
@@ -40,7 +41,7 @@ def paired(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
         raise UsageError(f"picture {odd!r} has no {where}; expected the same pictures in gts and res")
     for key in gts:
         if not isinstance(res[key], list) or len(res[key]) != 1:
-            raise UsageError(f"res[{key!r}] is {res[key]!s:.60}; expected a list of one caption")
+            raise UsageError(f"res[{key!r}] is {res[key]!s:.60}; expected a list with one caption")
         if not isinstance(gts[key], list) or not gts[key]:
             raise UsageError(f"gts[{key!r}] is {gts[key]!s:.60}; expected a list of references")
     return [res[key][0] for key in gts], [list(gts[key]) for key in gts]
@@ -52,7 +53,7 @@ def _single_blanks(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
 
 
 class PTBTokenizer:
-    """Tokenizes captions as the COCO tools do."""
+    """Tokenizes captions like the COCO tools."""
 
     def tokenize(self, captions_for_image: Mapping[Any, Sequence[Mapping[str, Any]]]) -> dict[Any, list[str]]:
         """Converts {id: [{"caption": text}, …]} to {id: [text, …]}, with tokens joined by spaces."""
@@ -65,7 +66,7 @@ class PTBTokenizer:
 
 
 class Bleu:
-    """Corpus BLEU-1 to BLEU-n, with the closest reference length."""
+    """Corpus BLEU-1 to BLEU-n (0 to 1), with the closest reference length. Raises `UsageError` unless n is 1 to 4."""
 
     def __init__(self, n: int = ORDERS) -> None:
         if not 1 <= n <= ORDERS:
@@ -73,7 +74,7 @@ class Bleu:
         self._n = n
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
-        """Returns n corpus scores, and n lists with the score of each picture. ``verbose`` prints the counts."""
+        """Returns n corpus scores, and n lists with a score for each picture. ``verbose`` prints the counts."""
         counts_NC = stats_of_tokens(*_single_blanks(gts, res))
         sum_C = counts_NC.sum(0)
         if verbose:
@@ -95,7 +96,7 @@ class Meteor:
         find_tables()
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[float]]:
-        """Returns the corpus score, and the score of each picture."""
+        """Returns the corpus score, and the score for each picture."""
         captions, references = paired(gts, res)
         captions = [text.replace("|||", "").replace("  ", " ") for text in captions]
         corpus, value_N = meteor_of_tokens(captions, references)
@@ -110,7 +111,7 @@ class Rouge:
     """ROUGE-L with β = 1.2."""
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
-        """Returns the mean score, and an array with the score of each picture."""
+        """Returns the mean score, and an array with the score for each picture."""
         return rouge_of_tokens(*paired(gts, res))
 
     def method(self) -> str:
@@ -126,7 +127,7 @@ class Cider:
             raise UsageError(f"Cider supports only n={ORDERS} and sigma={SIGMA:g}; use Cider() and compute_score")
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
-        """Returns the mean score, and an array with the score of each picture, 0 to 10."""
+        """Returns the mean score, and an array with the score for each picture, 0 to 10."""
         return cider_of_tokens(*_single_blanks(gts, res))
 
     def method(self) -> str:
@@ -167,7 +168,7 @@ class Annotations(Protocol):
 
 
 class COCOEvalCap:
-    """Computes all metrics of a COCO results file: ``eval`` by metric, ``imgToEval`` and ``evalImgs`` by picture.
+    """Computes all metrics for a COCO results file: ``eval`` by metric, ``imgToEval`` and ``evalImgs`` by picture.
 
     ``coco`` is a `pycocotools.coco.COCO`, ``cocoRes`` the result of its ``loadRes``. SPICE is included if its tool is
     installed; otherwise a line on stderr says what is missing.
@@ -211,7 +212,7 @@ class COCOEvalCap:
         print(f"{method}: {score:0.3f}")
 
     def setImgToEvalImgs(self, scores: Iterable[Any], imgIds: Iterable[Hashable], method: str) -> None:
-        """Stores a metric's score of each picture."""
+        """Stores a metric's score for each picture."""
         for key, score in zip(imgIds, scores, strict=True):
             self.imgToEval.setdefault(key, {"image_id": key})[method] = score
 

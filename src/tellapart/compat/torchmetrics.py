@@ -1,7 +1,8 @@
-"""Text metrics with torchmetrics' interface (``update``, ``compute`` and ``reset``), without torchmetrics.
+"""Text metrics with torchmetrics' interface (``update``, ``compute`` and ``reset``); torchmetrics is not required.
 
 Create ``metric = CaptionMetrics("bleu4", "cider")``, call ``metric.update(captions, references)`` for each batch, then
-``metric.compute()``. Captions are stored until ``reset``, because corpus BLEU, METEOR and CIDEr are not batch means.
+``metric.compute()``. Captions are stored until ``reset``, because corpus BLEU, METEOR and CIDEr are not means over
+batches.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ References = Sequence[Sequence[str] | str]
 
 
 class CaptionMetrics:
-    """Computes metrics of captions and references, named as in ``tellapart eval --metrics list``.
+    """Computes metrics from captions and references; their names are listed by ``tellapart eval --metrics list``.
 
-    Values have the ranges of the functions in `tellapart.metrics`: BLEU, METEOR and ROUGE-L 0 to 1, CIDEr 0 to 10.
-    Under torch.distributed, every rank must call ``compute``, which covers the captions of all ranks. Raises
-    `UsageError` if a metric needs more than texts, `MissingExtra` if a metric's tables are not installed.
+    Values have the same ranges as in `tellapart.metrics`: BLEU, METEOR and ROUGE-L 0 to 1, CIDEr 0 to 10. Under
+    torch.distributed, all ranks must call ``compute``, which returns scores over the captions of all ranks. Raises
+    `UsageError` if a metric needs more than texts, and `MissingExtra` if a metric's tables are not installed.
     """
 
     def __init__(self, *names: str) -> None:
@@ -36,22 +37,22 @@ class CaptionMetrics:
         self._rows: list[tuple[str, list[str]]] = []
 
     def update(self, preds: Captions, target: References) -> None:
-        """Adds captions and the references of each: a list of texts, or a single text."""
+        """Adds captions and, for each, its references: a list of texts, or a single text."""
         self._rows += _rows(preds, target)
 
     def compute(self) -> dict[str, float]:
-        """Returns each metric's corpus score over all captions since the last ``reset``, by name."""
+        """Returns each metric's corpus score, by name, over all captions since the last ``reset``."""
         everyone = ranks.gather_texts([json.dumps(row) for row in self._rows])
         return self._numbers([json.loads(text) for text in everyone])
 
     def __call__(self, preds: Captions, target: References) -> dict[str, float]:
-        """Adds captions, and returns the scores of these alone."""
+        """Adds captions, and returns the scores for these captions alone."""
         self.update(preds, target)
         return self._numbers(_rows(preds, target))
 
     def _numbers(self, rows: Sequence[Sequence[str | list[str]]]) -> dict[str, float]:
         if not rows:
-            raise UsageError("no captions to compute metrics of; call update(captions, references) first")
+            raise UsageError("no captions to score; call update(captions, references) first")
         captions, references = ([row[side] for row in rows] for side in (0, 1))
         numbers = {}
         for name, metric in self.metrics.items():

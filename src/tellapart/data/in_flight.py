@@ -6,9 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-IN_FLIGHT_BYTES = (
-    2 << 30
-)  # limit for all threads of a process together; a larger picture is decoded alone
+IN_FLIGHT_BYTES = 2 << 30  # limit for all threads of a process together; a larger picture is decoded alone
 PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding; the same with transparency
 
 

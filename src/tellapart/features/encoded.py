@@ -1,4 +1,4 @@
-"""Saves feature rows to a file to transfer them to the store of another machine."""
+"""Saves feature rows to a file, to transfer them to the store on another machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tellapart.types import Encoder, Item
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows N×… of items, with the ``label`` and ``precision`` of their table.
+    """The rows N×… of items, with the ``label`` and ``precision`` of their table.
 
-    ``files``: (address, size, modification time in ns, content key) of pictures that are files.
+    ``files``: (address, size, modification time in ns, content key) for pictures that are files.
     """
 
     label: str
@@ -31,7 +31,7 @@ class EncodedRows:
     files: list[tuple[str, int, int, str]]
 
     def save(self, path: Path) -> None:
-        """Saves an ``.npz`` file whose bytes depend only on the content."""
+        """Saves an ``.npz`` file whose bytes depend only on its content."""
         texts = {"ids": self.ids, "keys": self.keys, "addresses": [file[0] for file in self.files]}
         texts |= {"contents": [file[3] for file in self.files], "label": [self.label], "precision": [self.precision]}
         arrays = {name: np.frombuffer("\n".join(lines).encode("utf-8"), np.uint8) for name, lines in texts.items()}
@@ -43,7 +43,7 @@ class EncodedRows:
     def load(cls, path: Path) -> EncodedRows:
         """Loads a file that `save` wrote. Raises `UsageError` for any other file."""
         try:
-            with np.load(path) as arrays:  # never unpickles: object arrays raise an error
+            with np.load(path) as arrays:  # never unpickle: object arrays raise an error
 
                 def lines(name: str) -> list[str]:
                     text = arrays[name].tobytes().decode("utf-8")
@@ -55,12 +55,14 @@ class EncodedRows:
                     for address, (size, time), content in zip(lines("addresses"), sizes, lines("contents"), strict=True)
                 ]
                 return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), arrays["rows"], files)
-        except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
+        except Exception as error:  # NumPy and zipfile raise almost any error for damaged bytes
             raise UsageError(f"cannot read rows of the feature store from {path} ({error})") from None
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
-    """Encodes the rows that the store lacks. Returns the rows of readable pictures, and the errors of the others."""
+    """Encodes the rows that are missing in the store. Returns the rows of readable pictures, and the errors for the
+    others.
+    """
     maker = encoder_rows(encoder)
     filling = Filling(store, maker, items, BATCH_SIZE)
     for _ in filling.run():
@@ -76,10 +78,10 @@ def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tup
 
 
 def take_rows(store: RowStore, encoded: EncodedRows) -> None:
-    """Adds the rows that the store lacks."""
+    """Adds the rows that are missing in the store."""
     known = store.known_rows(encoded.label, encoded.keys)
     new = [place for place, key in enumerate(encoded.keys) if key not in known]
-    first = {encoded.keys[place]: place for place in reversed(new)}  # one row for equal pictures
+    first = {encoded.keys[place]: place for place in reversed(new)}  # identical pictures share one row
     if first:
         places = sorted(first.values())
         keys = [encoded.keys[place] for place in places]
@@ -88,7 +90,7 @@ def take_rows(store: RowStore, encoded: EncodedRows) -> None:
 
 
 def _files(store: RowStore, kept: Sequence[tuple[Item, str]]) -> list[tuple[str, int, int, str]]:
-    """Returns the store's records of these pictures' files, for file names that are valid text."""
+    """Returns the store's records about the files of these pictures, if their names are valid text."""
     signatures: dict[str, tuple[int, int]] = {}
     for item, _ in kept:
         if isinstance(item.picture, StoredPicture):

@@ -28,7 +28,7 @@ FROM_PICKLE = (  # ClipCap's format: "clip_embedding" has the rows, and each cap
 
 
 class NumpyFolder:
-    """A folder of NumPy arrays by name, with one file per picture."""
+    """A folder of NumPy files by name, one per picture."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,15 +40,15 @@ class NumpyFolder:
         file = self._file(name)
         assert file is not None
         try:
-            loaded = np.load(file)  # never unpickles: object arrays raise an error
+            loaded = np.load(file)  # never unpickle: object arrays raise an error
             return loaded if isinstance(loaded, np.ndarray) else self._chosen(file, loaded)
         except UsageError:
             raise
-        except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
+        except Exception as error:  # NumPy and zipfile raise almost any error for damaged bytes
             raise UsageError(f"cannot read {file} as a numpy file: {' '.join(str(error).split())[:120]}") from None
 
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
-        """Selects the features among the arrays of an archive."""
+        """Selects the features from the arrays in an archive."""
         with arrays:
             named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
             if len(named) != 1:
@@ -71,7 +71,7 @@ class Hdf5File:
 
     @classmethod
     def open(cls, path: Path) -> Hdf5File:
-        """Opens a file. Raises `UsageError` if it is not HDF5."""
+        """Opens a file. Raises `UsageError` if it is not HDF5, and `MissingExtra` if h5py is not installed."""
         try:
             import h5py
         except ImportError:
@@ -95,7 +95,7 @@ class Hdf5File:
 
 
 class FeatureFiles:
-    """The features in a folder or an HDF5 file; create it with `open`."""
+    """The features in a folder or an HDF5 file. Create it with `open`."""
 
     def __init__(self, path: Path, source: NumpyFolder | Hdf5File, equal: bool = False) -> None:
         self.path, self.source, self._equal = path, source, equal
@@ -105,7 +105,7 @@ class FeatureFiles:
     def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
         """Opens the features at a path. Raises `UsageError` if there are none.
 
-        ``equal``: raises an error for pictures whose number of regions differs from the first one read.
+        ``equal``: raise an error for pictures whose number of regions differs from that of the first one read.
         """
         place = Path(path).expanduser()
         if not place.exists():
@@ -122,13 +122,15 @@ class FeatureFiles:
         return cls(place, NumpyFolder(place) if place.is_dir() else Hdf5File.open(place), equal)
 
     def name_of(self, item: Item) -> str | None:
-        """Returns the name of an item's features (its id, the id without suffix, or the bare file name), or None."""
+        """Returns the name of an item's features (its id, the id without suffix, or the bare file name); None if there
+        are none.
+        """
         path = Path(item.id)
         names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
         return next((name for name in names if self.source.has(name)), None)
 
     def names_of(self, items: Sequence[Item]) -> list[str | None]:
-        """Returns the names of all items' features. Raises `UsageError` if two pictures share the same features."""
+        """Returns the names of the items' features. Raises `UsageError` if two pictures share the same features."""
         names = [self.name_of(item) for item in items]
         owner: dict[str, str] = {}
         for item, name in zip(items, names, strict=True):
@@ -140,14 +142,16 @@ class FeatureFiles:
         return names
 
     def width(self, items: Iterable[Item]) -> int:
-        """Returns D of the first item that has features. Raises `UsageError` if no item has any."""
+        """Returns D for the first item that has features. Raises `UsageError` if no item has any."""
         for item in items:
             if (name := self.name_of(item)) is not None:
                 return int(self.read(name).shape[-1])
-        raise UsageError(f"{self.path} contains features of none of the pictures; expected them under the item's id")
+        raise UsageError(f"{self.path} contains no features for any of the pictures; expected them under the item's id")
 
     def read(self, name: str, width: int | None = None) -> np.ndarray:
-        """Reads float32 features, D or P×D. Raises `UsageError` for other shapes or widths and non-finite values."""
+        """Reads float32 features, D or P×D. Raises `UsageError` for other shapes or widths, and for non-finite
+        values.
+        """
         array = np.asarray(self.source.read(name))
         if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
             raise UsageError(f"{self.path}: {name} is {array.dtype} {array.shape}; expected numbers, D or regions × D")
@@ -167,7 +171,9 @@ class FeatureFiles:
         return array.astype(np.float32, copy=False)
 
     def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """Returns the features of items, read on access. Raises `UsageError` naming an item without features."""
+        """Returns the items' features, which are read on access. Raises a `UsageError` that names an item without
+        features.
+        """
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
@@ -175,7 +181,7 @@ class FeatureFiles:
                 "expected them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
-        rows[:1]  # fail now for a wrong width, not in the middle of training
+        rows[:1]  # so that a wrong width fails now, not in the middle of training
         return rows
 
 

@@ -1,5 +1,5 @@
-"""Encodes the rows that the feature store lacks. Opens each file at most once, and decodes it only if its row is
-missing.
+"""Encodes the rows that are missing in the feature store. Opens each file at most once, and decodes it only if its row
+is missing.
 
 Two processes that encode the same pictures concurrently both do the work; the first row is kept.
 """
@@ -24,15 +24,16 @@ from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.messages import detail, say
 
 BATCH_SIZE = 64
-TOWER_ROWS = 256  # rows of a frozen encoder in memory at once
+TOWER_ROWS = 256  # number of a frozen encoder's rows in memory at once
 WINDOW = 512  # number of items whose keys are looked up at once
-# A file modified more recently may change again within the clock's resolution and look unchanged.
+# A file that was modified more recently than this may change again within the clock's resolution and look unchanged.
 SETTLED_NS = 2_000_000_000
-# Rows are flushed together because a flush takes as long as encoding several pictures. A kill loses at most this time.
+# Rows are flushed together, because a flush takes as long as encoding several pictures. If killed, a process loses at
+# most this much time.
 APPEND_SECONDS = 2.0
 APPEND_BYTES = 64 << 20
-WAITING_BYTES = 256 << 20  # pictures that are read but not yet encoded
-WORTH_TELLING = 1e9  # minimum bytes to store for which a message is printed
+WAITING_BYTES = 256 << 20  # number of pictures that have been read but not yet encoded
+WORTH_TELLING = 1e9  # minimum number of bytes for which the message about storage is printed
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class RowMaker:
     """Converts pictures to rows, like an `Encoder` but in numpy. ``label`` identifies weights, preprocessing and kind.
 
     ``prepare`` reduces a picture, or ``frames`` frames of a clip, to the encoder's input, which may be a hundred times
-    smaller. ``rows`` converts a batch of its outputs to rows. ``precision`` and ``name`` describe the model.
+    smaller. ``rows`` converts a batch of these inputs to rows. ``precision`` and ``name`` describe the model.
     """
 
     label: str
@@ -51,7 +52,7 @@ class RowMaker:
     name: str = ""
 
     def of(self, picture: Picture) -> Any:
-        """Returns the output of ``prepare`` for a picture or clip. Raises `PictureError`."""
+        """Returns what ``prepare`` returns for a picture or clip. Raises `PictureError`."""
         return self.prepare(sample_frames(picture, self.frames))
 
     def key(self, picture: Picture, content: str) -> str:
@@ -61,7 +62,7 @@ class RowMaker:
 
 @dataclass
 class _Wanted:
-    """A row to compute: its picture, and the indices of all items that use it."""
+    """A row to compute: its picture, and the indices of all items that share it."""
 
     picture: Any
     places: list[int] = field(default_factory=list)
@@ -83,7 +84,7 @@ class Filling:
         self.errors: list[tuple[Item, PictureError]] = []  # in item order, set by `run`
 
     def run(self) -> Iterator[int]:
-        """Runs the pass; yields the number of newly finished items."""
+        """Runs the pass. Yields the number of newly finished items."""
         for start in range(0, len(self._items), WINDOW):
             yield from self._window(start)
         self._flush()
@@ -116,7 +117,7 @@ class Filling:
     def _one(
         self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
     ) -> None:
-        """Determines the key of an item and whether its row must be computed."""
+        """Determines an item's key, and whether its row must be computed."""
         picture: Any = item.picture
         new = key is None
         if key is None:
@@ -141,7 +142,7 @@ class Filling:
                 self._flush()
 
     def _encode(self) -> None:
-        """Computes the wanted rows, except those that another process has stored in the meantime."""
+        """Computes the missing rows, except those that another process has stored in the meantime."""
         missing, self._wanted = self._wanted, {}
         for key in self._rows.known_rows(self._maker.label, list(missing)):
             del missing[key]
@@ -167,7 +168,7 @@ class Filling:
             self._tell(np.asarray(rows))
 
     def _flush(self) -> None:
-        """Encodes the wanted rows and appends all encoded rows to the store."""
+        """Encodes the missing rows and appends all encoded rows to the store."""
         if self._wanted:
             self._encode()
         if self._encoded:
@@ -177,7 +178,7 @@ class Filling:
         self._appended = time.monotonic()
 
     def _tell(self, rows: np.ndarray) -> None:
-        """Prints how much will be stored, once the row shape is known and before the rest is encoded."""
+        """Prints how much will be stored, as soon as the shape of a row is known and before the rest is encoded."""
         self._told = True
         dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
         each = row_bytes(dtype, rows.shape[1:])
@@ -195,12 +196,12 @@ class Filling:
         (say if short or left * each > WORTH_TELLING else detail)(line)
 
     def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
-        """Maps indices in the window to (address, signature) for pictures that are existing files on disk."""
+        """Maps indices in the window to (address, signature), for pictures that are existing files on disk."""
         signatures: dict[int, tuple[str, tuple[int, int]]] = {}
         for place, item in enumerate(items):
             if isinstance(item.picture, StoredPicture):
                 try:
-                    # Use fsencode because paths need not be valid text, but SQLite accepts only text.
+                    # Paths may not be valid text, but SQLite accepts only text, hence fsencode.
                     address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
                     signatures[place] = (address, item.picture.signature())
                 except PictureError:
@@ -212,7 +213,7 @@ class Filling:
 
 
 def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
-    """Computes an encoder's features from the rows of its ``tower``."""
+    """Computes an encoder's features, float32 N×…, from cached outputs of its frozen ``tower``."""
     tower_NP = torch.from_numpy(rows_NP)
     with torch.no_grad():
         features = alone(lambda some_R: encoder.encode(tower_NP[some_R]), len(tower_NP))
@@ -222,7 +223,7 @@ def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
 
 
 def encoder_rows(encoder: Encoder) -> RowMaker:
-    """Adapts an encoder for the store: computes float32 rows without gradient. Half precision stays so on disk."""
+    """Adapts an encoder for the store: computes float32 rows without gradient; half precision is kept on disk."""
 
     def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
         with torch.no_grad():

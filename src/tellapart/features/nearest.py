@@ -1,10 +1,10 @@
 """Exact nearest neighbours by cosine, with one rule for ties.
 
-**Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits; equal cosines by row. The
-order does not depend on block sizes or on how float32 sums are grouped.
+**Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits, and ties by row. The order
+therefore does not depend on block sizes or on the order of float32 sums.
 
-`nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other: as the
-cosine matrix is symmetric, each block is computed once and read twice, by rows and by columns, in half the time.
+`nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other. As the
+cosine matrix is symmetric, each block is computed once and read twice, by rows and by columns, which halves the time.
 For a million pictures or more, it uses FAISS (extra ``faiss``), which finds most neighbours but not all. FAISS assigns
 pictures to cells and compares a picture with those in the nearest sixteenth of the cells, first by codes of four bits
 per two numbers, then compares the best candidates by their features. The recall of this search is measured.
@@ -27,10 +27,10 @@ from tellapart.utils.messages import Progress, say
 
 COPY = 0.9999  # pictures with a higher cosine are copies, which no caption can distinguish
 DIGITS = 9  # float64 cosines that agree to this many digits are ties
-ROUNDING = 2e-6  # float32 cosines this close may be ordered differently in float64
-SPARE = 8  # extra candidates kept beyond the k-th because float32 may order them differently
+ROUNDING = 2e-6  # float32 cosines that differ by less may be ordered differently in float64
+SPARE = 8  # extra candidates beyond the k-th, because float32 may order them differently
 BLOCK = 4096  # rows per side; a block of cosines takes 64 MB
-_UNIT_TOLERANCE = 2e-7  # a norm this close to 1 is 1 in float32
+_UNIT_TOLERANCE = 2e-7  # a norm that is this close to 1 is 1 in float32
 _CELLS = 1 << 24  # maximum number of float64 values in memory when near-ties are recomputed
 
 Floats = npt.NDArray[np.float32]
@@ -52,7 +52,7 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Vectors:
-    """The original features, their norms, and the features scaled to norm 1."""
+    """Features N×D, their norms, and the features scaled to norm 1."""
 
     given_ND: Floats
     length_N: npt.NDArray[np.float64]
@@ -60,7 +60,9 @@ class Vectors:
 
     @classmethod
     def of(cls, features_ND: npt.ArrayLike) -> Vectors:
-        """Builds vectors from a matrix. Raises `UsageError` for other shapes and for rows of zeros, NaN or infinity."""
+        """Builds vectors from a matrix N×D. Raises `UsageError` for other shapes, and for rows of zeros, NaN or
+        infinity.
+        """
         given_ND = np.ascontiguousarray(features_ND, dtype=np.float32)
         if given_ND.ndim != 2:
             raise UsageError(f"features have shape {given_ND.shape}; expected a matrix with one row per picture")
@@ -72,7 +74,7 @@ class Vectors:
                 f"{bad_N[0]}; encode these pictures again (--precision fp32), or remove them"
             )
         if np.abs(length_N - 1).max(initial=0) < _UNIT_TOLERANCE:
-            return cls(given_ND, length_N, given_ND)  # already of norm 1, so share the memory
+            return cls(given_ND, length_N, given_ND)  # already has norm 1, so share the memory
         return cls(given_ND, length_N, given_ND / length_N.astype(np.float32)[:, None])
 
     def __len__(self) -> int:
@@ -87,7 +89,9 @@ class Vectors:
     def cosines(
         self, a_M: npt.NDArray[np.integer], b_M: npt.NDArray[np.integer], others: Vectors | None = None
     ) -> npt.NDArray[np.float64]:
-        """Computes cosines of M pairs: rows ``a_M`` with rows ``b_M`` (of ``others``), float64, rounded to `DIGITS`."""
+        """Computes the cosines of M pairs, rows ``a_M`` with rows ``b_M`` of ``others``, in float64, rounded to
+        `DIGITS`.
+        """
         others = self if others is None else others
         step = max(1, _CELLS // max(1, self.given_ND.shape[1]))
         parts = []
@@ -100,7 +104,8 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Exclusions:
-    """Pairs that are never neighbours: pairs of one group (a picture and its copies) and pairs above ``max_cosine``.
+    """Pairs that are never neighbours: pairs in the same group (a picture and its copies) and pairs above
+    ``max_cosine``.
 
     group_Q, group_N: the group of each query and of each gallery picture.
     """
@@ -118,7 +123,7 @@ class Exclusions:
         """Sets the excluded pairs of a block of cosines to −inf, in place."""
         if self.group_Q is not None and self.group_N is not None:
             group_Q, group_B = self.group_Q[queries], self.group_N[pictures]
-            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # few or none, so only these columns are compared
+            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # few or none, so compare only these columns
             query_P, at_P = np.nonzero(group_Q[:, None] == group_B[column_M])
             cosine_QB[torch.from_numpy(query_P), torch.from_numpy(column_M[at_P])] = -torch.inf
         if self.max_cosine is not None:
@@ -136,8 +141,8 @@ def nearest_among(
 ) -> Neighbours:
     """Finds the k nearest rows of ``gallery`` for each query, ordered by this module's tie rule.
 
-    label: label of a progress bar; None shows no bar.
-    Uses memory for one block of cosines, ``block`` × ``block`` float32, and k + 8 candidates per query.
+    label: label for a progress bar; None: no bar. Uses memory for one block of cosines, ``block`` × ``block`` float32,
+    and k + 8 candidates per query.
     """
     exclusions = exclusions or Exclusions()
     n, k = len(gallery), max(0, min(k, len(gallery)))
@@ -148,7 +153,7 @@ def nearest_among(
     query_QD, unit_ND = torch.from_numpy(queries.unit_ND), torch.from_numpy(gallery.unit_ND)
     symmetric = queries is gallery and exclusions.group_Q is exclusions.group_N
     places = [(a, b) for a in range(0, len(queries), block) for b in range(a if symmetric else 0, n, block)]
-    room = torch.empty(min(block, len(queries)) * min(block, n))  # one reused block of cosines
+    room = torch.empty(min(block, len(queries)) * min(block, n))  # one block of cosines, which is reused
     threads = min(2, torch.get_num_threads())
     with Progress(len(places), label or "", enabled=label is not None) as shown, ThreadPoolExecutor(threads) as pool:
         for a, b in places:
@@ -176,10 +181,10 @@ def order_candidates(
     *,
     complete: bool,
 ) -> Neighbours:
-    """Returns the first k candidates of each query (given nearest first by float32), ordered by the tie rule.
+    """Returns the first k candidates of each query by the tie rule, from candidates ordered by float32 cosine.
 
-    Recomputes only cosines that float32 cannot distinguish from the next one. complete: whether the candidates are
-    exhaustive. If not, queries whose last candidate nearly ties with the k-th are compared with the whole gallery in
+    Recomputes only cosines that float32 cannot distinguish from the next one. complete: whether the candidates are the
+    whole gallery. If not, queries whose last candidate nearly ties with the k-th are compared with the whole gallery in
     float64.
     """
     rows_QK, cosine_QK = np.empty((len(rows_QC), k), np.int32), np.empty((len(rows_QC), k), np.float32)
@@ -200,7 +205,7 @@ def order_candidates(
 
 
 def _nearly_equal(cosine_QC: Floats) -> npt.NDArray[np.bool_]:
-    """Returns a mask of cosines (descending along each row) that nearly equal the previous or next one."""
+    """Returns a mask of the cosines (descending along each row) that are nearly equal to the previous or next one."""
     near_QC = np.zeros(cosine_QC.shape, bool)
     with np.errstate(invalid="ignore"):  # −inf minus −inf
         gap_QC = cosine_QC[:, :-1] - cosine_QC[:, 1:] <= ROUNDING
@@ -212,7 +217,7 @@ def _nearly_equal(cosine_QC: Floats) -> npt.NDArray[np.bool_]:
 def _whole_gallery(
     queries: Vectors, gallery: Vectors, query: int, k: int, exclusions: Exclusions
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Returns rows and cosines of the first k neighbours of one query, computed in float64."""
+    """Returns the rows and cosines of one query's first k neighbours, computed in float64."""
     row_N = np.arange(len(gallery))
     cosine_N = queries.cosines(np.full(len(gallery), query), row_N, gallery)
     cosine_N[cosine_N > exclusions.limit] = -np.inf
@@ -231,14 +236,14 @@ def nearest_neighbours(
     approximate: bool | None = None,
     progress: bool = True,
 ) -> Neighbours:
-    """Finds the k nearest other pictures of each picture, by the cosine of their features.
+    """Finds the k pictures nearest to each picture, by the cosine of their features.
 
-    Neighbours are ordered by cosine in float64, rounded to nine digits, and ties by row, independently of ``block``.
+    Neighbours are ordered by cosine in float64, rounded to nine digits, and ties by row, whatever the ``block``.
 
     features_ND: rows of any norm.
-    max_cosine: excludes nearer pictures (paper 3: near-duplicates are at 0.8 and above).
-    approximate: whether to use FAISS (extra ``faiss``); None uses it for a million pictures or more. Measures its
-        recall against the exact search on a sample and prints it.
+    max_cosine: exclude nearer pictures (paper 3: near-duplicates are at 0.8 and above).
+    approximate: whether to use FAISS (extra ``faiss``); None: for a million pictures or more. Its recall is measured
+        against the exact search on a sample, and printed.
 
     Raises `UsageError` for features that are not finite.
     """
@@ -255,7 +260,9 @@ def nearest_neighbours(
 
 
 class _Best:
-    """Tracks the k best of each row. After a row's first block, only the few cosines above its k-th best are merged."""
+    """Keeps the k best candidates of each row. After a row's first block, only the few cosines above its k-th best are
+    merged.
+    """
 
     def __init__(self, n: int, k: int) -> None:
         self.k, self._begun = k, set[int]()
@@ -263,7 +270,7 @@ class _Best:
         self.cosine_NK = np.full((n, k), -np.inf, np.float32)
 
     def by_rows(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Adds cosines between pictures from ``a`` on and pictures from ``b`` on, as candidates of the former."""
+        """Adds the cosines of the pictures from ``a`` on with those from ``b`` on, as candidates for the former."""
         part = slice(a, a + len(cosine_AB))
         if a not in self._begun:
             self._fill(a, b, cosine_AB)
@@ -273,7 +280,7 @@ class _Best:
         self._merge(part, at_M, of_M + b, cosine_AB.ravel()[place_M])
 
     def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Adds the same cosines as candidates of the latter; transposes only the selected values, not the block."""
+        """Adds the same cosines as candidates for the latter; transposes only the selected values, not the block."""
         part = slice(b, b + cosine_AB.shape[1])
         if b not in self._begun:
             self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy
@@ -292,7 +299,9 @@ class _Best:
         self.rows_NK[part] = np.where(self.cosine_NK[part] > -np.inf, place_AK.numpy() + b, -1)
 
     def _merge(self, part: slice, at_M: np.ndarray, row_M: np.ndarray, cosine_M: np.ndarray) -> None:
-        """Merges candidates of the rows in ``part``, ordered by row; the m-th of a row goes to slot k + m."""
+        """Merges candidates, ordered by row, into the rows in ``part``; a row's m-th candidate is put at column
+        k + m.
+        """
         if not len(at_M):
             return
         count_A = np.bincount(at_M, minlength=part.stop - part.start)
@@ -309,20 +318,20 @@ class _Best:
 
 APPROXIMATE_FROM = 1_000_000  # minimum number of pictures for which FAISS is the default
 RECALL_SAMPLE = 2000  # number of pictures whose exact neighbours are computed to measure recall
-FIT_SAMPLE = 64 * 1024  # number of pictures that cells and codes are trained on
+FIT_SAMPLE = 64 * 1024  # number of pictures on which cells and codes are trained
 PER_CELL = 39  # minimum number of pictures per cell in FAISS
-CODES = 16  # number of values of a four-bit code
+CODES = 16  # number of values that a four-bit code has
 PROBED_SHARE = 1 / 16  # fraction of cells that are searched
-REFINE_FACTOR = 16  # compare this many times k candidates, the best by code, by their features
+REFINE_FACTOR = 16  # this many times k candidates, the best by code, are compared by their features
 QUERY_BLOCK = 4096  # queries per block
 ADD_BLOCK = 16384  # pictures added to the index at a time
 MIN_REQUEST = 16  # minimum first request when near-duplicates are excluded, so that even a small k finds enough
-MAX_WIDENING = 16  # maximum factor on pictures and cells when the nearest pictures are near-duplicates
+MAX_WIDENING = 16  # maximum factor for pictures and cells when the nearest pictures are near-duplicates
 
 
 @dataclass(frozen=True)
 class ApproximateSearch:
-    """The result of an approximate search, and the seconds for building and searching the index."""
+    """The result of an approximate search, and the seconds spent on building and searching the index."""
 
     neighbours: Neighbours
     build_seconds: float
@@ -335,7 +344,7 @@ def approximate_neighbours(
 ) -> Neighbours:
     """Finds the k nearest neighbours of each picture with FAISS, and measures the recall against the exact search.
 
-    unit_ND: float32 rows of norm 1. max_cosine: excludes nearer pictures and requests more candidates to replace them;
+    unit_ND: float32 rows of norm 1. max_cosine: exclude nearer pictures, and request more candidates to replace them;
     prints how many pictures still have fewer than k neighbours (−1 in their rows).
     """
     search = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
@@ -364,10 +373,10 @@ def measured_search(
     seed: int = 0,
     queries: int | None = None,
 ) -> ApproximateSearch:
-    """Runs `approximate_neighbours` silently and measures its time and recall.
+    """Runs `approximate_neighbours` silently, and measures its time and recall.
 
     seed: selects the pictures for which recall is measured.
-    queries: number of random pictures to search for; the results are in the order of the data. Default: all.
+    queries: number of random pictures to search for (default: all); the results are in the order of the data.
     """
     n = len(unit_ND)
     drawn = np.random.default_rng(seed)
@@ -390,7 +399,7 @@ def measured_search(
 
 
 def _index(unit_ND: np.ndarray) -> Any:
-    """Builds FAISS's index of all pictures. If there are too few for cells and codes, the index compares all pairs."""
+    """Builds a FAISS index of all pictures. If there are too few for cells and codes, the index compares all pairs."""
     faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     n, d = unit_ND.shape
     cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
@@ -408,7 +417,7 @@ def _index(unit_ND: np.ndarray) -> Any:
 
 
 def load_faiss(what: str) -> Any:
-    """Imports FAISS. Raises `MissingExtra`, naming ``what`` needs it."""
+    """Imports FAISS. Raises `MissingExtra` if it is not installed. ``what``: what needs it, for the message."""
     try:
         return importlib.import_module("faiss")
     except ModuleNotFoundError:
@@ -418,9 +427,10 @@ def load_faiss(what: str) -> Any:
 def _search(
     index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rows and cosines Q×k of the nearest neighbours of some pictures, in the format of `Neighbours`.
+    """Returns the rows and cosines, Q×k, of the nearest neighbours of some pictures, in the format of `Neighbours`.
 
-    If excluding near-duplicates leaves fewer than k, repeatedly doubles the numbers of requested pictures and cells.
+    While fewer than k are left after excluding near-duplicates, doubles the number of pictures and cells that are
+    searched.
     """
     rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
     open_Q, times = np.arange(len(row_Q)), 1
@@ -436,7 +446,7 @@ def _search(
 
 
 def _widened_parameters(index: Any, times: int) -> Any:
-    """Returns FAISS search parameters for ``times`` as many cells."""
+    """Returns FAISS search parameters for searching ``times`` as many cells."""
     faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     if isinstance(index, faiss.IndexFlat):
         return None  # the index has no cells
@@ -450,7 +460,9 @@ def _widened_parameters(index: Any, times: int) -> Any:
 def _filter_candidates(
     row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first k results that are other pictures and not above ``max_cosine``; orders ties by row."""
+    """Returns the first k results that are other pictures and do not exceed ``max_cosine``, with ties ordered
+    by row.
+    """
     left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
     if max_cosine is not None:
         left_out_QA |= cosine_QA > max_cosine + ROUNDING / 2
@@ -463,7 +475,7 @@ def _filter_candidates(
 
 
 def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
-    """Computes the fraction of the exact neighbours of some pictures that were found."""
+    """Computes the fraction of some pictures' exact neighbours that were found."""
     vectors = Vectors.of(unit_ND)
     exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
     exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
@@ -471,7 +483,7 @@ def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cos
 
 
 def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
-    """Computes the fraction of the exact neighbours (−1: none) that are among those found."""
+    """Computes the fraction of the exact neighbours (−1: none) that were found."""
     shared = sum(
         len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
     )

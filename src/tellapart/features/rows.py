@@ -1,12 +1,12 @@
-"""Rows of numbers on disk, looked up by the content key of a picture.
+"""Rows of numbers on disk, looked up by a picture's content key.
 
     FOLDER/features/index.sqlite   the tables, the row of each key, and the key of each file
     FOLDER/features/NAME.bin       the concatenated rows of a table
 
 A row is valid once its bytes are flushed and the index lists it, in this order and under SQLite's write lock, the only
-lock. If a process is killed, it leaves at most bytes beyond the last valid row, which the next process overwrites. The
-index is opened for each transaction, with a rollback journal (not WAL), which also works on network file systems.
-Mapped rows stay readable after their file is removed.
+lock. A killed process leaves at most bytes beyond the last valid row, which the next process overwrites. The index is
+opened for each transaction, with a rollback journal (not WAL), which works on network file systems too. Mapped rows can
+be read even after their file is removed.
 
 Every row has a checksum, which a process verifies on its first access to the row. A damaged row is dropped, counted
 (`RowStore.damaged`), and computed again.
@@ -32,7 +32,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tellapart.errors import TellapartError
 
-BF16 = "bfloat16"  # numpy lacks this type, so rows are stored as the upper halves of float32
+BF16 = "bfloat16"  # numpy lacks this type, so rows are stored as the upper halves of float32 numbers
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
 KEYS_PER_QUERY = 500  # parameters per query; old builds of SQLite allow 999
 SCHEMA_VERSION = 1
@@ -48,7 +48,7 @@ CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEG
 
 @dataclass(frozen=True)
 class TableUse:
-    """One line of ``tellapart cache``. ``used``: last use in seconds since 1970. ``name``: name of the model."""
+    """One line in ``tellapart cache``. ``used``: last use, in seconds since 1970. ``name``: name of the model."""
 
     name: str
     label: str
@@ -59,7 +59,7 @@ class TableUse:
 
 @dataclass(frozen=True)
 class Room:
-    """Disk usage in bytes: the size of the store, its limit, and the free space on its disk."""
+    """Disk usage in bytes: the store's size, its limit, and the free space on its disk."""
 
     used: int
     limit: float
@@ -92,19 +92,19 @@ class Table:
 
 
 class RowStore:
-    """Tables of rows below ``folder``. Beyond ``limit_bytes``, drops the least recently used tables.
+    """Tables of rows in ``folder``. If they exceed ``limit_bytes``, drops the least recently used ones.
 
-    Keeps the table that is being written, whatever its size.
+    The table that is being written is kept, whatever its size.
     """
 
     def __init__(self, folder: Path, limit_bytes: float) -> None:
         self.folder, self.limit_bytes = folder, limit_bytes
-        self.damaged: dict[str, int] = {}  # number of rows per label that this process dropped
+        self.damaged: dict[str, int] = {}  # number of rows that this process has dropped, by label
         self._path = folder / "features" / "index.sqlite"
         self._checked: dict[str, set[int]] = {}  # maps table names to rows that this process has verified
 
     def known_rows(self, label: str, keys: Sequence[str]) -> dict[str, int]:
-        """Returns the row numbers of the keys that the table contains."""
+        """Returns the row numbers of those keys that are in the table."""
         with self._transaction("DEFERRED") as index:
             table = self._table(index, label)
             if table is None:
@@ -116,7 +116,7 @@ class RowStore:
 
     def read(self, label: str, keys: Sequence[str]) -> StoredRows | None:
         """Returns the rows of ``keys`` in order; None if any is missing."""
-        with self._transaction("DEFERRED") as index:  # the table must not be dropped between lookup and mapping
+        with self._transaction("DEFERRED") as index:  # so that the table is not dropped between lookup and mapping
             table = self._table(index, label)
             known = {} if table is None else look_up(index, KNOWN_ROWS, keys, table.name)
             if table is None or any(key not in known for key in keys):
@@ -137,17 +137,17 @@ class RowStore:
     def append(
         self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
     ) -> None:
-        """Adds rows; existing keys (written by a faster process) keep their rows.
+        """Adds rows; keys that another process has meanwhile added keep their rows.
 
-        precision: precision of the model; a new table is stored in half precision if that is lossless.
-        title: name of the table in `usage`.
+        precision: that of the model; a new table is stored in half precision if that is lossless.
+        title: the table's name in `usage`.
         Raises `TellapartError` if the disk is full (partial writes do not count) or if the shape of the rows differs
         from the table's.
         """
         with self._transaction("IMMEDIATE") as index:
             table = self._table(index, label)
             if table is not None and table.size < table.count * table.row_bytes:
-                self._drop(index, table)  # the file was lost; appending must not revive its old rows
+                self._drop(index, table)  # the file was lost, and appending must not make its old rows valid again
                 table = None
             if table is None:
                 table = Table(_name(label), smallest_dtype(rows, precision), rows.shape[1:], 0, self._file(label))
@@ -164,13 +164,13 @@ class RowStore:
             index.execute("UPDATE tables SET count = count + ? WHERE name = ?", (len(fresh), table.name))
 
     def touch(self, label: str) -> None:
-        """Marks a table as used now, and drops least recently used tables while the store exceeds its limit."""
+        """Marks a table as used now, and drops the least recently used tables while the store exceeds its limit."""
         with self._transaction("IMMEDIATE") as index:
             index.execute("UPDATE tables SET used = ? WHERE name = ?", (time.time(), _name(label)))
             self._make_room(index, _name(label), 0)
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """Returns the content keys of files that were hashed before and still have the same (size, mtime_ns)."""
+        """Returns the content keys of files that have been hashed before and still have the same (size, mtime_ns)."""
         paths = list(signatures)
         query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
         with self._transaction("DEFERRED") as index:
@@ -252,7 +252,7 @@ class RowStore:
         return {key: row for key, row in known.items() if key not in damaged}
 
     def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
-        """Drops rows that are known but not sound; keeps rows that another process wrote in their place."""
+        """Drops the known rows that are not sound; keeps rows that another process has written in their place."""
         damaged = [(_name(label), key, row) for key, row in known.items() if key not in sound]
         if damaged:
             with self._transaction("IMMEDIATE") as index:
@@ -271,7 +271,7 @@ class RowStore:
                 self._drop(index, table)
 
     def _drop(self, index: sqlite3.Connection, table: Table) -> None:
-        # Remove the file first: after a kill in between, the index lists a missing file, which `_intact` detects.
+        # Remove the file first: if killed in between, the index lists a missing file, which `_intact` detects.
         table.file.unlink(missing_ok=True)
         for which in ("rows", "tables"):
             index.execute(f"DELETE FROM {which} WHERE name = ?", (table.name,))
@@ -279,7 +279,7 @@ class RowStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """Opens a connection for one transaction; none is kept, which is safe for forks, threads and ``--empty``."""
+        """Opens a connection for one transaction. None is kept open, so forks, threads and ``--empty`` are safe."""
         with cache_errors(self.folder):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             index = sqlite3.connect(self._path, timeout=60, isolation_level=None)
@@ -298,9 +298,9 @@ class RowStore:
 
 
 class StoredRows(NDArrayOperatorsMixin):
-    """Array-like access to rows of the store by an index, a slice or an index array; rows are read lazily.
+    """Array-like access to rows in the store by an index, a slice or an index array; rows are read lazily.
 
-    Every order and subset of pictures shares one copy on disk. Half precision is read as float32. ``numpy.asarray``
+    All orders and subsets of pictures share one copy on disk. Half precision is read as float32. ``numpy.asarray``
     loads all rows into memory.
     """
 
@@ -313,7 +313,7 @@ class StoredRows(NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """Size of all rows in memory, in bytes."""
+        """Size of all rows when loaded into memory, in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -324,7 +324,7 @@ class StoredRows(NDArrayOperatorsMixin):
     @overload
     def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, chosen: Any) -> np.ndarray:
-        if isinstance(chosen, tuple):  # index rows first, then within rows
+        if isinstance(chosen, tuple):  # index the rows first, then within rows
             rows = self[chosen[0]]
             return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
         if isinstance(chosen, int | np.integer):
@@ -345,7 +345,7 @@ class StoredRows(NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*arrays, **settings)
 
     def _read(self, row_M: np.ndarray) -> np.ndarray:
-        """Reads rows into new memory."""
+        """Reads rows into newly allocated memory."""
         return unpack(np.asarray(self._mapped[row_M]), self._disk_dtype)
 
 
@@ -391,7 +391,7 @@ def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def smallest_dtype(rows: np.ndarray, precision: str) -> str:
-    """Returns the smallest lossless dtype for float32 rows of a model in ``precision``."""
+    """Returns the smallest dtype that stores the float32 rows of a model in ``precision`` without loss."""
     small = {"bf16": BF16, "fp16": np.dtype(np.float16).str}.get(precision)
     if small is None or rows.dtype != np.float32 or not rows.size:
         return str(rows.dtype.str)
@@ -400,7 +400,7 @@ def smallest_dtype(rows: np.ndarray, precision: str) -> str:
 
 
 def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
-    """Writes rows at a row index of a file and flushes them; truncates the file again if they do not fit."""
+    """Writes rows to a file at a row index and flushes them; truncates the file again if the disk is full."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         left, at = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data), place
@@ -417,7 +417,7 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 
 
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
-    """Runs a query that ends in ``IN`` for any number of keys; maps its first column to its second."""
+    """Runs a query that ends in ``IN`` for any number of keys; returns a mapping of its first column to its second."""
     rows: dict[str, Any] = {}
     for start in range(0, len(keys), KEYS_PER_QUERY):
         some = keys[start : start + KEYS_PER_QUERY]
@@ -427,7 +427,7 @@ def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: 
 
 @contextlib.contextmanager
 def cache_errors(folder: Path) -> Iterator[None]:
-    """Converts system errors about the cache folder to one line that says what to do."""
+    """Converts system errors about the cache folder to one-line errors that say what to do."""
     elsewhere = "set TELLAPART_CACHE to another folder"
     try:
         yield

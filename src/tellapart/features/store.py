@@ -4,10 +4,11 @@
     items = store.readable(dataset, encoder, skipped=dataset.unreadable)   # encodes missing rows
     features_ND = store.features(items, encoder)                           # rows in the order of the items
 
-The key of a row consists of the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content:
-renamed or copied files are not encoded again, changed files are. Files with the same path, size and modification time
-are not read again. For a clip, `Encoder.frames` frames are encoded and joined to one row, whose key includes their
-number. A row does not depend on what else was encoded with it (`alone`). `docs/cache.md` describes the cache.
+The key of a row consists of the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content,
+so renamed or copied files are not encoded again, but changed files are. Files with the same path, size and modification
+time are not read again. For a clip, `Encoder.frames` frames are encoded and joined into one row, whose key includes
+their number. A row does not depend on the others that were encoded with it (`alone`). `docs/cache.md` describes the
+cache.
 
 `features.filling` encodes missing rows.
 """
@@ -30,11 +31,11 @@ from tellapart.features.rows import RowStore, StoredRows, TableUse
 from tellapart.types import Encoder, Item
 from tellapart.utils.messages import Progress, few, say
 
-SMALL_FILE_BYTES = 8 << 20  # files up to this many bytes are rehashed, which is faster than an index lookup
+SMALL_FILE_BYTES = 8 << 20  # smaller files are hashed again, which is faster than looking them up in the index
 
 
 class FeatureStore:
-    """Features and pixels of pictures on disk, below ``folder``.
+    """Features and pixels of pictures on disk, in ``folder``.
 
     ``folder``: defaults to ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``. ``limit_gb``: defaults to
     ``$TELLAPART_CACHE_GB``, else 20; beyond it, the rows of the least recently used encoders are dropped.
@@ -55,8 +56,8 @@ class FeatureStore:
     ) -> StoredRows:
         """Returns float32 features N×D (or N×P×D, depending on the encoder), in the order of ``items``.
 
-        Encodes rows that the store lacks. Rows are read lazily by slices and index arrays; ``numpy.asarray`` reads all.
-        Raises `PictureError` naming the pictures that cannot be read; filter them with `readable` first.
+        Encodes missing rows. Rows are read lazily, by slices and index arrays; ``numpy.asarray`` reads all of them.
+        Raises a `PictureError` that lists the pictures that cannot be read; filter them out with `readable` first.
         """
         self._fill_by_tower(items, encoder, batch_size, progress)
         return self._array(items, encoder_rows(encoder), batch_size, progress)
@@ -75,7 +76,7 @@ class FeatureStore:
     ) -> list[Item]:
         """Encodes missing rows. Returns the items whose rows are in the store, and adds the others to ``skipped``.
 
-        encoder: an encoder, or the `RowMaker` of other rows.
+        encoder: an encoder, or a `RowMaker` for other rows.
         """
         if not isinstance(encoder, RowMaker):
             self._fill_by_tower(items, encoder, BATCH_SIZE, progress)
@@ -88,9 +89,9 @@ class FeatureStore:
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
     def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the array stored under ``label``, or calls ``make`` and stores its result if there is none.
+        """Returns the array stored under ``label``; if there is none, calls ``make`` and stores its result.
 
-        ``label`` must identify everything that the array depends on.
+        ``label`` must identify everything on which the array depends.
         """
         known = self._rows.read(label, ["all"])
         if known is None:
@@ -127,7 +128,7 @@ class FeatureStore:
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> StoredRows:
         if not len(items):
             raise TellapartError("No pictures to encode; expected at least one item")
-        for _ in range(3):  # retry: another process may drop rows (size limit, --empty) before they are mapped
+        for _ in range(3):  # retry, because another process may drop rows (size limit, --empty) before they are mapped
             keys, errors = self._fill(items, maker, batch_size, progress)
             if errors:
                 raise PictureError(_unreadable(errors, len(items)))
@@ -151,7 +152,7 @@ class FeatureStore:
         for start in range(0, len(missing), TOWER_ROWS):
             some = missing[start : start + TOWER_ROWS]
             if (rows := self._rows.read(tower.label, some)) is None:
-                return  # dropped in the meantime; encode them like others
+                return  # dropped in the meantime; encode them like the others
             self._rows.append(maker.label, some, head_rows(encoder, np.asarray(rows)), maker.precision, maker.name)
         self._rows.touch(tower.label)
 

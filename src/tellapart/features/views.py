@@ -1,4 +1,4 @@
-"""Views: provide a captioner's input, i.e. features of its encoder (cached or not), features from files, or prompts.
+"""Views provide a captioner's input: features from its encoder (cached or not), features from files, or prompts.
 
 Training, captioning and the final evaluation share this interface.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class View(Protocol):
-    """Provides the input of one captioner."""
+    """Provides the input for one captioner."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         """Returns the items that have an input, and adds the others to ``skipped``."""
@@ -35,7 +35,7 @@ class View(Protocol):
 
 
 class EncodedView:
-    """Features of an encoder in a feature store; the first access calls ``make_encoder``, which hashes the weights."""
+    """An encoder's features in a feature store. The first access calls ``make_encoder``, which hashes the weights."""
 
     def __init__(self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True) -> None:
         self.make_encoder, self.store, self.progress = make_encoder, store, progress
@@ -52,7 +52,7 @@ class EncodedView:
 
 
 class StreamedView:
-    """Features of the captioner's encoder, recomputed each time, for data sets too large for the store.
+    """Features from the captioner's encoder, recomputed each time, for data sets that are too large for the store.
 
     Checks once which pictures can be decoded, and stores the result as one byte per picture.
     """
@@ -68,7 +68,7 @@ class StreamedView:
 
 
 class FeatureFileView:
-    """Features from files; opens no pictures."""
+    """Features from files. No picture is opened."""
 
     def __init__(self, files: FeatureFiles, width: int | None) -> None:
         self.files, self.width = files, width
@@ -108,10 +108,12 @@ class PromptView:
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
-    """Builds the view of a captioner; ``features``: files that replace its encoder, or "off" to store no features."""
+    """Builds the view for a captioner. ``features``: files to use instead of its encoder, or "off" to store no
+    features.
+    """
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
-    if features == OFF or (features is None and not captioner.makes_features):  # rows would be pixels
+    if features == OFF or (features is None and not captioner.makes_features):  # because rows would be pixels
         return StreamedView(captioner, store, progress)
     if features is None:
         return EncodedView(lambda: captioner.encoder, store, progress)
@@ -119,17 +121,17 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 
 
-OFF = "off"  # replaces a path of feature files: recompute features each time
+OFF = "off"  # given instead of a path to feature files: recompute features each time
 BATCH_SIZE = 64
 
 
 def decodable() -> RowMaker:
-    """Returns a maker of one byte per decodable picture, so that broken pictures are found once, before training."""
+    """Returns a maker of one byte per decodable picture, by which broken pictures are found once, before training."""
     return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 
 class StreamedRows:
-    """Array-like access to rows of items by a slice or an index array; the same rows as the store would keep."""
+    """Array-like access to rows of items by a slice or an index array; the rows are those that the store would keep."""
 
     def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH_SIZE) -> None:
         self._items, self._maker, self._batch_size = items, maker, batch_size

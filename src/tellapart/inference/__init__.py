@@ -1,1 +1,1 @@
-"""Captions for any number of pictures: `caption` runs the job, `engine` reads, encodes and captions."""
+"""Captions any number of pictures: `caption` runs the whole job, `engine` reads, encodes and captions."""

@@ -1,7 +1,7 @@
 """Best-of-n reranking and scorer-weighted MBR decoding over sampled captions, without training.
 
-`BestOf` keeps the caption by which the scorer finds the picture best, alone (``--best-of``) or together with the
-agreement of the samples (``--consensus --scorer``).
+`BestOf` keeps the caption from which the scorer identifies the picture best (``--best-of``), or the one with the best
+sum of this score and the agreement with the other samples (``--consensus --scorer``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
 RANKED = 100  # pictures per scoring batch
-DISTRACTORS = 99  # plus the picture itself: sets of 100, as in the papers' evaluation
+DISTRACTORS = 99  # with the picture itself, sets of 100, as in the papers' evaluation
 
 
 class BestOf:
-    """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
+    """Ranks sampled captions by how well they let the scorer find their picture among its look-alikes.
 
     places: maps the id of each readable picture to its row in ``vectors``.
     near: maps a picture's row to the rows of its look-alikes.
@@ -52,7 +52,7 @@ class BestOf:
         """Encodes the pictures and finds their look-alikes: the ``distractors`` nearest in the whole data set.
 
         Distances are between the scorer's image features (for ties see `tellapart.features.nearest`). One blockwise
-        search finds the look-alikes of all ``wanted`` pictures (ids; None: all).
+        search finds the look-alikes of all ``wanted`` pictures (given by id; None: all).
         """
 
         store = store or FeatureStore()
@@ -73,7 +73,7 @@ class BestOf:
         distractors: int = DISTRACTORS,
         progress: bool = True,
     ) -> BestOf:
-        """Same as `among`, from the scorer's image features N×D; ``ids`` are in the order of the rows."""
+        """Same as `among`, but takes the scorer's image features N×D; ``ids`` are in the order of the rows."""
 
         places = {id_: place for place, id_ in enumerate(ids)}
         gallery = Vectors.of(image_ND)
@@ -85,30 +85,32 @@ class BestOf:
         return cls(scorer, places, gallery, dict(zip(row_W.tolist(), near_WK, strict=True)))
 
     def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
-        """Returns each item's captions with their scores in nats, best first; equal scores keep their order."""
+        """Returns each item's captions with their scores in nats, best first; ties keep their order."""
         return [
             tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
             for group, row in zip(groups, self._scores(items, groups), strict=True)
         ]
 
     def consensus(self, items: Sequence[Item], groups: Sequence[Sequence[str]], weight: float) -> list[str]:
-        """Returns the sample of each item with the highest agreement (0 to 5) + ``weight`` x score in nats.
+        """Returns, for each item, the sample with the highest agreement (0 to 5) + ``weight`` x score in nats.
 
-        `tellapart.captioners.consensus` computes the agreement; ties go to the first sample.
+        The agreement is computed by `tellapart.captioners.consensus`. Ties go to the first sample.
         """
 
         scores_BS = self._scores(items, groups).double().numpy()
         return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]
 
     def _scores(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> torch.Tensor:
-        """Returns scores_BS: log-probability in nats of each picture among its look-alikes given each of S captions."""
+        """Returns scores_BS: the log-probability in nats of each picture among its look-alikes, given each of its S
+        captions.
+        """
         sets_BKD = self._sets([self.places[item.id] for item in items])
         texts = [text for group in groups for text in group]
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}  # samples often repeat
         text_UD = self._scorer.text_features(list(row_of)).cpu().float()
         text_BSD = text_UD[[row_of[text] for text in texts]].reshape(len(items), -1, text_UD.shape[-1])
         score_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
-        # A data set of one picture has no distractors: rank by similarity.
+        # In a data set of one picture there are no distractors, so rank by similarity.
         return score_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else score_BSK[..., 0]
 
     def _sets(self, rows: Sequence[int]) -> torch.Tensor:
@@ -126,7 +128,7 @@ def chosen_captions(
     chooser: BestOf,
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Captions ``items`` from their features N×… by MBR decoding, reranked by the scorer of ``chooser``."""
+    """Captions ``items`` from their features N×… by MBR decoding weighted with the scorer of ``chooser``."""
 
     texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
     each = decoding.drawn.samples

@@ -1,4 +1,4 @@
-"""Captions a data set of any size into a file, with a model on this machine.
+"""Captions a data set of any size with a model on this machine, and writes the captions to a file.
 
 `caption_pictures` streams, resumes, and skips unreadable pictures. `tellapart.inference.engine` reads, encodes and
 captions; `tellapart.captions.writers` writes JSON lines, CSV, or a text file beside each picture;
@@ -39,9 +39,9 @@ from tellapart.utils.messages import Progress
 class CaptionSummary:
     """Result of `caption_pictures`.
 
-    already: number of pictures that had a caption before.
+    already: number of pictures that already had a caption.
     cut_texts: number of texts that exceeded the scorer's context window.
-    generated: number of generated captions, samples included.
+    generated: number of generated captions, including samples.
     cut_captions: number of generated captions that were truncated at ``max_tokens``.
     """
 
@@ -88,29 +88,30 @@ def caption_pictures(
     prompts: Prompts | None = None,
     claims: bool = False,
 ) -> CaptionSummary:
-    """Captions every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
+    """Captions all pictures in ``dataset`` and writes them to ``out`` (``.jsonl`` or ``.csv``; None if
+    ``format="txt"``).
 
-    The random numbers for a picture depend only on its id, not on the batch size, on other pictures, or on where a run
+    The random numbers for a picture depend only on its id, not on the batch size, the other pictures, or where a run
     was resumed. Captions are written in the order of the data set; a resumed run appends.
 
     Args:
-        decoding: if it draws several samples per picture, all go into the picture's line of a ``.jsonl`` file; with a
-            ``scorer_weight``, the scorer takes part in MBR decoding (`BestOf.consensus`).
+        decoding: if it draws several samples per picture, all are written to the picture's line of a ``.jsonl`` file.
+            If it has a ``scorer_weight``, the scorer takes part in MBR decoding (`BestOf.consensus`).
         best_of: number of captions to sample at ``decoding.temperature``. Keeps the one with the highest log-softmax of
-            scale x cosine(caption, picture) over the picture and its 99 nearest neighbours in the whole data set by the
-            scorer's image features.
-        resume: continues a file that the same settings began, and skips the pictures that it has.
-        overwrite: starts the file again, but keeps texts that a person wrote or edited.
-        replace_edited: also replaces those, and keeps a backup.
-        store: caches the captioner's features, which pays off if the pictures are used again.
+            scale x cosine(caption, picture) over the picture and its 99 nearest neighbours in the data set, in terms of
+            the scorer's image features.
+        resume: continue a file that was started with the same settings, and skip the pictures in it.
+        overwrite: start the file over, but keep texts that a person wrote or edited.
+        replace_edited: replace those too, after backing them up.
+        store: cache for the captioner's features, which pays off if the pictures are used again.
         features: files with features by item id, which replace the captioner's encoder (`features.feature_files`).
-        drop_guesses: removes or generalises words that are no likelier for the picture than for others (`Beliefs`).
-        prompts: one prompt per picture; None: made from the captioner's own prompt if that has fields.
-        claims: adds the confidence of each claim, from the samples (`inference.claims.claim_confidences`).
+        drop_guesses: remove or generalize words that are no likelier for the picture than for others (`Beliefs`).
+        prompts: one prompt per picture; None: made from the captioner's own prompt if that contains fields.
+        claims: add the confidence of each claim, estimated from the samples (`inference.claims.claim_confidences`).
 
     Raises:
-        UsageError: if the request cannot be met.
-        TellapartError: if the disk is full (complete lines stay), or if no picture can be read.
+        UsageError: if the settings are inconsistent or not supported.
+        TellapartError: if the disk is full (complete lines are kept), or if no picture can be read.
     """
     started = time.monotonic()
     check_choice(decoding, best_of, scorer is not None)
@@ -153,7 +154,7 @@ def caption_pictures(
 def _write_captions(
     engine: CaptionEngine, todo: Sequence[Item], chooser: BestOf | None, writer: Writer, progress: bool
 ) -> tuple[int, int]:
-    """Captions ``todo``; returns the number of captions written, and how many of them are empty."""
+    """Captions the items in ``todo``; returns the number of captions written, and how many of them are empty."""
     written = empty = 0
     with packed_linears(engine.captioner.model), Progress(len(todo), "captioning", enabled=progress) as shown:
         for count, captions in engine.captions(todo, chooser):
@@ -165,7 +166,9 @@ def _write_captions(
 
 
 def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
-    """Raises `UsageError` if ``drop_guesses`` cannot apply: several samples per picture, or fewer than two pictures."""
+    """Raises `UsageError` if ``drop_guesses`` cannot work: with several samples per picture, or fewer than two
+    pictures.
+    """
     if drop_guesses and best_of is not None:
         raise UsageError(
             "--drop-guesses and --best-of cannot be combined, because --best-of scores captions "
@@ -199,7 +202,7 @@ def nothing_left(
 ) -> bool:
     """Returns whether every picture already has the caption that `caption_pictures` would write; loads no model.
 
-    ``captioner`` and ``scorer`` are names, ``precision`` is the precision of the captioner's weights.
+    ``captioner`` and ``scorer`` are names; ``precision`` is that of the captioner's weights.
 
     Returns False if the file was started with other settings, or if the models' files have changed since.
     """
@@ -240,7 +243,7 @@ def caption_request(
 
 
 def settings_fingerprint(captioner: Captioner) -> str:
-    """Returns a hash of a captioner's settings besides its weights: configuration, vocabulary and chat template."""
+    """Returns a hash of a captioner's settings other than its weights: configuration, vocabulary and chat template."""
     tokenizer = captioner.tokenizer
     templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
     parts = [settings_of(captioner.model), tokenizer.get_vocab(), templates]

@@ -1,4 +1,4 @@
-"""Confidence of a caption's claims: the share of the samples that make a claim, and its log-probability."""
+"""Confidence in a caption's claims: the share of samples that make a claim, and its log-probability."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Sample:
 
 
 def check_claims(decoding: Decoding, best_of: int | None) -> None:
-    """Raises `UsageError` if the settings do not sample several captions, or if the extractor is not installed."""
+    """Raises `UsageError` if the settings do not sample several captions, or if the claim extractor is not
+    installed.
+    """
     need_extra("words", "--claims", "HanTa")
     if best_of is None and (not decoding.draws or decoding.drawn.samples < 2):
         raise UsageError(
@@ -50,7 +52,7 @@ def check_lines(
     schema: bool = False,
     claims: bool = False,
 ) -> None:
-    """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs, as `check_claims`."""
+    """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs."""
     chosen = format_of(out, format) if out != PRINTED else format or "jsonl"
     if (schema or claims) and (chosen != "jsonl" or (out is not None and out.name == METADATA)):
         raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON lines; use -o captions.jsonl")
@@ -61,7 +63,7 @@ def check_lines(
         )
     if decoding.paragraphs and (decoding.samples > 1 or decoding.confidence):
         raise UsageError(
-            "--decoding paragraphs=keep requires a single unedited caption; remove --samples and confidence"
+            "--decoding paragraphs=keep supports only a single unedited caption; remove --samples and confidence"
         )
     if claims:
         check_claims(decoding, best_of)
@@ -72,9 +74,9 @@ def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tup
 
     claim: the words of the claim, as `tellapart.language.claims` extracts it: an object; an object and its attribute;
         a subject, a relation and an object.
-    share: the share of the samples that make the claim, the confidence q of ``eval``'s calibration.
+    share: the share of samples that make the claim; the confidence q in ``eval``'s calibration.
     log_prob: log-probability in nats of the claim's words given the preceding text, averaged over the samples that make
-        the claim; absent without tokens.
+        the claim; absent if the samples have no tokens.
     """
     made = [claims_of(extract(sample.text), NO_SYNONYMS) for sample in samples]
     shares = confidences([{(kind, claim) for kind, claim, _ in own} for own in made])
@@ -94,13 +96,13 @@ def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tup
 
 
 def _token_spans(sample: Sample) -> Sequence[tuple[int, int]]:
-    """Returns the characters of each token; empty if the tokens do not spell the text."""
+    """Returns the (start, end) characters of each token; [] if the tokens do not spell the text."""
     pieces = [piece.encode("utf-8", "surrogateescape") for piece, _ in sample.tokens]
     return (spelled_spans(sample.text, pieces) if pieces else None) or ()
 
 
 def _log_prob(sample: Sample, spans: Sequence[tuple[int, int]], place: tuple[int, int]) -> float:
-    """Sums the log-probabilities of the tokens that overlap a place in the text."""
+    """Sums the log-probabilities of the tokens that overlap a span of the text."""
     start, end = place
     return sum(
         log_p for (first, last), (_, log_p) in zip(spans, sample.tokens, strict=True) if first < end and start < last

@@ -30,9 +30,10 @@ from tellapart.utils.messages import say
 def open_backends(
     llm: str | None, mllm: str | None, dataset: Dataset | None, device: str = "auto", precision: str = "auto"
 ) -> tuple[Backend | None, Backend | None]:
-    """Returns the model that blends and the model that describes the pictures of ``dataset``; None if not named.
+    """Returns the model that blends and the model that describes the pictures in ``dataset``; None if not named.
 
-    Equal names share one backend: a local model is loaded once, and a server's rate limit applies to both.
+    If both have the same name, they share one backend: a local model is loaded once, and a server's rate limit applies
+    to both.
     """
     blends = open_backend(llm, device, precision) if llm else None
     if not mllm or mllm == llm:
@@ -41,9 +42,9 @@ def open_backends(
 
 
 def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", precision: str = "auto") -> Backend:
-    """Returns the describer for a specification (see the module docstring) and the pictures of ``dataset``.
+    """Opens the describer of a specification (see the module docstring) for the pictures in ``dataset``.
 
-    Raises `UsageError` if the form is unknown, or if the file has no captions of these pictures.
+    Raises `UsageError` if the form is unknown, or if the file contains no captions for these pictures.
     """
     kind, _, rest = spec.partition(":")
     if kind == "file":
@@ -59,10 +60,10 @@ def _is_captioner(name: str) -> bool:
 
 
 class CaptionerBackend:
-    """A captioner as a describer; captions pictures of concurrent requests in one batch.
+    """A captioner as a describer; captions the pictures of concurrent requests in one batch.
 
-    A captioner that answers questions gets the request's last message, unless its name has a ``?prompt=``; others
-    ignore the request's text. Decodes greedily at temperature 0.
+    A captioner that answers questions gets the request's last message, unless its name contains a ``?prompt=``; others
+    ignore the request's text. Decodes greedily if the temperature is 0.
     """
 
     def __init__(self, captioner: Captioner) -> None:
@@ -113,18 +114,20 @@ class CaptionerBackend:
 
 
 class CaptionFileBackend:
-    """Serves descriptions from a file, by the ids of the data set's pictures."""
+    """Serves descriptions from a file, looked up by picture id."""
 
     def __init__(self, name: str, texts: dict[str, str]) -> None:
         self.name, self._texts = name, texts
 
     @classmethod
     def open(cls, path: str, dataset: Dataset | None) -> CaptionFileBackend:
-        """Reads the file and matches its ids with the data set's. Raises `UsageError` if none match, or several."""
+        """Reads the file and matches its ids with the data set's. Raises `UsageError` if no id matches, or if one is
+        ambiguous.
+        """
         if not path:
             raise UsageError("file: missing path; use file:captions.jsonl")
         if dataset is None:
-            raise UsageError(f"file:{path}: descriptions from a file do not need workers; remove --workers")
+            raise UsageError(f"file:{path}: workers are not needed to read descriptions from a file; remove --workers")
         files = {item.id: str(item.picture.path) for item in dataset if isinstance(item.picture, FilePicture)}
         known = KnownIds(dataset.spec, [item.id for item in dataset], files)
         matched = match_captions(read_caption_file(path), known, path)
@@ -137,7 +140,7 @@ class CaptionFileBackend:
         return cls(f"file:{Path(path).name}-{digest.hexdigest()}", texts)
 
     def complete(self, request: Request) -> Answer:
-        """Returns the picture's description. Raises `BackendError` if the file has none."""
+        """Returns the picture's description. Raises `BackendError` if it is not in the file."""
         if (text := self._texts.get(request.item)) is None:
             raise BackendError(f"{self.name} has no caption for this picture")
         return Answer(text)

@@ -1,6 +1,6 @@
 """Finds words that a captioner guessed: words that are no likelier for this picture than for others.
 
-``--drop-guesses`` removes or generalises such content words by rules of English grammar, without a tagger. It needs no
+``--drop-guesses`` removes or generalizes such content words by rules of English grammar. It needs neither a tagger nor
 training.
 """
 
@@ -16,11 +16,11 @@ from tellapart.models.decoding import EVIDENCE
 from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.types import Rollout, in_mode
 
-CONTRASTS = 8  # pictures that each caption's own picture is compared with
+CONTRASTS = 8  # number of pictures that each caption's own picture is compared with
 
 
 class Beliefs:
-    """Computes how much likelier the captioner finds each content word for its own picture than for others.
+    """Computes how much likelier the captioner finds each content word for the caption's own picture than for others.
 
     contrast_K: the captioner's input for the K other pictures.
     ids_K: the ids of their items, so that no picture is compared with itself.
@@ -30,7 +30,7 @@ class Beliefs:
         self.captioner, self.contrast_K, self.ids_K = captioner, contrast_K, ids_K
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
-        """Returns the evidence in nats for each of the `content_words` of B captions; ``visual`` has B rows."""
+        """Returns the evidence in nats for each of the `content_words` in B captions; ``visual`` has B rows."""
         tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
         rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
         with in_mode(self.captioner.model, False), torch.no_grad():

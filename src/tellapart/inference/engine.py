@@ -1,8 +1,8 @@
-"""Prefetches pictures, and encodes and captions them in batches, in order.
+"""Prefetches pictures, then encodes and captions them in batches, in order.
 
 Threads decode, resize and normalize with the captioner's own processor while the model runs. Inputs of different
-lengths (prompts, pictures at native resolution) are batched by length, which needs less padding. When memory runs out,
-the batch size is halved.
+lengths (prompts, pictures at native resolution) are batched by length to reduce padding. If memory runs out, the batch
+size is halved.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from tellapart.types import Encoder, Item, Picture, Rollout, in_mode
 from tellapart.utils.ahead import ahead
 from tellapart.utils.rng import ItemSeeds
 
-WINDOW = 4  # batches that are sorted by length and written to the file together
-CPU_ENCODING = 8  # encoder batch size on a CPU; hidden states of larger batches do not fit its caches
+WINDOW = 4  # batches that are sorted by length and written together
+CPU_ENCODING = 8  # encoder batch size on a CPU; the hidden states of larger batches do not fit into its caches
 
 
 class CaptionEngine:
     """Captions items with one captioner.
 
-    source: the captioner's encoder, whose features are not cached, or a view of the items' features.
-    prompts: the prompt of each item by its id.
-    claims: adds the confidence of each claim to the captions.
+    source: the captioner's encoder (features are not cached), or a view of the items' features.
+    prompts: the prompt for each item, by id.
+    claims: add the confidence of each claim to the captions.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CaptionEngine:
         self._writing = BatchSize(batch_size, "writing captions")
         self._beliefs: Beliefs | None = None
         self._pictures: dict[str, PictureRecord | None] = {}  # by id, for the items of the last window
-        self.cut: set[str] = set()  # captions of the last `WINDOW` that were truncated at max_tokens
+        self.cut: set[str] = set()  # captions in the last `WINDOW` that were truncated at max_tokens
 
     @classmethod
     def open(
@@ -83,9 +83,9 @@ class CaptionEngine:
         prompts: Mapping[str, str] | None = None,
         claims: bool = False,
     ) -> CaptionEngine:
-        """Returns an engine. ``store`` caches features; None: features are not kept.
+        """Creates an engine. ``store``: cache for features; None: features are not cached.
 
-        features: files that replace the captioner's encoder, or "off".
+        ``features``: files to use instead of the captioner's encoder, or "off".
         """
         if captioner.makes_features and store is None and features is None:
             return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts, claims)
@@ -94,7 +94,7 @@ class CaptionEngine:
         return cls(captioner, decoding, view, skipped, batch_size, prompts, claims)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
-        """Removes or generalises, from now on, words that the captioner finds as likely for a few other ``items``.
+        """From now on, removes or generalizes words that the captioner finds as likely for a few other ``items``.
 
         The choice of these items depends only on the data set. Raises `UsageError` with the data set's ``name`` if
         fewer than two can be read.
@@ -103,7 +103,7 @@ class CaptionEngine:
         rest = (place for place in range(len(items)) if place not in spread)
         ids: list[str] = []
         rows: list[torch.Tensor] = []
-        for place in (*spread, *rest):  # the rest replace unreadable pictures
+        for place in (*spread, *rest):  # the rest are substitutes for unreadable pictures
             if len(ids) == CONTRASTS:
                 break
             some = [items[place]]
@@ -118,13 +118,13 @@ class CaptionEngine:
         self._beliefs = Beliefs(self.captioner, contrast_K, ids)
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
-        """Yields, per window, the number of items and the captions of the readable ones, in order."""
+        """Yields, for each window, the number of items and the captions of the readable ones, in order."""
         for count, kept, visual in self._windows(items):
             written = self._write(kept, visual, chooser) if kept else []
             yield count, [replace(one, picture=self._pictures.get(one.item.id)) for one in written]
 
     def log_probs(self, item: Item, text: str | None = None) -> tuple[Rollout, torch.Tensor] | None:
-        """Generates captions of a picture, or takes ``text`` as given; computes log_p_RT in nats of each token.
+        """Generates captions for a picture, or takes ``text`` as given; computes log_p_RT in nats for each token.
 
         The log-probabilities are the captioner's at temperature 1. Returns None if the picture cannot be read.
         """
@@ -171,7 +171,9 @@ class CaptionEngine:
 
     @staticmethod
     def _opened(item: Item) -> Opened:
-        """Opens a picture; reads it now if it is a member of a larger file, which is fast only in file order."""
+        """Opens a picture. Members of archives are read immediately, because reading them is fast only in file
+        order.
+        """
         if not isinstance(item.picture, StoredPicture) or isinstance(item.picture, FilePicture):
             return Opened(item.picture)
         record = PictureRecord.of(item.picture, "")
@@ -181,14 +183,15 @@ class CaptionEngine:
             return Opened(error)
 
     def _prepare(self, opened: Opened) -> tuple[torch.Tensor, PictureRecord | None] | PictureError:
-        """Returns pixels F×… of a picture (F = 1) or a clip's frames, from the captioner's processor, and the record of
-        the decoded bytes. Runs in a thread."""
+        """Returns the pixels F×… of a picture (F = 1) or of a clip's frames, from the captioner's processor, and the
+        record of the decoded bytes. Runs in a thread.
+        """
         if isinstance(opened.content, PictureError):
             return opened.content
         assert isinstance(self._source, Encoder)
         picture, record = opened.content, opened.record
         try:
-            with in_flight():  # until the picture is resized
+            with in_flight():  # held until the picture is resized
                 if isinstance(picture, StoredPicture):
                     record = PictureRecord.of(picture, "")
                     picture = picture.read()
@@ -200,7 +203,7 @@ class CaptionEngine:
         return pixels_FCHW, replace(record, content=picture.key())
 
     def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
-        """Encodes some pictures or clips; returns one row of features each."""
+        """Encodes some pictures or clips; returns one row of features for each."""
         assert isinstance(self._source, Encoder)
         pixels_FCHW = all_FCHW[some]
         pixels = torch.cat(list(pixels_FCHW))
@@ -214,7 +217,9 @@ class CaptionEngine:
         return self.captioner.inputs(visual)
 
     def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
-        """Yields the windows with features from a feature store or feature files, or with prompts."""
+        """Yields the windows with features from a feature store or feature files, or for pictures with their own
+        prompts.
+        """
         for start in range(0, len(items), self._window):
             some = items[start : start + self._window]
             before = [PictureRecord.of(item.picture) for item in some]
@@ -276,7 +281,7 @@ class CaptionEngine:
     def _with_claims(
         self, captions: list[Written], groups: Sequence[tuple[str, ...]], visual: torch.Tensor
     ) -> list[Written]:
-        """Adds the confidence of each claim; without log-probabilities if every picture has its own prompt."""
+        """Adds the confidence of each claim; omits log-probabilities if every picture has its own prompt."""
         if self._prompts:
             samples = [[Sample(text) for text in group] for group in groups]
         else:
@@ -301,7 +306,7 @@ class CaptionEngine:
 
 @dataclass(frozen=True)
 class Opened:
-    """A prefetched picture: the picture, its bytes if they were read already, or the error that reading raised."""
+    """A prefetched picture: the picture itself, its bytes if they have been read, or the error that reading raised."""
 
     content: Picture | PictureError
     record: PictureRecord | None = None

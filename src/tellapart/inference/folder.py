@@ -33,14 +33,14 @@ def caption_folder(
 
     Args:
         plan: the options, resolved for the model.
-        log: the file whose hidden log gets the captions; None: the options name the destination.
+        log: the file in whose hidden log to store the captions; None: the options name the destination.
 
     Returns:
-        A function that loads the captioner, to check captions later; None for a model behind a server.
+        A function that loads the captioner, for checking captions later; None for a model behind a server.
 
     Raises:
-        UsageError: if the request cannot be met.
-        TellapartError: if the server left pictures without an answer, or if most pictures cannot be read.
+        UsageError: if the options are inconsistent or not supported.
+        TellapartError: if the server did not answer for some pictures, or if most pictures cannot be read.
     """
     out, format = _destination(options, dataset) if log is None else (log, LOG)
     if plan.served:
@@ -50,13 +50,13 @@ def caption_folder(
 
 
 def check_destination(options: CaptionOptions) -> None:
-    """Raises `UsageError` if only a job can write to the destination. Reads no data."""
+    """Raises `UsageError` for destinations that only a job can write to. Reads no data."""
     if options.out is not None and is_url(options.out):
         raise UsageError(f"-o {options.out}: only a job can write to a URL; add --workers 1, or specify a local file")
 
 
 def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
-    """Returns the file and the format; prints the caption of a single picture if no file is named."""
+    """Returns the file and the format. The caption of a single picture is printed if no file is named."""
     if options.out is None and options.format is None and len(dataset) == 1:
         return PRINTED, "txt"
     return (None if options.out is None else Path(options.out)), options.format
@@ -109,7 +109,7 @@ def _caption_here(
 
 
 def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions) -> str:
-    """Returns the requests and the cost of captioning all pictures by a server. Raises `UsageError`."""
+    """Returns the number of requests and the cost of captioning all pictures with a server. Raises `UsageError`."""
     _, prompt = open_server(plan.model)
     prompts = Prompts.read(prompt, dataset, options.fields)
     if not len(dataset):
@@ -162,7 +162,9 @@ def _caption_by_server(
 
 
 def warn_of_other_author(dataset: Dataset, author: Author) -> None:
-    """Warns about text files beside the pictures that another model, prompt or decoding wrote and that stay."""
+    """Warns about text files beside the pictures that are kept although they were written with another model, prompt or
+    decoding settings.
+    """
     check_beside(dataset, ".txt")
     captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
     others = [one.author for one in captions if one.author is not None and not one.author.is_person
@@ -170,13 +172,13 @@ def warn_of_other_author(dataset: Dataset, author: Author) -> None:
     if others:
         prompt = f" with the prompt '{others[0].prompt}'" if others[0].prompt else ""
         say(
-            f"kept {len(others):,} .txt files that {others[0].model} wrote{prompt} or with other "
-            "decoding settings; pass --overwrite to caption these pictures again"
+            f"kept {len(others):,} .txt files that were written by {others[0].model}{prompt} or with other decoding "
+            "settings; pass --overwrite to caption these pictures again"
         )
 
 
 def _is_same(one: Author, other: Author) -> bool:
-    """Returns whether two authors are the same model (by resolved path), with the same prompt and decoding."""
+    """Returns whether two authors are the same model (by resolved path) with the same prompt and decoding settings."""
     (model, _, options), (other_model, _, other_options) = (each.model.partition("?") for each in (one, other))
     same = model == other_model or (Path(model).exists() and Path(model).resolve() == Path(other_model).resolve())
     prompts = "prompt=" in options or one.prompt == other.prompt

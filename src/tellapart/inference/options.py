@@ -19,8 +19,8 @@ class CaptionOptions:
             "--out",
             "-o",
             help=(
-                "Write to captions.jsonl or .csv (with --workers also .parquet or .tar), or to "
-                "standard output with -. Default: print the caption of a single picture."
+                "Output file (.jsonl or .csv; with --workers also .parquet or .tar), or - for standard output. For a "
+                "single picture, the default is to print the caption."
             ),
         ),
     ] = None
@@ -35,18 +35,20 @@ class CaptionOptions:
     ] = None
     prompt: Annotated[
         str | None,
-        typer.Option(help="Prompt of the captioner; may contain fields: 'Tags: {tags}. {text}'."),
+        typer.Option(help="Prompt for the captioner; may contain fields: 'Tags: {tags}. {text}'."),
     ] = None
     fields: Annotated[
         Path | None,
         typer.Option(
-            help=("Table with the fields of --prompt for each picture id or file name: .jsonl, .csv, …"), dir_okay=False
+            help=("Table (.jsonl, .csv, …) with the values of --prompt's fields for each picture id or file name."),
+            dir_okay=False,
         ),
     ] = None
     beams: Annotated[
         int | None,
         typer.Option(
-            min=1, help=("Number of beams; 1 means greedy decoding. Default: the model's saved setting, otherwise 5.")
+            min=1,
+            help=("Number of beams; 1 means greedy decoding. Default: the model's saved setting, otherwise 5."),
         ),
     ] = None
     max_tokens: Annotated[
@@ -54,8 +56,8 @@ class CaptionOptions:
         typer.Option(
             min=1,
             help=(
-                "Maximum number of tokens per caption. Default: the model's saved setting, otherwise "
-                "30; 256 for a server."
+                "Maximum number of tokens per caption. Default: the model's saved setting, otherwise 30; 256 for a "
+                "server."
             ),
         ),
     ] = None
@@ -89,11 +91,11 @@ class CaptionOptions:
         ),
     ] = None
     drop_guesses: Annotated[
-        bool, typer.Option("--drop-guesses", help="Remove or generalise words that fit other pictures equally well.")
+        bool, typer.Option("--drop-guesses", help="Remove or generalize words that fit other pictures equally well.")
     ] = False
     schema: Annotated[
         Path | None,
-        typer.Option(help="JSON schema of structured captions (server models only): .json.", dir_okay=False),
+        typer.Option(help="JSON file with the schema for structured captions (server models only).", dir_okay=False),
     ] = None
     claims: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""Resolves `CaptionOptions` for one model: its name with all settings, and its decoding."""
+"""Resolves `CaptionOptions` for one model into its name with all settings and the decoding settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CONSENSUS_TEMPERATURE = 0.6
 
 @dataclass(frozen=True)
 class CaptionPlan:
-    """`CaptionOptions` resolved for one model: its name with all settings, and its decoding.
+    """`CaptionOptions` resolved for one model: its name with all settings, and the decoding settings.
 
     Args:
-        model: the captioner's name, including the prompt if that has no fields.
+        model: the captioner's name, including the prompt if that contains no fields.
         template: a prompt with fields (captioners on this machine only).
-        features: files with features, which replace the captioner's encoder.
+        features: files with features, to use instead of the captioner's encoder.
         ledger: the file that stores a server's answers; None: beside the captions.
         schema: the JSON schema of a server's answers.
     """
@@ -86,7 +86,7 @@ def without_setting(model: str, key: str) -> tuple[str, str | None]:
 
 
 def _with_prompt(model: str, prompt: str) -> str:
-    """Returns the captioner's name with a prompt. Raises `UsageError` if it has one already."""
+    """Returns the captioner's name with a prompt. Raises `UsageError` if it already has one."""
     options = model.partition("?")[2]
     if any(pair.startswith("prompt=") for pair in options.split("&")):
         raise UsageError(f"{model} already specifies a prompt; remove it there, or remove --prompt")
@@ -94,7 +94,7 @@ def _with_prompt(model: str, prompt: str) -> str:
 
 
 def refuse(options: Mapping[str, Any], why: str) -> None:
-    """Raises `UsageError` if an option that would have no effect was given."""
+    """Raises `UsageError` if any of these options, which would have no effect, was given."""
     for option, value in options.items():
         if value is not None:
             raise UsageError(f"{option} {why}; remove it")
@@ -122,20 +122,20 @@ def _kept(text: str) -> bool:
     return True
 
 
-# Rarely used decoding settings: the parser of each, and a description of valid values for error messages.
+# Rarely used decoding settings: a parser for each, and a description of valid values for error messages.
 DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
     "temperature": (_number(0.01, 100), "a number from 0.01 to 100"),
     "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
     "scorer_weight": (_number(0.001, 1e6), "a number of at least 0.001"),
     "confidence": (_number(0.01, 0.99), "a number from 0.01 to 0.99"),
-    "paragraphs": (_kept, "keep (by default, captions are joined into one line)"),
+    "paragraphs": (_kept, "keep (by default, a caption is joined into one line)"),
 }
 
 
 def key_values(
     option: str, values: Sequence[str] | None, known: Mapping[str, tuple[Callable[[str], Any], str]]
 ) -> dict[str, Any]:
-    """Parses KEY=VALUE pairs, separated by commas, of a repeatable option. Raises `UsageError`."""
+    """Parses the comma-separated KEY=VALUE pairs of a repeatable option. Raises `UsageError`."""
     result: dict[str, Any] = {}
     for pair in (part.strip() for text in values or () for part in text.split(",")):
         key, equals, value = pair.partition("=")
@@ -150,7 +150,7 @@ def key_values(
 
 
 def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
-    """Returns the decoding settings of ``caption``: from the options, otherwise the model's ``default``.
+    """Returns the decoding settings for ``caption``: from the options, otherwise the model's ``default``.
 
     Raises `UsageError` if an option would have no effect.
     """
@@ -169,7 +169,7 @@ def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
 
 
 def _kind_of_decoding(options: CaptionOptions, temperature: float | None, default: Decoding) -> Decoding:
-    """Returns the decoding that the options select: greedy, beam search, sampling or MBR decoding (consensus)."""
+    """Returns the decoding method that the options select: greedy, beam search, sampling or MBR (consensus)."""
     beams, best_of, samples, consensus = options.beams, options.best_of, options.samples, options.consensus
     max_tokens = options.max_tokens or default.max_tokens
     rule = default.length_penalty_over
@@ -196,8 +196,8 @@ def _kind_of_decoding(options: CaptionOptions, temperature: float | None, defaul
     if beams is not None and samples is not None:
         if temperature is not None:
             raise UsageError(
-                "--decoding temperature cannot be combined with --beams and --samples, which "
-                "keep the best beams; remove it, or remove --beams"
+                "--decoding temperature cannot be combined with --beams and --samples, because beam search does not "
+                "sample; remove it, or remove --beams"
             )
         if samples > beams:
             raise UsageError(f"--beams {beams} is less than --samples {samples}; increase --beams")

@@ -1,12 +1,12 @@
 """Per-picture prompts: a template whose fields are filled with each picture's metadata.
 
 Example: ``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` becomes "none" for pictures without tags;
-``{{tags}}`` is literal. Fields are
+``{{tags}}`` is literal. The fields are
 
 - ``id``, ``name`` (the file name without its suffix), ``folder`` (the name of its folder) and ``text`` (the text file
-  beside the picture, or the data set's references, unless tellapart wrote it);
+  beside the picture, unless tellapart wrote it, or the data set's references);
 - the keys of a ``.json`` beside the picture (``cat.json`` or ``cat.jpg.json``);
-- the columns of a table: the named one, otherwise the data set's own if it is JSON, CSV or Parquet.
+- the columns of a table: the one passed, otherwise the data set's own if it is JSON, CSV or Parquet.
 
 If names collide, the later entry in this list wins. Lists are joined by commas; empty values count as missing.
 """
@@ -43,17 +43,17 @@ def has_fields(prompt: str) -> bool:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The prompt of each picture by its id, and the ``template`` that they were made from."""
+    """The prompt for each picture, by id, and the ``template`` from which they were made."""
 
     template: str
     by_id: Mapping[str, str]
 
     @classmethod
     def read(cls, template: str, dataset: Dataset, table: Path | None = None) -> Prompts | None:
-        """Returns the prompts of a data set's pictures; None if the template has no fields.
+        """Returns the prompts for a data set's pictures; None if the template contains no fields.
 
-        table: a file of records with fields, each with an id or a file name. Raises `UsageError` if no picture has a
-        field, if some pictures lack a field without a default, or if the table lists other pictures.
+        table: a file of records with fields, each with an id or a file name. Raises `UsageError` if a field is unknown
+        for all pictures, if some pictures lack a field without a default, or if the table is about other pictures.
         """
         names = {match["name"] for match in _FIELD.finditer(template)}
         if not names:
@@ -114,7 +114,7 @@ def _of_item(item: Item, files: OwnFiles) -> dict[str, str]:
 
 
 def _own_table(dataset: Dataset) -> Path | None:
-    """Returns the file with the data set's own records; None if it has none, or several."""
+    """Returns the file with the data set's own records; None if there is no such file, or several."""
     try:
         path = parse(dataset.spec)[1]
     except UsageError:  # several parts, or a pattern of files
@@ -125,7 +125,7 @@ def _own_table(dataset: Dataset) -> Path | None:
 
 
 def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[str]) -> dict[str, dict[str, str]]:
-    """Returns the fields ``names`` of a table's records by picture id; adds all field names to ``seen``."""
+    """Returns the fields ``names`` from a table's records by picture id; adds all field names to ``seen``."""
     path = table or _own_table(dataset)
     if path is None:
         return {}
@@ -162,7 +162,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a record's fields that are text, numbers or lists of these, each on one line; omits empty ones."""
+    """Returns a record's non-empty fields that are text, numbers or lists of these, each on one line."""
     fields: dict[str, str] = {}
     for name, value in record.items():
         parts: Sequence[Any] = value if isinstance(value, list) else [value]

@@ -3,8 +3,8 @@
 A request contains one picture as a ``data:`` URL (nothing is fetched). It accepts the options of ``tellapart caption``
 (``consensus``, ``best_of``, ``confidence`` and ``drop_guesses``, alias ``truthful``), OpenAI's ``n``, ``temperature``,
 ``max_tokens`` and ``logprobs``, and vLLM's ``prompt_logprobs``: the log-probabilities of the text in the last message,
-whose role is assistant. Fields that would have no effect are rejected. Requests are processed one at a time, each in
-one batch of all its samples.
+whose role is assistant. Fields that would have no effect are rejected. Requests are processed one at a time; all
+samples of a request form one batch.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.web import HEADERS, own_origins
 
-LARGEST_BODY = 20 * 2**20  # bytes; a photo of 14 MB in base64
+LARGEST_BODY = 20 * 2**20  # bytes; a 14 MB photo in base64
 MOST_SAMPLES = 256
-WAITING = 64  # requests that may wait for the model; further ones are told to retry
-# Fields that clients send and that have no effect here, with their permitted values.
+WAITING = 64  # requests that may wait for the model; others are told to retry
+# Fields that clients send but that have no effect here, with their permitted values.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "user": (), "metadata": (), "store": (), "safety_identifier": (), "prompt_cache_key": (),
     "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "top_logprobs": (0, None),
@@ -58,7 +58,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(BaseModel):
-    """Streaming options: ``include_usage`` adds the answer's ``usage`` to the last event."""
+    """Streaming options. ``include_usage``: add the answer's ``usage`` to the last event."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -93,7 +93,9 @@ class Asked(BaseModel):
 
     @property
     def given(self) -> str | None:
-        """Returns the text to score for ``prompt_logprobs``, if any. Raises `UsageError` if fields are inconsistent."""
+        """Returns the text to score for ``prompt_logprobs``; None if none was requested. Raises `UsageError` if fields
+        are inconsistent.
+        """
         last = self.messages[-1]
         continues = bool(self.continue_final_message) and self.add_generation_prompt is False
         if self.prompt_logprobs is None:
@@ -149,8 +151,9 @@ class Asked(BaseModel):
 class Service:
     """A captioner that answers requests.
 
-    scorer: required for ``best_of`` and for ``consensus`` with ``scorer_weight``. decoding: the default settings. key:
-    the API key that every request must carry; None: no key. contrast: pictures that ``drop_guesses`` compares with.
+    scorer: required for ``best_of``, and for ``consensus`` with ``scorer_weight``. decoding: the default settings. key:
+    the API key that every request must contain; None: no key. contrast: the pictures with which ``drop_guesses``
+    compares.
     """
 
     captioner: Captioner
@@ -162,7 +165,7 @@ class Service:
     _waiting: int = 0
 
     def answer(self, asked: Asked) -> dict[str, Any]:
-        """Returns the body of an answer. Raises `UsageError` if the request cannot be met."""
+        """Returns the body of the answer. Raises `UsageError` if the request cannot be fulfilled."""
         extra = asked.model_extra or {}
         for name, value in extra.items():
             if name not in WITHOUT_EFFECT:
@@ -177,7 +180,7 @@ class Service:
         given = asked.given
         picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
         started, captions, more = time.monotonic(), [""], {}
-        cut = [True]  # scoring a given text stops after one token
+        cut = [True]  # when scoring a given text, one token is generated
         tokens: list[list[dict[str, Any]]] | None = None
         if given is not None:
             ((_, scored, _),) = self.scored(picture, asked, given)
@@ -219,7 +222,7 @@ class Service:
         return answer
 
     def fitted(self, decoding: Decoding) -> Decoding:
-        """Limits max_tokens to the captioner's maximum, because clients request 256 or 4,096 by default."""
+        """Limits max_tokens to the captioner's maximum, because clients ask for 256 or 4,096 by default."""
         most = self.most_tokens
         return decoding if most is None else decoding.model_copy(update={"max_tokens": min(decoding.max_tokens, most)})
 
@@ -231,7 +234,7 @@ class Service:
     def captions(self, picture: BytesPicture, asked: Asked) -> tuple[list[str], list[bool]]:
         """Returns the captions that a request asks for, and whether each was truncated at max_tokens.
 
-        Only one caller may use the model at a time.
+        Callers use the model one at a time.
         """
         decoding = asked.decoding(self.decoding)
         guesses = asked.drop_guesses or asked.truthful
@@ -258,9 +261,10 @@ class Service:
     def scored(
         self, picture: BytesPicture, asked: Asked, text: str | None = None
     ) -> list[tuple[str, list[dict[str, Any]], bool]]:
-        """Returns captions, or ``text``, each with its tokens in ``logprobs`` format, and whether it was truncated.
+        """Returns captions, or ``text``, each with its tokens in ``logprobs`` format and whether it was truncated.
 
-        With a ``text``, tokens also have their ``id``, and their text under the key of vLLM's ``prompt_logprobs``.
+        If ``text`` is given, tokens also have their ``id``, and their text as ``decoded_token``, as in vLLM's
+        ``prompt_logprobs``.
         """
         if asked.consensus or asked.best_of or asked.confidence or asked.drop_guesses or asked.truthful:
             raise UsageError(
@@ -289,7 +293,7 @@ class Service:
 
 
 def seeded(picture: BytesPicture, seed: int | None) -> Item:
-    """Returns the item of a request; equal content and seed give equal samples."""
+    """Returns the item for a request; the same content and seed give the same samples."""
     return Item(content_key(f"{picture.key()}|{seed}".encode()), picture)
 
 
@@ -298,7 +302,7 @@ def _unreadable(skipped: Skipped) -> UsageError:
 
 
 def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
-    """Returns the messages' picture and text. Raises `UsageError` unless there is exactly one picture."""
+    """Returns the picture and the text in the messages. Raises `UsageError` unless there is exactly one picture."""
     pictures: list[BytesPicture] = []
     texts: list[str] = []
     for message in messages:
@@ -324,7 +328,7 @@ def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
 
 
 def read_picture(address: str) -> BytesPicture:
-    """Returns the picture of a ``data:…;base64,…`` URL. Raises `UsageError` for any other URL."""
+    """Returns the picture in a ``data:…;base64,…`` URL. Raises `UsageError` for any other URL."""
     head, comma, data = address.partition(",")
     if not head.startswith("data:") or not head.endswith(";base64") or not comma:
         raise UsageError("image_url: expected data:image/…;base64,…; this server does not download pictures")
@@ -335,7 +339,7 @@ def read_picture(address: str) -> BytesPicture:
 
 
 def plain_pictures() -> list[Item]:
-    """Returns blank pictures, which ``drop_guesses`` compares with by default."""
+    """Returns blank pictures, with which ``drop_guesses`` compares by default."""
     found = []
     for name, colour in (("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("black", (0, 0, 0))):
         buffer = io.BytesIO()
@@ -345,13 +349,13 @@ def plain_pictures() -> list[Item]:
 
 
 def create_app(service: Service, port: int, hosts: frozenset[str] | None = None) -> ASGIApp:
-    """Returns the ASGI application. hosts: allowed Host headers. Default: the loopback names with ``port``."""
+    """Creates the ASGI application. hosts: allowed Host headers; default: the loopback names with ``port``."""
 
     def error(status: int, text: str, **headers: str) -> JSONResponse:
         kind = "invalid_request_error" if status < 500 else "server_error"
         return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status, headers)
 
-    turn = Lock()  # one picture at a time; requests whose client disconnected while waiting are dropped
+    turn = Lock()  # one picture at a time; requests whose client disconnects while waiting are dropped
 
     def models(_: Request) -> Response:
         model = {"id": service.captioner.name, "object": "model", "created": 0, "owned_by": "tellapart"}
@@ -390,7 +394,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         return JSONResponse(answer)
 
     def unknown(request: Request, wrong: Exception) -> Response:
-        """Answers unknown paths and methods in JSON, as OpenAI's servers do."""
+        """Responds to unknown paths and methods in JSON, like OpenAI's servers."""
         assert isinstance(wrong, HTTPException)
         asked = f"{request.method} {request.url.path}"
         text = f"{asked} does not exist; expected POST /v1/chat/completions or GET /v1/models"
@@ -436,7 +440,7 @@ class Guard:
         if headers.get("host", "") not in self.hosts:
             answer = self.error(403, "this server only accepts requests to its own address")
         elif "origin" in headers and headers["origin"].partition("://")[2] not in self.hosts:
-            answer = self.error(403, "request rejected: it comes from a page of another website")
+            answer = self.error(403, "request rejected: it comes from a page on another website")
         elif self.key is not None and not secrets.compare_digest(given, self.key.encode()):
             answer = self.error(401, "missing or invalid API key; send Authorization: Bearer KEY")
 

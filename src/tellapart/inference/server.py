@@ -1,8 +1,9 @@
-"""Captions data sets with a model behind a server, through the backends and the ledger of `tellapart.boost`.
+"""Captions data sets with a model behind a server, using the backends and the ledger of `tellapart.boost`.
 
-The server batches (as vLLM and SGLang do): requests are sent concurrently, and captions are written in the order of the
-data set. Every answer is stored in the ledger before it is used, so no answer is paid for twice. An invalid answer
-(empty, a refusal, truncated) is requested once more with sampling; a second one is listed as a failure with its reason.
+Requests are sent concurrently, so that servers such as vLLM and SGLang can batch them, and captions are written in the
+order of the data set. Every answer is stored in the ledger before it is used, so no answer is paid for twice. After an
+invalid answer (empty, a refusal, truncated), the request is repeated once with sampling; if that fails too, the picture
+is listed as failed, with the reason.
 
 `captions_of` writes the captions of any captioner, on this machine or behind a server.
 """
@@ -45,8 +46,8 @@ from tellapart.types import Item
 from tellapart.utils.messages import Progress, say
 
 PROMPT = "Describe the image in one sentence."
-MAX_TOKENS = 256  # longer answers are not captions
-MAX_STRUCTURED_TOKENS = 1024  # of structured captions and of several paragraphs
+MAX_TOKENS = 256  # characters; longer answers are not captions
+MAX_STRUCTURED_TOKENS = 1024  # limit for structured captions and several paragraphs
 CONCURRENCY = 16
 MAX_FAILED_LISTED = 20  # failed pictures listed by name
 
@@ -56,10 +57,10 @@ class ServerSummary:
     """Result of `caption_by_server`.
 
     failed: pictures without a caption, with the reason.
-    unanswered: number of these for which the server gave no answer; the same call requests them again.
+    unanswered: how many of these the server did not answer; repeating the call requests them again.
     tally: requests, tokens and cost.
-    samples_lost: number of invalid answers among samples; these are never chosen.
-    unspelled: number of captions that do not match the server's tokens, so that words have no probability and none was
+    samples_lost: number of invalid answers among the samples; they are never chosen.
+    unspelled: number of captions that do not match the server's tokens. Their words have no probabilities, so none were
         removed.
     """
 
@@ -97,7 +98,7 @@ class ServerSummary:
         return [*found, f"no caption for {more:,} other pictures"] if more > 0 else found
 
     def refuse_unanswered(self) -> None:
-        """Raises `TellapartError` if the server left pictures without an answer, or if no picture has a caption."""
+        """Raises `TellapartError` if the server did not answer for some pictures, or if no picture has a caption."""
         if self.unanswered:
             reason = next((why for _, why in self.failed if why.startswith("no answer: ")), "no answer")
             raise TellapartError(
@@ -112,9 +113,9 @@ class ServerSummary:
 
 
 def open_server(name: str) -> tuple[Backend, str]:
-    """Returns the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``, and the prompt; with ``batch=1`` a batch endpoint.
+    """Opens the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``; returns it and the prompt.
 
-    Raises `UsageError`.
+    With ``batch=1``, it is a batch endpoint. Raises `UsageError` for an invalid name.
     """
     body, _, query = name.partition("?")
     pairs = query.split("&") if query else []
@@ -167,26 +168,26 @@ def caption_by_server(
     progress: bool = True,
     **retry: Any,
 ) -> ServerSummary:
-    """Captions every picture of ``dataset`` into ``out``, as `caption_pictures` does with a model on this machine.
+    """Captions all pictures in ``dataset`` and writes them to ``out``, like `caption_pictures` for local models.
 
     Prints the expected and the maximum number of requests, and their cost if the name has prices.
 
     Args:
         decoding: ``greedy`` requests one caption, at the server's default temperature unless the name sets one
-            (``?temperature=0``); ``sample`` requests ``samples`` captions per picture, ``consensus`` its candidates.
-                ``confidence`` as in `caption_pictures`.
+            (``?temperature=0``); ``sample`` and ``consensus`` request several captions per picture. ``confidence``: as
+            in `caption_pictures`.
         best_of, scorer: as in `caption_pictures`.
-        drop_guesses: as in `caption_pictures`, but compares with a grey picture.
+        drop_guesses: as in `caption_pictures`, but in comparison with a grey picture.
         ledger: the file that stores the answers; None: a file beside ``out``.
-        prompts: one prompt per picture; None: made from the prompt in the name if that has fields.
-        schema: requests structured captions; an answer that does not match is requested once more.
-        claims: adds the confidence of each claim; with log-probabilities if the server gives them.
+        prompts: one prompt per picture; None: made from the prompt in the name if that contains fields.
+        schema: request structured captions; if an answer does not match, the request is repeated once.
+        claims: add the confidence of each claim, with log-probabilities if the server returns them.
         retry: options of `tellapart.boost.retries.RetryingBackend`.
 
     Raises:
-        UsageError: if the request cannot be met.
+        UsageError: if the settings are inconsistent or not supported by the server.
         TellapartError: if no request can succeed, or if the server does not return the required log-probabilities;
-            captions and answers up to then are kept.
+            captions and answers received before are kept.
     """
     started = time.monotonic()
     check_request(decoding, best_of, scorer, drop_guesses, concurrency)
@@ -253,11 +254,11 @@ def check_request(
 def check_schema(
     name: str, decoding: Decoding, best_of: int | None, schema: AnswerSchema | None, drop_guesses: bool
 ) -> None:
-    """Raises `UsageError` if a schema, or a batch endpoint, does not go with the other settings."""
+    """Raises `UsageError` if a schema or a batch endpoint cannot be combined with the other settings."""
     if drop_guesses and "?" in name and "batch=1" in name.partition("?")[2].split("&"):
         raise UsageError(
-            "--drop-guesses sends further requests for each caption and cannot be combined with a "
-            "batch; remove one of the two"
+            "--drop-guesses needs additional requests for each caption and cannot be combined with a batch; remove "
+            "one of the two"
         )
     if schema is not None and (decoding.kind != "greedy" or best_of or drop_guesses or decoding.confidence):
         raise UsageError(
@@ -297,7 +298,7 @@ def _write_answers(
     already: int,
     progress: bool,
 ) -> None:
-    """Requests the captions of ``todo``, and writes the valid ones."""
+    """Requests captions for the items in ``todo``, and writes the valid ones."""
     try:
         with Progress(len(todo), "captioning", enabled=progress) as shown:
             for done in job.run(iter(todo), shown.advance):
@@ -319,7 +320,7 @@ def _write_answers(
 
 
 def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
-    """Returns a message about what was saved before a failure; ``goes_on``: whether repeating the command may help."""
+    """Returns a message about what was saved before a failure. ``goes_on``: whether repeating the command may help."""
     kept = f"{captions:,} captions and {len(ledger):,} answers were saved"
     return f"{kept}; run the same command again to resume" if goes_on else kept
 
@@ -344,7 +345,7 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
 
 
 def _add_batch(tally: Tally, batch: Tally) -> None:
-    """Counts a batch's answers as requested now, although the job then read them from the ledger."""
+    """Counts the answers of a batch as requested now, although the job then reads them from the ledger."""
     for name in ("asked", "requests", "prompt_tokens", "completion_tokens"):
         setattr(tally, name, getattr(tally, name) + getattr(batch, name))
     tally.kept = max(0, tally.kept - batch.asked)
@@ -354,7 +355,7 @@ def _add_batch(tally: Tally, batch: Tally) -> None:
 def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **settings: Any) -> str:
     """Returns the expected and the maximum number of requests for all pictures, with their cost; sends nothing.
 
-    ``settings``: those of `ServerCaptions`.
+    ``settings``: arguments of `ServerCaptions`.
     """
     backend, prompt = open_server(name)
     captions = ServerCaptions(backend, prompt, prompts=prompts, **settings)
@@ -373,12 +374,12 @@ def announcement(captions: ServerCaptions, todo: list[Item], ledger: Path) -> st
 
 
 def captions_of(name: str, data: str, device: str = "auto") -> Path:
-    """Returns the file with a captioner's captions of ``data``, after writing the missing ones.
+    """Returns the file with a captioner's captions for ``data``, after writing the missing ones.
 
-    The file and the system are named after the captioner. A model behind a server writes greedy captions of at most
-    256 tokens; a model on this machine uses its saved decoding, by default five beams and at most 30 tokens. Raises
-    the errors of `caption_pictures` and `caption_by_server`, and `UsageError` if a file of that name has captions with
-    other settings.
+    The file and the system are named after the captioner. A model behind a server decodes greedily, up to 256 tokens; a
+    model on this machine uses the decoding settings saved with it, by default five beams and at most 30 tokens. Raises
+    the errors of `caption_pictures` and `caption_by_server`, and `UsageError` if a file of that name contains captions
+    with other settings.
     """
     out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
     if is_server(name):

@@ -1,4 +1,4 @@
-"""Request stages of captioning by a server, and the processing of their answers."""
+"""The request stages for captioning with a server, and the processing of the answers."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def grey_picture() -> Picture:
 
 @dataclass
 class ServerCaptions:
-    """Request stages of captioning by a server, and the processing of their answers.
+    """The request stages for captioning with a server, and the processing of the answers.
 
     Each picture needs one request, or one per sample, each with its own seed. ``drop_guesses`` adds two requests, which
-    score the chosen caption given the picture and given a grey one. ``chooser`` is required for ``best_of`` and for a
+    score the chosen caption given the picture and given a grey one. ``chooser`` is required for ``best_of``, and for a
     consensus with ``scorer_weight``.
     """
 
@@ -76,11 +76,13 @@ class ServerCaptions:
 
     @property
     def chooses(self) -> bool:
-        """Returns whether one caption is chosen among several samples."""
+        """Returns whether one caption is chosen from several samples."""
         return self.best_of is not None or self.decoding.kind == "consensus"
 
     def trouble(self, done: Boosted) -> str | None:
-        """Returns why a picture has no caption, None if it has one; choosing among samples requires a valid sample."""
+        """Returns why a picture has no caption; None if it has one. To choose from samples, at least one must
+        be valid.
+        """
         good = [stage for stage in self.samples if stage.name in done.texts]
         if not done.bad or (self.chooses and good and not done.unanswered):
             return None
@@ -114,7 +116,7 @@ class ServerCaptions:
         return replace(found, caption=text, candidates=(), samples=(text,))
 
     def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
-        """Returns three loads of the server: the minimum, the load with one choice per request, and the maximum."""
+        """Returns three estimates of the server's load: the minimum, with one choice per request, and the maximum."""
         first = self.samples[0].build_request(pictures[0], {})
         scores = Load()
         if self.drop_guesses:  # the length of the scored caption is not known yet
@@ -173,7 +175,7 @@ class ServerCaptions:
         )
 
     def _confident(self, answer: Answer, text: str) -> str:
-        """Removes nouns whose probability is below ``confidence``, and repetitions."""
+        """Removes repetitions, and nouns whose probability is below ``confidence``."""
         text = " ".join(text.split())
         words = content_words(text)
         log_probs = word_log_probs(text, words, answer.tokens)
@@ -186,7 +188,7 @@ class ServerCaptions:
         return without_repeats(soften(text, doubted))
 
     def _score(self, name: str, blank: bool) -> Stage:
-        """Returns the stage that scores the chosen caption; its text is JSON: word log-probabilities, or null."""
+        """Returns the stage that scores the chosen caption. Its text is JSON: the words' log-probabilities, or null."""
 
         def request(item: Item, texts: Mapping[str, str]) -> Request:
             return self._scoring(item, self._choose(item, texts).caption, blank)
@@ -205,7 +207,7 @@ class ServerCaptions:
         return Request(messages, grey_picture() if blank else item.picture, max_tokens=1, scored=True)
 
     def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
-        """Chooses a picture's caption among its samples. Raises `BackendError` if there are none."""
+        """Chooses a picture's caption from its samples. Raises `BackendError` if there are none."""
 
         with self._lock:
             if item.id in self._chosen:
@@ -233,7 +235,9 @@ class ServerCaptions:
 
 
 def caption_of(answer: str, paragraphs: bool = False) -> str:
-    """Returns the caption in an answer without Markdown: one line, or with ``paragraphs`` one line for each."""
+    """Returns the caption in an answer, without Markdown, as one line, or as one line per paragraph if ``paragraphs``
+    is set.
+    """
     return tidy_lines(without_markdown(answer), paragraphs)
 
 

@@ -14,7 +14,7 @@ from tellapart.errors import UsageError, need_extra
 from tellapart.language.answers import refusal, without_fence
 from tellapart.utils.messages import parse_json
 
-with suppress(ImportError):  # without the extra boost, which `AnswerSchema.read` reports
+with suppress(ImportError):  # the extra boost is not installed, which `AnswerSchema.read` reports
     from jsonschema.exceptions import SchemaError, best_match
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -29,14 +29,16 @@ MAX_ERROR_CHARACTERS = 120  # maximum characters of a validation error
 
 @dataclass(frozen=True)
 class AnswerSchema:
-    """The schema of ``--schema``. ``text``: its JSON on one line, which is sent and is part of an answer's address."""
+    """The schema passed with ``--schema``. ``text``: its JSON on one line, which is sent to the server and is part of
+    the key under which an answer is stored.
+    """
 
     text: str
     validator: Validator = field(compare=False)
 
     @classmethod
     def read(cls, path: Path) -> AnswerSchema:
-        """Reads a schema. Raises `UsageError` if the file is not a JSON schema of an object."""
+        """Reads a schema. Raises `UsageError` if the file is not a JSON schema for an object."""
         need_extra("boost", "--schema", "jsonschema")
         try:
             schema = parse_json(path.read_text(encoding="utf-8-sig"))
@@ -46,14 +48,14 @@ class AnswerSchema:
             raise UsageError(f"--schema {path}: invalid JSON ({error}); expected a JSON schema") from None
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise UsageError(
-                f'--schema {path}: expected a JSON schema of an object: {{"type": "object", "properties": …}}'
+                f'--schema {path}: expected a JSON schema for an object: {{"type": "object", "properties": …}}'
             )
         kind = validator_for(schema)
         try:
             kind.check_schema(schema)
         except SchemaError as error:
             raise UsageError(f"--schema {path}: not a valid JSON schema: {_described(error)}") from None
-        # The registry has only this schema: by default, jsonschema fetches references from the network.
+        # The registry contains only this schema; otherwise jsonschema would fetch references from the network.
         registry = Registry().with_resource("", DRAFT202012.create_resource(schema))
         for reference in _references(schema):
             try:
@@ -84,13 +86,13 @@ class AnswerSchema:
 
 
 def caption_in(value: Mapping[str, Any]) -> str:
-    """Returns the ``caption`` of an answer if it is a text, otherwise the whole answer as JSON."""
+    """Returns the ``caption`` in an answer if that is a string, otherwise the whole answer as JSON."""
     caption = value.get("caption")
     return " ".join(caption.split()) if isinstance(caption, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Yields every ``$ref`` of a schema."""
+    """Yields every ``$ref`` in a schema."""
     if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
         yield schema["$ref"]
     for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():

@@ -1,1 +1,1 @@
-"""Integrations with other libraries. `tellapart.integrations.trl` provides rewards and bags for TRL's trainers."""
+"""Integrations with other libraries, such as rewards and bags for TRL's trainers (`tellapart.integrations.trl`)."""

@@ -1,8 +1,8 @@
 """Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install 'tellapart[trl]'``).
 
 TRL calls a reward function on each rank with that rank's rows: ``completions`` and every column of the data set, with
-each picture repeated once per generation. It gathers the rewards afterwards. Rewards that compare pictures therefore
-gather the pictures themselves, and count each picture once regardless of its number of captions.
+each picture repeated once per generation. It gathers only the rewards afterwards. Rewards that compare pictures
+therefore gather the pictures themselves, and count each picture once, however many captions it has.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tellapart.types import Rollout
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages of a conversation
+Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages in a conversation
 ENCODED_AT_ONCE = 64
 
 
 def text_of(completion: Completion) -> str:
-    """Returns the caption of a completion: the text itself, or the text of its last message.
+    """Returns the caption in a completion: the text itself, or the text of its last message.
 
     Raises `UsageError` if there is none; messages that contain only tool calls have no content.
     """
@@ -62,7 +62,7 @@ def text_of(completion: Completion) -> str:
 
 
 def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
-    """Returns a data set column that TRL passed to a reward. Raises `UsageError` if it is missing."""
+    """Returns a data set column that TRL passes to rewards. Raises `UsageError` if it is missing."""
     if name not in columns:
         raise UsageError(f"the data set has no column '{name}'; expected {what}")
     values: Sequence[Any] = columns[name]
@@ -70,7 +70,7 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
 
 
 def encode(scorer: Scorer, pictures: Sequence[Image.Image]) -> torch.Tensor:
-    """Computes float32 features N×D of pictures, in batches."""
+    """Computes float32 features N×D for pictures, in batches."""
     parts = [pictures[start : start + ENCODED_AT_ONCE] for start in range(0, len(pictures), ENCODED_AT_ONCE)]
     with torch.no_grad():
         return torch.cat([scorer.image_features(scorer.pixels(part).to(scorer.device)).float() for part in parts])
@@ -81,12 +81,12 @@ def digest(content: bytes) -> bytes:
 
 
 def picture_key(picture: Image.Image) -> bytes:
-    """Returns a digest of the pixels, which identifies a picture across ranks."""
+    """Returns a digest of the pixels, by which pictures are identified across ranks."""
     return digest(repr(picture.size).encode() + picture.tobytes())
 
 
 def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
-    """Returns digests as an R×2 int64 tensor, which ranks can exchange."""
+    """Returns digests as an int64 tensor R×2, which ranks can exchange."""
     return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
 
 
@@ -102,7 +102,7 @@ def gathered(rows: torch.Tensor) -> torch.Tensor:
 
 
 Candidates = Literal["batch", "bag", "bank"]
-KEPT_FEATURES = 200_000  # maximum number of cached pictures; 400 MB for 512 features each
+KEPT_FEATURES = 200_000  # maximum number of cached pictures; 400 MB with 512 features each
 
 
 class RewardFunction(Protocol):
@@ -124,7 +124,9 @@ class TrainerOptions(Protocol):
 
 @dataclass(frozen=True)
 class Bank:
-    """Pictures that are candidates at every step: their ids, and their features_ND from the scorer."""
+    """Pictures that are candidates in every step: their ids, and the scorer's features_ND. Raises `UsageError` if they
+    do not match.
+    """
 
     ids: Sequence[str]
     features_ND: torch.Tensor
@@ -154,21 +156,21 @@ def self_retrieval(
     id_column: str = "id",
     bag_column: str = "bag",
 ) -> RewardFunction:
-    """Self-retrieval reward for TRL: how well a scorer retrieves the picture by its caption.
+    """Self-retrieval reward for TRL: how well a scorer retrieves the picture from its caption.
 
     See paper 3, sec. 3, and paper 2, eq. 1.
 
     scorer: a name that `tellapart.scorers.load_scorer` accepts, or a scorer.
-    candidates: the pictures that a caption is compared with. "batch": all pictures of the generation batch; "bag":
-        pictures with the same value in ``bag_column`` (written by `bag_order`); "bank": the pictures of ``bank``, in
-        which ``id_column`` names the row's own picture.
+    candidates: the pictures that a caption is compared with. "batch": all pictures in the generation batch; "bag":
+        pictures with the same value in ``bag_column`` (written by `bag_order`); "bank": the pictures in ``bank``, where
+        ``id_column`` contains the id of the row's own picture.
     gather: whether to gather candidates from all ranks; otherwise each rank compares only its own pictures.
     score: "log_prob" (nats, at most 0), "accuracy" (0 or 1) or "cosine" (−1 to 1; uses no candidates).
 
-    Each picture counts once regardless of its number of captions; pictures are identified by their pixels. The reward
-    abstains (None) if a picture is alone in its bag. Features are cached, so that each picture is encoded once.
-    Rewards are computed in float32. Raises `UsageError` if settings are inconsistent, and at the first step if the data
-    set lacks a column.
+    Each picture counts once, however many captions it has; pictures are identified by their pixels. The reward abstains
+    (None) if a picture is alone in its bag. Features are cached, so that each picture is encoded once. Rewards are
+    computed in float32. Raises `UsageError` if the settings are inconsistent, and in the first step if the data set
+    lacks a column.
     """
     if candidates not in get_args(Candidates):
         raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
@@ -216,7 +218,7 @@ class _SelfRetrieval:
         return [None if reward != reward else reward for reward in reward_R.tolist()]
 
     def _loaded(self) -> Scorer:
-        """Loads the scorer at the first step, because the rank's device is unknown before."""
+        """Loads the scorer in the first step, because the rank's device is not known before."""
         if isinstance(self.scorer, str):
             self.scorer = load_scorer(self.scorer, device=accelerate.PartialState().device)
         return self.scorer
@@ -233,14 +235,14 @@ class _SelfRetrieval:
         return [self._row_of_id[id_] for id_ in ids]
 
     def _pictures(self, scorer: Scorer, columns: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Returns images_ND of the batch's N distinct pictures, and target_R and candidate_RN of this rank's rows."""
+        """Returns images_ND for the batch's N distinct pictures, and target_R and candidate_RN for this rank's rows."""
         pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
         keys = [picture_key(picture) for picture in pictures]
         image_RD = self._encoded(scorer, keys, pictures)
         digests = [keys]
         if self.candidates == "bag":
             bags = column(
-                columns, self.bag_column, "the bag of the row; tellapart.integrations.trl.bag_order writes it"
+                columns, self.bag_column, "the bag of the row, as written by tellapart.integrations.trl.bag_order"
             )
             digests.append([digest(str(bag).encode()) for bag in bags])
         key_RK = torch.cat([as_numbers(part) for part in digests], dim=1).to(image_RD.device)
@@ -249,11 +251,11 @@ class _SelfRetrieval:
         images_ND = torch.empty(len(key_NK), image_RD.shape[1], device=image_RD.device)
         images_ND[row_A] = all_image  # all rows of a picture have the same features
         target_R = (key_RK[:, None] == key_NK[None]).all(2).int().argmax(1)
-        bag_NK = key_NK[:, 2:]  # empty without bags, so that all pictures are candidates
+        bag_NK = key_NK[:, 2:]  # empty if there are no bags, so that all pictures are candidates
         return images_ND, target_R, (bag_NK[target_R][:, None] == bag_NK[None]).all(2)
 
     def _encoded(self, scorer: Scorer, keys: Sequence[bytes], pictures: Sequence[Image.Image]) -> torch.Tensor:
-        """Returns features R×D; encodes pictures that are not cached, and evicts the least recently used."""
+        """Returns features R×D; encodes pictures that are not cached, and evicts the least recently used ones."""
         new = {key: picture for key, picture in zip(keys, pictures, strict=True) if key not in self._features}
         if new:
             for key, feature_D in zip(new, encode(scorer, list(new.values())), strict=True):
@@ -269,8 +271,8 @@ class _SelfRetrieval:
 def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> RewardFunction:
     """CIDEr-D reward for TRL, from 0 to 10 (papers 2 and 4).
 
-    references: the texts of every training picture by id; each row has its id in ``id_column``. Document frequencies
-    are computed from them, so the reward does not depend on the batch and needs no gathering.
+    references: the references of all training pictures by id; ``id_column`` contains each row's id. Document
+    frequencies are computed from them, so the reward does not depend on the batch, and nothing needs to be gathered.
     """
     return _Cider(references, id_column)
 
@@ -295,7 +297,9 @@ class _Cider:
 
 
 def pmi(captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> RewardFunction:
-    """Faithfulness reward: `MutualInformationReward` of caption and picture under a frozen captioner, in nats."""
+    """Faithfulness reward for TRL: `MutualInformationReward` of caption and picture under a frozen captioner,
+    in nats.
+    """
     return MutualInformationReward(captioner, gather=gather, image_column=image_column)
 
 
@@ -310,13 +314,14 @@ def bag_order(
 ) -> Dataset:
     """Orders the rows of ``dataset`` bag by bag, shuffles the bags, and adds a column ``bag`` with the bag's number.
 
-    bags: lists of ids in ``id_column``; a file from ``tellapart bags mine`` or TrueMatch's ``3.json``; or the result of
-        `tellapart.bags.mine_bags`. A picture may be in several bags.
+    bags: lists of ids from ``id_column``; a file written by ``tellapart bags mine``, or TrueMatch's ``3.json``; or the
+        result of `tellapart.bags.mine_bags`. A picture may be in several bags.
     args: the trainer's `GRPOConfig` or `RLOOConfig`. The trainer must not shuffle, and each rank must get whole bags:
         ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``.
-    size: the bag size to use if there are several.
+    size: which bag size to use if there are several.
 
-    Raises `UsageError` if one of these conditions does not hold, or if the data set lacks a picture.
+    Raises `UsageError` if one of these conditions is not met, or if a bag contains a picture that is not in the data
+    set.
     """
     named_bags = _bags(bags)
     there = ", ".join(map(str, sorted({len(bag) for bag in named_bags}))) or "none"
@@ -345,7 +350,7 @@ def bag_order(
 def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
     """Raises `UsageError` if a trainer with these settings would split bags of this size."""
     if args.shuffle_dataset:
-        raise UsageError("the trainer shuffles the data set, which would split bags; set shuffle_dataset=False")
+        raise UsageError("the trainer shuffles the data set, which would split the bags; set shuffle_dataset=False")
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     if rows % (bag_size * args.num_generations):
         raise UsageError(
@@ -364,7 +369,7 @@ def _bags(bags: str | Path | Iterable[Bag | Sequence[str]]) -> list[list[str]]:
 
 
 def processing_class(name: str) -> Any:
-    """Loads the processor of a vision-language model for TRL's ``processing_class``, for pictures and text only.
+    """Loads the processor of a vision-language model for TRL's ``processing_class``, without support for videos.
 
     In transformers, the processors of Qwen2-VL and related models also load a video processor, which needs torchvision.
     """
@@ -375,11 +380,11 @@ def processing_class(name: str) -> Any:
 class MutualInformationReward:
     """Pointwise mutual information of caption and picture under a frozen captioner, in nats (the ``pmi`` reward).
 
-    Measures how much likelier the captioner finds the caption for its picture than for the average picture of the batch
-    (of all ranks with ``gather``); claims that do not hold for the picture lower it. captioner: a name that
-    `tellapart.captioners.load_captioner` accepts, or a captioner. Each picture counts once in the average. The reward
-    abstains (None) if all rows of the batch have the same picture. Raises `UsageError` at the first step if the data
-    set lacks the column, or if the features of pictures differ in shape.
+    Measures how much likelier the captioner finds the caption for its picture than for the average picture in the batch
+    (over all ranks if ``gather`` is set). It may be negative; claims that are not true of the picture lower it.
+    captioner: a name that `tellapart.captioners.load_captioner` accepts, or a captioner. Each picture counts once in
+    the average. The reward abstains (None) if all rows of the batch have the same picture. Raises `UsageError` in the
+    first step if the data set lacks the column, or if the features of pictures differ in shape.
     """
 
     __name__ = "pmi"  # the name in TRL's logs
@@ -408,14 +413,14 @@ class MutualInformationReward:
         return [float(value) for value in mutual_information(each.sum(2))]
 
     def _loaded(self) -> Captioner:
-        """Loads the captioner at the first step, because the rank's device is unknown before."""
+        """Loads the captioner in the first step, because the rank's device is not known before."""
         if isinstance(self.captioner, str):
             self.captioner = load_captioner(self.captioner, accelerate.PartialState().device, "fp32")
             self.captioner.model.requires_grad_(False).eval()
         return self.captioner
 
     def _average(self, keys: Sequence[bytes], visual: torch.Tensor, captioner: Captioner) -> tuple[torch.Tensor, bool]:
-        """Returns the mean features 1×… of the batch's distinct pictures, and whether there are several.
+        """Returns the mean features 1×… over the batch's distinct pictures, and whether there are several.
 
         Rows of pictures at native resolution begin with three numbers for their shape, which must not be averaged.
         """
@@ -427,7 +432,7 @@ class MutualInformationReward:
         flat_ND[row_P] = flat_PD
         if captioner.lengths_differ and len(flat_ND[:, :3].unique(dim=0)) > 1:
             raise UsageError(
-                f"pmi: the pictures of {captioner.name} have different shapes and thus no average; resize them to "
-                "one shape"
+                f"pmi: the features that {captioner.name} computes differ in shape and cannot be averaged; resize the "
+                "pictures to a common size"
             )
         return flat_ND.mean(0).view(1, *visual.shape[1:]).to(visual), len(key_NK) > 1

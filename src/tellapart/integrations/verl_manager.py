@@ -24,11 +24,11 @@ PATIENCE = 120.0  # seconds without a new caption after which an incomplete step
 
 
 class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no types
-    """Scores the captions of a step together, with a ``compute_score`` such as `verl_swift.VerlBatchScore`.
+    """Scores the captions of a step together, using a ``compute_score`` such as `verl_swift.VerlBatchScore`.
 
-    A step has ``data.train_batch_size`` times ``actor_rollout_ref.rollout.n`` captions. An incomplete step is scored
-    after ``reward.reward_kwargs.patience`` seconds without a new caption. Raises `UsageError` without a
-    ``compute_score``, and with several reward workers, because each would see only a part of the step.
+    A step has ``data.train_batch_size`` × ``actor_rollout_ref.rollout.n`` captions. An incomplete step is scored after
+    ``reward.reward_kwargs.patience`` seconds without a new caption. Raises `UsageError` if there is no
+    ``compute_score``, and if there are several reward workers, because each would see only part of the step.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **kwargs: Any) -> None:
@@ -46,7 +46,7 @@ class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no ty
         self.together = CaptionsTogether(compute_score, captions, float(options.get("patience", PATIENCE)))
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Returns the score of one caption, once all captions of its step have arrived."""
+        """Returns the score of one caption, as soon as all captions of its step have arrived."""
         item = data[-1]
         response = item.batch["responses"]
         length = int(item.batch["attention_mask"][-response.shape[-1] :].sum())

@@ -1,8 +1,8 @@
 """Adapts the rewards of `tellapart.integrations.trl` to the reward functions of verl and ms-swift.
 
 verl's reward managers pass one caption at a time, as ``compute_score(data_source, solution_str, ground_truth,
-extra_info)``. `CaptionsTogether` collects the captions of a step for rewards that compare pictures, and
-`tellapart.integrations.verl_manager` is the reward manager that uses it. The entries of ``extra_info`` correspond to
+extra_info)``. For rewards that compare pictures, `CaptionsTogether` collects the captions of a step;
+`tellapart.integrations.verl_manager` is the reward manager that uses it. The entries in ``extra_info`` correspond to
 TRL's columns. ms-swift instantiates a registered class and calls it with ``completions`` and the columns.
 """
 
@@ -19,7 +19,7 @@ ABSTAINED = 0.0  # verl does not support missing rewards
 
 
 def compares_pictures(reward: RewardFunction) -> bool:
-    """Returns whether a reward depends on the other pictures of the batch."""
+    """Returns whether a reward depends on the other pictures in the batch."""
     if getattr(reward, "score", None) == "cosine":
         return False
     return getattr(reward, "candidates", None) in ("batch", "bag") or reward.__name__ == "pmi"
@@ -30,15 +30,15 @@ class VerlScore:
 
     ``extra_info`` must contain what the reward reads: ``image`` (a path, or a mapping with ``bytes``) and ``id``.
     ``abstained``: the value to return if the reward abstains. Raises `UsageError` if the reward compares the pictures
-    of a batch; use `VerlBatchScore` for these.
+    in a batch, for which there is `VerlBatchScore`.
     """
 
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
         if compares_pictures(reward):
             raise UsageError(
-                f"{reward.__name__} compares the pictures of a batch, but compute_score gets a single caption; "
-                "use VerlBatchScore with the reward manager BatchManager of tellapart.integrations.verl_manager, "
-                "or candidates='bank'"
+                f"{reward.__name__} compares the pictures in a batch, but compute_score gets a single caption; use "
+                "VerlBatchScore with the reward manager BatchManager of tellapart.integrations.verl_manager, or "
+                "candidates='bank'"
             )
         self.batch = VerlBatchScore(reward, abstained=abstained)
         self.__name__ = reward.__name__
@@ -51,8 +51,8 @@ class VerlBatchScore:
     """Wraps a reward as ``compute_score`` for `tellapart.integrations.verl_manager`, which passes whole steps.
 
     ``extra_infos`` must contain what the reward reads: ``image`` (a path, or a mapping with ``bytes``), and ``id`` or
-    ``bag``. ``abstained``: the value to return if the reward abstains. The reward abstains for all captions of a
-    picture, so that GRPO's advantage is 0 for any value.
+    ``bag``. ``abstained``: the value to return if the reward abstains. A reward abstains for all captions of a picture
+    or for none, so GRPO's advantage is 0 whatever the value.
     """
 
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
@@ -79,7 +79,7 @@ class CaptionsTogether:
     score: called with ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos``; returns one number
         per caption.
     size: number of captions in a step.
-    patience: seconds without a new caption after which an incomplete step is scored, e.g. a smaller validation.
+    patience: seconds without a new caption after which an incomplete step is scored, such as a small validation batch.
     """
 
     def __init__(self, score: Callable[..., Sequence[float]], size: int, patience: float) -> None:
@@ -89,7 +89,7 @@ class CaptionsTogether:
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio may garbage-collect unreferenced tasks
 
     async def score_of(self, caption: Mapping[str, Any]) -> float:
-        """Returns the score of a caption, once its step is complete.
+        """Returns the score of a caption, as soon as its step is complete.
 
         caption: ``data_source``, ``solution_str``, ``ground_truth`` and ``extra_info``.
         """
@@ -127,8 +127,8 @@ class CaptionsTogether:
 def swift_reward(reward: RewardFunction) -> type:
     """Returns a reward class for ms-swift's ``orms``; its instances are called with completions and columns.
 
-    ms-swift stores a row's pictures in the column ``images``, so create the reward with ``image_column="images"``. The
-    value is None if the reward abstains.
+    ms-swift stores a row's pictures in the column ``images``, so create the reward with ``image_column="images"``.
+    Scores are None where the reward abstains.
     """
 
     class SwiftReward:

@@ -1,6 +1,7 @@
 """A Ray cluster: this machine while a command runs, or an existing cluster (``ray start --head``).
 
-Ray's usage statistics are off, so it sends nothing. Its object store is small, because job data do not pass through it.
+Ray's usage statistics are turned off, so it sends nothing. Its object store is small, because the job's data does not
+pass through it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STORE_BYTES = 80 << 20  # Ray's lower bound is 75 MB
 
 @dataclass(frozen=True)
 class Workers:
-    """The requested workers.
+    """The workers that were requested.
 
     count: number of workers; None: as many as fit into the cluster.
     address: the cluster's address; None: this machine.
@@ -36,7 +37,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Share:
-    """The resources of each of the ``count`` workers."""
+    """The resources for each of the ``count`` workers."""
 
     count: int
     cpus: float
@@ -55,11 +56,11 @@ def load_ray() -> Any:
 
 @contextlib.contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """Restores the SIGTERM handler, which Ray replaces by one that prints a C++ stack trace."""
+    """Restores the SIGTERM handler, which Ray replaces with one that prints a C++ stack trace."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
-    except SystemExit:  # raised by Ray while it starts
+    except SystemExit:  # raised by Ray during startup
         raise KeyboardInterrupt from None
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -105,7 +106,7 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
 def _check_joined() -> None:
     """Raises `ConnectionError` if RAY_ADDRESS is not set and this machine has not joined a cluster with ``ray start``.
 
-    Ray's own "auto" would then use a cluster that another command started for itself and that ends with that command.
+    Otherwise Ray's "auto" would use a cluster that another command started for itself and that ends with it.
     """
     from ray._private.services import find_bootstrap_address
 
@@ -116,8 +117,8 @@ def _check_joined() -> None:
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """Computes each worker's share of the resources of a cluster's nodes. A worker runs on one node.
 
-    GPUs default to one per worker, on this machine to an equal share of its GPUs, and to 0 if there are none. CPUs
-    default to one per worker, on this machine to an equal share of its cores. Raises `UsageError` if there are too few.
+    GPUs default to one per worker (on this machine: an equal share of its GPUs), or to 0 if there are none. CPUs
+    default to one per worker (on this machine: an equal share of its cores). Raises `UsageError` if there are too few.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:
@@ -144,7 +145,9 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
 
 
 def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
-    """Returns how many workers with these CPUs and GPUs fit on a node; a fractional GPU must be on a single GPU."""
+    """Returns how many workers with these CPUs and GPUs fit on a node. A fraction of a GPU must come from a
+    single GPU.
+    """
     by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
     there = node.get("GPU", 0.0)
     return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)

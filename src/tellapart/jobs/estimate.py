@@ -1,4 +1,4 @@
-"""Estimates a job's hours, disk space and cost from a sample of its items on one worker."""
+"""Estimates a job's hours, disk space and cost by running a sample of its items on one worker."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Pool, Todo
 from tellapart.utils.messages import clock
 
-SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # shards spread over the data, and items in total
-COPIES = 2  # of the result: per shard, and joined
+SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards, and of items in total
+COPIES = 2  # copies of the result: per shard, and merged
 
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """A job's estimate. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
+    """The estimate for a job. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
 
     shards: int
     items: int
@@ -33,7 +33,7 @@ class JobEstimate:
 
     @property
     def worker_hours(self) -> float:
-        """The hours of all workers together."""
+        """The total hours of all workers."""
         return (self.items * self.seconds_an_item + self.workers * self.seconds_to_load) / 3600
 
     @property
@@ -49,22 +49,22 @@ class JobEstimate:
             f"{self.shards:,} shards, {'' if self.counted else 'about '}{self.items:,} items",
             (
                 f"sample of {self.sampled:,} items: {1000 * self.seconds_an_item:.1f} ms per item, "
-                f"{self.seconds_to_load:.1f} s to load a worker"
+                f"{self.seconds_to_load:.1f} s to start a worker"
             ),
             f"with {self.workers:,} {many}: {clock(seconds)} ({self.worker_hours:.2f} worker-hours)",
-            f"disk: {COPIES * self.bytes_an_item * self.items / 1e6:,.1f} MB (shards and the joined result)",
+            f"disk: {COPIES * self.bytes_an_item * self.items / 1e6:,.1f} MB (shards and the merged result)",
         ]
         return lines if self.cost is None else [*lines, f"cost: {self.cost:,.2f} at {self.price:g} per worker-hour"]
 
 
 def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
-    """Times a few hundred items from shards spread over the data on one worker of the cluster. Writes no result."""
+    """Times a few hundred items from evenly spaced shards on one worker of the cluster. Writes no result."""
     chosen = sample_shards(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
     replies: list[dict[str, Any]] = []
     with connected(workers) as (ray, share):
         started = time.monotonic()
-        # Runs the first shard twice: a process's first batch is slower and counts as loading.
+        # Runs the first shard twice, because a process's first batch is slower and counts as startup.
         todo = Todo(iter([chosen[0], *chosen]), set())
         for event in Pool(ray, job, Share(1, share.cpus, share.gpus)).events(todo, 1, sample=each):
             if event is None:

@@ -1,4 +1,4 @@
-"""A job's folder: its request, finished and failed shards, and progress, all read from its files."""
+"""A job's folder: the request, finished and failed shards, and progress, all read from its files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tellapart.utils.versions import VERSIONS
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
 PROMPTS = "prompts.jsonl"  # one id and prompt per line, in the order of the data
 SUFFIX = ".job"  # suffix of the folder beside a result
-# Expected types by key; other files are damaged.
+# Expected types by key; files with other contents are damaged.
 KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "typed": list, "out": str, "suffix": str,
         "shards": int, "items": int | None, "bytes": int}  # fmt: skip
 SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
@@ -41,7 +41,7 @@ class JobRequest:
     work: a key of `tellapart.jobs.works.table.WORKS`.
     settings: the work's settings, as plain JSON.
     deciding: the settings that affect the result; the fingerprint covers them and the manifest.
-    prompts: prompts of individual pictures, by id; workers read them from `PROMPTS`.
+    prompts: prompts for individual pictures, by id; workers read them from `PROMPTS`.
     """
 
     work: str
@@ -62,7 +62,7 @@ class Job:
 
     @classmethod
     def open(cls, path: str) -> Job:
-        """Opens the job in a folder. Raises `UsageError` if there is none."""
+        """Opens the job in a folder. Raises `UsageError` if the folder contains no job."""
         folder = open_folder(path)
         content = folder.read(JOB)
         if content is None:
@@ -80,24 +80,24 @@ class Job:
 
     @property
     def parts(self) -> str:
-        """The folder of the results; named by fingerprint, so that another job's results are never used."""
+        """The folder of the results, named after the fingerprint so that another job's results are never used."""
         return f"parts-{self.fingerprint[:12]}"
 
     def part(self, number: int) -> str:
-        """Returns the name of a shard's result."""
+        """Returns the file name of a shard's result."""
         return f"{self.parts}/{number:06d}{self.suffix}"
 
     def summary_name(self, number: int) -> str:
-        """Returns the name of the summary of a shard's result: counts, seconds and unreadable pictures."""
+        """Returns the file name of a shard's summary: counts, seconds and unreadable pictures."""
         return f"{self.parts}/{number:06d}.summary.json"
 
     def pictures_name(self, number: int) -> str:
-        """Returns the name of the list of a shard's pictures."""
+        """Returns the file name of the list of a shard's pictures."""
         return f"{self.parts}/{number:06d}.pictures"
 
     @staticmethod
     def prompts(path: str, ids: Set[str]) -> dict[str, str]:
-        """Returns the prompts of these pictures from the job's folder ``path``.
+        """Returns the prompts for these pictures from the job's folder ``path``.
 
         Raises `TellapartError` if the file lacks one.
         """
@@ -108,7 +108,7 @@ class Job:
         return prompts
 
     def done(self) -> set[int]:
-        """Returns the numbers of the shards whose result exists."""
+        """Returns the numbers of the shards that have a result."""
         names = self.folder.names(self.parts)
         return {
             int(name.partition(".")[0])
@@ -125,9 +125,9 @@ class Job:
         return summary
 
     def result(self, number: int, scratch: Path) -> Path:
-        """Returns a local path of a shard's result.
+        """Returns a local path to a shard's result.
 
-        Raises `TellapartError` if its bytes are not the ones that the worker wrote.
+        Raises `TellapartError` if its bytes are not those that the worker wrote.
         """
         summary = self.summary(number)
         path = self.folder.local(self.part(number), scratch)
@@ -142,9 +142,9 @@ class Job:
         return path
 
     def pictures(self, number: int, scratch: Path) -> Path | None:
-        """Returns a local path of the list of a shard's pictures; None if its worker wrote none.
+        """Returns a local path to the list of a shard's pictures; None if its worker wrote none.
 
-        Raises `TellapartError` if its bytes are not the ones that the worker wrote.
+        Raises `TellapartError` if its bytes are not those that the worker wrote.
         """
         if (written := self.summary(number)["pictures"].get("list")) is None:
             return None
@@ -159,7 +159,8 @@ class Job:
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
         """Returns the finished shards whose result is damaged, with reasons.
 
-        With ``pictures`` also those whose pictures were replaced since."""
+        ``pictures``: also return those whose pictures have been replaced since.
+        """
         done, reasons = self.done(), dict[int, str]()
         for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
             if shard.number in done:
@@ -196,7 +197,7 @@ class Job:
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Records facts about the loaded models. Raises `UsageError` if the job was started with other models."""
+        """Records what identifies the loaded models. Raises `UsageError` if the job was started with other models."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -215,8 +216,8 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
             overwrite: bool) -> Job:  # fmt: skip
     """Starts the requested job in the folder ``path``, or resumes it if the same job was started there.
 
-    ``shard_items`` None: as in the job to resume, otherwise `SHARD_ITEMS`.
-    Raises `UsageError` if the folder has another job.
+    ``shard_items``: None: as in the job to resume, or `SHARD_ITEMS` for a new one. Raises `UsageError` if the folder
+    contains another job.
     """
     folder = open_folder(path)
     before = None if overwrite or folder.read(JOB) is None else Job.open(path)
@@ -252,7 +253,7 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
             "deciding": deciding, "typed": data, "shard_items": size, "out": out, "suffix": suffix,
             "shards": manifest.shards, "items": manifest.items, "bytes": manifest.size, "begun": now(),
         }  # fmt: skip
-        folder.write(JOB, _text(value))  # last: its presence marks the job as begun
+        folder.write(JOB, _text(value))  # written last, because its presence marks the job as started
     return Job.open(path)
 
 
@@ -288,7 +289,7 @@ def _text(value: Mapping[str, Any]) -> bytes:
 PULSE = {"state": str, "at": int | float, "pid": int, "host": str, "workers": int, "items_per_second": int | float,
          "seconds_left": int | float | None}  # fmt: skip
 EVERY_SECONDS = 2.0
-SILENT_SECONDS = 60.0  # after this long without an update the driver is considered gone
+SILENT_SECONDS = 60.0  # without an update for this long, the driver is considered dead
 
 
 @dataclass
@@ -312,7 +313,7 @@ class Pulse:
 
     @property
     def items_per_second(self) -> float:
-        """The rate since the driver began."""
+        """The rate since the driver started."""
         return self.items / max(1e-9, time.monotonic() - self._started)
 
     def write(self, *, always: bool = False) -> None:
@@ -339,7 +340,7 @@ def status_of(job: Job) -> dict[str, Any]:
     if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # negative if a clock was set back
         state = "stopped"
     running = state == "running" and len(done) < job.shards
-    unsound = {} if running else job.unsound()  # a running job checked them when it began
+    unsound = {} if running else job.unsound()  # a running job checked them when it started
     if not running:
         state = "finished" if len(done) == job.shards and not unsound else "stopped" if state == "finished" else state
     return {

@@ -1,12 +1,12 @@
-"""The manifest: a data set as a list of shards, one per line. It lists shards, never items.
+"""The manifest: a data set as a list of shards, one per line. Items are not listed.
 
-- Tar and Parquet files that hold pictures are used as shards directly.
+- Tar and Parquet files that contain pictures are used as shards directly.
 - A JSON Lines file is split into byte ranges at line ends; its lines are not parsed.
-- For other data sets whose pictures are files, each shard's items are written to a list of their own (JSON Lines), so
+- For other data sets whose pictures are files, the items of each shard are written to a separate list (JSON Lines), so
   that a worker reads only its own items.
 - Other data sets (pictures without files, such as `scenes`) are split into ranges, and a worker opens the whole set.
 
-Paths are absolute; fsspec addresses (``s3://…``) are kept, and a worker downloads its shard.
+Paths are absolute; fsspec URLs (``s3://…``) are kept, and each worker downloads its shard.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tellapart.types import Item
 from tellapart.utils.files import is_url
 from tellapart.utils.messages import parse_json
 
-SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in one process
+SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in a single process
 CHUNK_BYTES = 1 << 20
 OF_THE_WHOLE = ("ids", "part", "limit")  # keys that count items over all files
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
@@ -54,12 +54,12 @@ class Shard:
     kind, path, options: see `tellapart.data`; without ``split``.
     listed: whether ``path`` is in the job's folder.
     span: byte range of a JSON Lines file.
-    items: range of item numbers of the data set.
+    items: range of item numbers in the data set.
     prefix: prefix of each id.
     splits: the splits to keep.
     count: number of items (an upper bound for lines); None: unknown.
-    size: bytes.
-    version: version of the file; a changed file makes a different job.
+    size: in bytes.
+    version: version of the file; if the file changes, the job is a different one.
     """
 
     number: int
@@ -118,7 +118,7 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
     with manifest.file.open("w", encoding="utf-8") as file:
         for shard in _all_shards(specs, scratch, shard_items, manifest):
             shard = replace(shard, number=manifest.shards)
-            if shard.kind == "webdataset" and not shard.prefix:  # its ids include the file's name
+            if shard.kind == "webdataset" and not shard.prefix:  # its ids include the file name
                 before = stems.setdefault(Path(shard.path).stem, shard.path)
                 if before != shard.path:
                     raise UsageError(
@@ -160,7 +160,7 @@ def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, manifest:
             yield from _of_url(spec, url["kind"], url["url"], url["query"] or "", shard_items)
             continue
         bare = Path(spec).expanduser()
-        # With several specifications, gives the same ids as `open_many`.
+        # Gives the same ids as `open_many` if there are several specifications.
         prefix = Path(spec).as_posix() if len(specs) > 1 and bare.is_dir() else ""
         own_id = Path(spec).as_posix() if len(specs) > 1 and is_picture(bare) else ""
         yield from _of_path(spec, prefix, own_id, lists, shard_items, manifest)
@@ -200,7 +200,7 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
     else:
         files = expand_pattern(path)
     if not files:
-        raise UsageError(f"{path}: no *{suffix} in this folder")
+        raise UsageError(f"{path}: this folder contains no *{suffix} file")
     return files if kind == "webdataset" or holds_pictures(files, options) else None
 
 
@@ -217,7 +217,7 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
 
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
-    """Yields (first byte, end, number of lines) for every ``lines`` lines of a text that comes in chunks."""
+    """Yields (first byte, end, number of lines) for every ``lines`` lines of a text that is read in chunks."""
 
     start = done = seen = 0
     whole = True  # whether the last line ends with a line break
@@ -236,7 +236,7 @@ def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, i
 
 
 class _Lists:
-    """Collects items with picture files into lists of one shard each, and other items into ranges of their data."""
+    """Collects items with picture files into one list per shard, and other items into ranges of their data."""
 
     def __init__(self, scratch: Path, shard_items: int) -> None:
         self._scratch, self._size = scratch, shard_items
@@ -260,7 +260,7 @@ class _Lists:
                     yield from self.finish()
 
     def finish(self) -> Iterator[Shard]:
-        """Yields the last, smaller list; the next shard belongs to other data."""
+        """Yields the last, smaller list, because shards do not span several data sets."""
         if not self._lines:
             return
         name = f"lists/{self._written:06d}.jsonl"
@@ -272,7 +272,7 @@ class _Lists:
 
 
 def _line(item: Item, prefix: str) -> str | None:
-    """Formats an item as a line for `jsonl:`; None if a line cannot represent it."""
+    """Formats an item as a line for the reader `jsonl:`; returns None if a line cannot represent it."""
     if not isinstance(item.picture, FilePicture) or item.truth is not None:
         return None
     record: dict[str, Any] = {"id": f"{prefix}/{item.id}" if prefix else item.id}
@@ -296,7 +296,7 @@ def _without_split(options: Options) -> dict[str, str]:
 
 # Addresses
 def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int) -> Iterator[Shard]:
-    """Yields the shards of files in an object store."""
+    """Yields shards for files in an object store."""
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     options = Options(spec, {key: unquote(value) for key, value in values.items()})
     if whole := [key for key in OF_THE_WHOLE if options.text(key)]:
@@ -323,7 +323,7 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
 
 
 def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
-    """Returns (address, bytes, version) of the files that an address, pattern or folder matches, in natural order."""
+    """Returns (URL, bytes, version) for the files that a URL, pattern or folder refers to, in natural order."""
     fs, root = file_system(url)
     protocol = url.partition("://")[0]
     suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
@@ -347,13 +347,13 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
     ]  # fmt: skip
 
 
-PACKED = ("webdataset", "parquet")  # their files hold the pictures
+PACKED = ("webdataset", "parquet")  # these files contain the pictures
 SIGNATURE, KEY = methodcaller("signature"), methodcaller("key")
 
 
 @contextmanager
 def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
-    """Opens the items of a shard, and removes downloaded files at the end of the block.
+    """Opens the items of a shard; removes downloaded files at the end of the block.
 
     Raises `UsageError` if a file is missing or has changed.
     """
@@ -369,8 +369,11 @@ def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
 
 
 def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
-    """Returns digests that detect whether pictures on disk were replaced: one of ids, sizes and times, and one of ids
-    and contents. Empty for tar and Parquet files, whose version the shard records."""
+    """Returns digests that show whether pictures on disk have been replaced: one over ids, sizes and modification
+    times, and one over ids and contents.
+
+    {} for tar and Parquet files, whose version is recorded in the shard.
+    """
     if shard.kind in PACKED:
         return {}
     return {"signatures": _digest(dataset, SIGNATURE), "contents": _digest(dataset, KEY)}
@@ -379,7 +382,7 @@ def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
 def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> bool:
     """Returns whether a shard's pictures have changed since `pictures_of` returned ``known``.
 
-    Reads files only if sizes or times differ.
+    Reads the files only if sizes or modification times differ.
     """
     if shard.kind in PACKED:
         return False
@@ -402,7 +405,7 @@ def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
 
 
 def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
-    if shard.items is not None:  # missing items were reported at planning and belong to no shard
+    if shard.items is not None:  # missing items were reported when the job was planned, and do not belong to any shard
         whole = _whole(shard.path)
         return Dataset(whole.spec, select_items(whole, range(*shard.items)))
     options = dict(shard.options)
@@ -420,12 +423,12 @@ def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
 
 @lru_cache(maxsize=1)
 def _whole(spec: str) -> Dataset:
-    """Opens a whole data set and caches it for its next shard."""
+    """Opens a whole data set, and caches it for the next shard from it."""
     return open_data(spec)
 
 
 def _fetched(shard: Shard, scratch: Path) -> Path:
-    """Downloads the shard's file, or its lines, to a local file of the same name."""
+    """Downloads the shard's file, or its lines, to a local file with the same name."""
     fs, root = file_system(shard.path)
     target = scratch / Path(root).name
     with url_errors(shard.path):

@@ -10,18 +10,18 @@ from tellapart.bags.large import LargeSearch, Spread
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Workers, connected
 
-RETRIES = 5  # per task, if its worker or node dies
+RETRIES = 5  # retries per task, if its worker or node dies
 
 
 @contextlib.contextmanager
 def spread_by_ray(workers: Workers) -> Iterator[Spread]:
-    """Spreads a stage's tasks over all workers, which need access to the folders of features and of the result."""
+    """Spreads a stage's tasks over all workers, which need access to the folders with the features and the result."""
     with connected(workers) as (ray, share):
         perform = ray.remote(num_cpus=share.cpus, max_retries=RETRIES)(_perform)
 
         def spread(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
             pending: list[Any] = []
-            shared = ray.put(search)  # sent once for all tasks of the stage, with the data it has read
+            shared = ray.put(search)  # sent only once for all tasks of the stage, including the data that it has read
             for number in numbers:
                 if len(pending) >= share.count:
                     pending = _one_done(ray, pending)
@@ -35,7 +35,7 @@ def spread_by_ray(workers: Workers) -> Iterator[Spread]:
 
 
 def _perform(search: LargeSearch, name: str, number: int) -> str:
-    """Performs a task in a worker. Returns a user's error as one line."""
+    """Performs a task in a worker. Returns an error that the user can fix as one line."""
     try:
         search.perform(name, number)
     except TellapartError as error:

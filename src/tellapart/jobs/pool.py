@@ -1,4 +1,4 @@
-"""The workers of a job: Ray actors that process one shard at a time and are replaced when they die."""
+"""The workers of a job: Ray actors that process one shard at a time, and are replaced if they die."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 
 POLL_SECONDS = 1.0
-MAX_DEATHS = 3  # per worker, without a finished shard in between, before the job ends
+MAX_DEATHS = 3  # deaths of a worker without a finished shard in between, after which the job ends
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Todo:
     again: deque[Shard] = field(default_factory=deque)
 
     def take(self) -> Shard | None:
-        """Returns the next shard, untried shards first; None if none is left."""
+        """Returns the next shard, untried ones first; None if none is left."""
         while (shard := next(self.manifest, None)) is not None:
             if shard.number not in self.done:
                 return shard
@@ -56,7 +56,7 @@ class Pool:
 
     def __init__(self, ray: Any, job: Job, share: Share) -> None:
         self._ray, self._job, self._share = ray, job, share
-        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply: worker and shard (None while loading)
+        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply; no shard: loading models
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}
         self._deaths = 0
@@ -68,7 +68,7 @@ class Pool:
 
     @property
     def idle(self) -> bool:
-        """True if a worker is waiting for a shard."""
+        """Whether a worker is waiting for a shard."""
         return bool(self._idle)
 
     def events(self, todo: Todo, count: int, sample: int | None = None) -> Iterator[Event | None]:
@@ -78,7 +78,7 @@ class Pool:
             sample: number of items to process per shard without writing a result; None: all, with results.
 
         Raises:
-            TellapartError: workers cannot start, or have another version.
+            TellapartError: if workers cannot start, or run another version of tellapart.
         """
         for _ in range(count):
             self._start()
@@ -98,7 +98,7 @@ class Pool:
                 self._ray.kill(worker)
 
     def _start(self) -> None:
-        """Requests a worker, which starts when the cluster has room."""
+        """Requests a worker, which starts as soon as the cluster has room."""
         resources = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus}
         actor = self._ray.remote(max_restarts=0, max_task_retries=0, **resources)(Worker)
         worker = actor.remote(self._job.path, self._job.work, self._job.settings, os.getcwd())  # noqa: PTH109

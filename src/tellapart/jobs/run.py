@@ -1,4 +1,4 @@
-"""The driver: hands shards to workers until all are done or set aside. It reads no items and writes no results."""
+"""The driver: assigns shards to workers until all are done or set aside. It reads no items and writes no results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_NODE_DEATHS = 10  # per shard, before it is set aside
 def run_job(job: Job, workers: Workers, label: str = "working") -> None:
     """Processes the remaining shards of a job. Retries shards that were set aside, and records those that fail again.
 
-    After Ctrl-C or the death of this process, finished shards remain and the same call resumes.
+    If this process is interrupted or dies, finished shards are kept and the same call resumes the job.
 
     Raises:
-        TellapartError: no worker can start.
+        TellapartError: if no worker can start.
     """
     done = job.done()
     if len(done) == job.shards:
@@ -64,7 +64,7 @@ def _drive(job: Job, pool: Pool, count: int, todo: Todo, pulse: Pulse, progress:
 
 
 class Attempts:
-    """Counts each shard's failures: its own, and deaths of its node."""
+    """Counts the failures of each shard: its own, and those caused by the death of a node."""
 
     def __init__(self) -> None:
         self._failures, self._node_deaths = Counter[int](), Counter[int]()

@@ -1,6 +1,6 @@
-"""Job folders and data files, on disk or behind an fsspec address (``s3://bucket/folder``).
+"""Job folders and data files, on disk or at an fsspec URL (``s3://bucket/folder``).
 
-Writes are atomic: on disk through a flushed temporary file that is renamed, in an object store through one upload.
+Writes are atomic: on disk, a temporary file is flushed and renamed; in an object store, a file is a single upload.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ COPY_BYTES = 1 << 20
 
 
 class DiskFolder:
-    """A folder on disk that all machines of a cluster share; file names may contain slashes."""
+    """A folder on disk that is shared by all machines in a cluster; file names may contain slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser()
 
     def names(self, below: str) -> list[str]:
-        """Returns the file names in the subfolder ``below``, relative to it; empty if it does not exist.
+        """Returns the file names in the subfolder ``below``, relative to it; none if it does not exist.
 
         Omits files that are still being written.
         """
@@ -59,13 +59,13 @@ class DiskFolder:
     def put(self, file: Path, name: str) -> None:
         """Moves a local file into the folder atomically; the local file may no longer exist afterwards.
 
-        Renames a file on the same disk; otherwise first copies it beside its destination.
+        A file on the same disk is renamed; any other is first copied to the destination's folder.
         """
         target = writable_file(self.path / name)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             _into_place(file, target)
-        except OSError as error:  # two mounts of one disk look alike, so only a rename can tell
+        except OSError as error:  # two mounts of one disk look alike, so only a rename shows
             if error.errno != errno.EXDEV:
                 raise
             self._write(target, lambda temporary: shutil.copyfile(file, temporary))
@@ -75,11 +75,11 @@ class DiskFolder:
         (self.path / name).unlink(missing_ok=True)
 
     def local(self, name: str, scratch: Path) -> Path:
-        """Returns a local path of a file: its own path, or, behind an address, a copy in ``scratch``."""
+        """Returns a local path to a file: its own path, or, for a URL, that of a copy in ``scratch``."""
         return self.path / name
 
     def _write(self, target: Path, make: Callable[[Path], object]) -> None:
-        """Writes under a name that is unique across processes and machines, then renames."""
+        """Writes to a file name that is unique across processes and machines, then renames the file."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(target)
         temporary = temporary.with_name(f"{temporary.name}.{uuid.uuid4().hex[:8]}")
@@ -159,12 +159,15 @@ Folder = DiskFolder | UrlFolder
 
 
 def open_folder(path: str) -> Folder:
-    """Returns the folder of a path or an address. Creates nothing."""
+    """Opens the folder at a path or URL; does not create it."""
     return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Returns fsspec's file system for an address and the path in it. Raises `MissingExtra` and `UsageError`."""
+    """Returns fsspec's file system for a URL, and the path in it.
+
+    Raises `MissingExtra` without fsspec, and `UsageError` if the protocol is unknown or its package is not installed.
+    """
     try:
         import fsspec
     except ImportError:
@@ -174,18 +177,20 @@ def file_system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UsageError(f"{url}: {' '.join(str(error).split())}") from None
     except ValueError as error:
-        raise UsageError(f"{url}: {error}; expected s3://, gs://, hf:// or another protocol of fsspec") from None
+        raise UsageError(
+            f"{url}: {error}; expected s3://, gs://, hf:// or another protocol that fsspec supports"
+        ) from None
     return fs, str(path)
 
 
 @contextlib.contextmanager
 def url_errors(url: str) -> Iterator[None]:
-    """Turns errors of an object store into one line."""
+    """Turns errors from an object store into one-line errors."""
     try:
         yield
     except FileNotFoundError as error:
         raise UsageError(f"{url}: no such file or folder ({error})") from None
     except TellapartError:
         raise
-    except Exception as error:  # stores have their own errors; e.g. NoCredentialsError is not an OSError
+    except Exception as error:  # stores raise their own errors; NoCredentialsError, for example, is not an OSError
         raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None

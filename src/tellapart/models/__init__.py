@@ -1,1 +1,1 @@
-"""Code shared by captioners and scorers: model names, decoding settings, tokenizers, and the small vision tower."""
+"""Code shared by captioners and scorers: model names, decoding settings, tokenizers, and small vision encoders."""

@@ -1,4 +1,4 @@
-"""Encodes rows independently of the other rows in their batch."""
+"""Encodes rows so that they do not depend on the other rows in their batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ TOGETHER = 16  # fixed number of rows that a GPU encodes at once
 
 
 def alone(encode: Callable[[torch.Tensor], torch.Tensor], count: int) -> torch.Tensor:
-    """Encodes the indices 0 to ``count`` − 1 with ``encode`` so that no row depends on the others.
+    """Encodes the rows 0 to ``count`` − 1 with ``encode``, such that no row depends on the others.
 
-    Matrix products round differently for different numbers of rows, so a row depends on the size of its batch. A CPU
-    therefore encodes one row at a time. A GPU, which would be mostly idle, encodes `TOGETHER` rows at a time, and the
-    last rows are repeated to fill the batch.
+    Matrix products round differently for different numbers of rows, so the result for a row depends on its batch size.
+    Therefore a CPU encodes one row at a time. A GPU would be mostly idle with one row, so it encodes `TOGETHER` rows at
+    a time, and the last batch is filled up with repeated rows.
     """
     first = encode(torch.tensor([0]))
     if first.device.type == "cpu":

@@ -1,7 +1,7 @@
-"""Renders chat templates, which are programs in a model's folder, with limits on time, memory and output.
+"""Renders chat templates with limits on time, memory and output, because they are programs that come with a model.
 
-Transformers renders them in jinja's immutable sandbox. The sandbox prevents code execution but limits neither the
-running time of loops nor the size of the output.
+Transformers renders them in jinja's immutable sandbox, which prevents code execution but limits neither the running
+time of loops nor the size of the output.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import jinja2
 
 from tellapart.errors import TellapartError, UsageError
 
-MOST_LINES = 1_000_000  # maximum Python lines per rendering; known templates run a few hundred per message
+MOST_LINES = 1_000_000  # maximum number of Python lines per rendering; known templates run a few hundred per message
 MOST_BYTES = 2 << 30  # maximum growth of the process during rendering
-MOST_CHARACTERS = 1_000_000  # maximum characters per text; the longest contexts hold a few times as many
+MOST_CHARACTERS = 1_000_000  # characters per text; the longest context windows hold a few times as many
 INSTEAD = "expected a template that formats the messages; use the one from the model's own release"
 
 
 class RefusedMessages(UsageError):
-    """Raised when a template rejects messages; ``words``: the template's error message."""
+    """Raised when a template rejects messages. ``words``: the template's error message."""
 
     def __init__(self, line: str, words: str) -> None:
         super().__init__(line)
@@ -32,8 +32,8 @@ class RefusedMessages(UsageError):
 def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     """Renders a conversation, or a list of them, with the chat template of a processor or tokenizer.
 
-    Raises `TellapartError` if the template runs too long, writes too much or fails, in particular `RefusedMessages` if
-    the template itself rejects the messages. ``name``: name of the model.
+    Raises `TellapartError` if the template runs too long, writes too much or fails, and its subclass `RefusedMessages`
+    if the template itself rejects the messages. ``name``: the name of the model.
     """
     template = processor.chat_template
     if isinstance(template, str) and (reason := _huge(template)) is not None:
@@ -42,7 +42,7 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        if event == "call":  # count only the template's frames and their calls; compiling runs many more lines
+        if event == "call":  # count only the template's frames and their calls; compiling runs more lines
             inside = frame.f_code.co_filename == "<template>" or (frame.f_back and frame.f_back.f_trace is count)
             return count if inside else None
         left -= event == "line"
@@ -71,18 +71,18 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
 
 
 class _EndlessTemplate(Exception):
-    """Raised from inside a template that runs too long, or takes too much memory."""
+    """Raised inside a template that runs too long or takes too much memory."""
 
 
 def _peak_bytes() -> int:
-    """Returns the peak memory of this process in bytes; takes half a microsecond."""
+    """Returns the peak memory of this process in bytes, in half a microsecond."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _huge(template: str) -> str | None:
     """Finds an expression that may take hours or all memory in one step: a power, or a number in the millions.
 
-    Such a step cannot be interrupted, and jinja already evaluates it when compiling the template.
+    Such a step cannot be interrupted, and jinja evaluates it even while compiling the template.
     """
     try:
         for _, kind, value in jinja2.Environment().lex(template):

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
-CANDIDATES = 48  # samples of a consensus: more than 16 still improve CIDEr, and up to 48 improve R@1 (docs/research)
-SCORER_WEIGHT = 0.1  # of the scorer in a consensus: more improves R@1 but lowers precision and CIDEr (docs/research)
-EVIDENCE = 0.5  # nats; keeps words that are at least e^0.5 = 1.6 times as likely as for other pictures
-# Settings that each kind reads in addition to the common ones.
+CANDIDATES = 48  # samples for a consensus: beyond 16, CIDEr still improves, and R@1 does up to 48 (docs/research)
+SCORER_WEIGHT = 0.1  # in a consensus: more improves R@1 but lowers precision and CIDEr (docs/research)
+EVIDENCE = 0.5  # nats; keeps words that are at least e^0.5 = 1.6 times as likely as they are for other pictures
+# Settings that each kind uses in addition to the common ones.
 READ: dict[str, tuple[str, ...]] = {
     "greedy": (),
     "sample": ("temperature",),
@@ -25,23 +25,24 @@ READ: dict[str, tuple[str, ...]] = {
 class Decoding(BaseModel):
     """Decoding settings. ``samples``: captions per picture. ``max_tokens``: maximum new tokens including the end token.
 
-    ``kind``: ``greedy`` takes the likeliest token. ``sample`` samples from the softmax at ``temperature``. ``beam``
+    ``kind``: ``greedy`` takes the most likely token. ``sample`` samples from the softmax at ``temperature``. ``beam``
     keeps ``beams`` hypotheses and returns the best ``samples`` (at most ``beams``). ``consensus`` samples
     ``candidates`` at ``temperature`` and returns the one with the highest agreement (`captioners.consensus`); only
-    `captioners.generate_captions` supports it because it selects among texts. ``scorer_weight`` adds a scorer
-    (`inference.best_of.chosen_captions`): the agreement that one nat of log-probability is worth, where the probability
-    is that the scorer retrieves the picture among its look-alikes.
+    `captioners.generate_captions` supports it, because it chooses between texts. ``scorer_weight`` adds a scorer to the
+    consensus (`inference.best_of.chosen_captions`): it is how much agreement one nat is worth of the log-probability
+    that the scorer retrieves the picture from among its look-alikes.
 
-    ``length_penalty_over``: the tokens that beam search counts to normalize the log-probability of a hypothesis:
-    ``new``, generated tokens including the end token (transformers from 4.36 on), or ``all``, prompt and generated
-    tokens without the end token (transformers 4.15, which wrote the papers' captions). See `captioners.beam_search`.
+    ``length_penalty_over``: the tokens that beam search counts when it normalizes the log-probability of a hypothesis:
+    ``new``, generated tokens including the end token (transformers since 4.36), or ``all``, prompt and generated tokens
+    without the end token (transformers 4.15, with which the papers' captions were generated). See
+    `captioners.beam_search`.
 
-    ``confidence``: drops nouns with a smaller probability or replaces them by "thing", and removes repetitions; 0 keeps
-    captions unchanged.
+    ``confidence``: drops nouns with a lower probability (0 to less than 1) or replaces them with "thing", and removes
+    repetitions; 0 leaves captions unchanged.
 
     ``paragraphs``: keeps the paragraphs of a caption, which is otherwise joined into one line.
 
-    Settings that ``kind`` does not read must keep their defaults.
+    Settings that ``kind`` does not use must have their default values.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -89,18 +90,18 @@ class Decoding(BaseModel):
 
     @property
     def drawn(self) -> Decoding:
-        """Returns the settings a captioner runs with: sampling of the candidates for a consensus, otherwise itself."""
+        """Returns the settings that the captioner itself runs with: for a consensus, sampling of its candidates."""
         if self.kind != "consensus":
             return self
         return self.model_copy(update={"kind": "sample", "samples": self.candidates})
 
     def uniform(self, items: int, device: torch.device, seeds: ItemSeeds | None = None) -> torch.Tensor | None:
-        """Returns uniform_RT, one number in [0, 1) for every token that may be sampled; None if nothing is sampled.
+        """Returns uniform_RT, a number in [0, 1) for each token that may be sampled; None if nothing is sampled.
 
-        ``seeds``: seeds of the ``items``; None uses torch's default generator.
+        ``seeds``: seeds for the ``items``; None uses torch's default generator.
         """
         if self.kind == "consensus":
-            raise ValueError("a consensus is selected among texts; call generate_captions, or generate with .drawn")
+            raise ValueError("a consensus is chosen from texts; call generate_captions, or generate with .drawn")
         if self.kind != "sample":
             return None
         if seeds is None:
@@ -116,10 +117,10 @@ DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models saved with
 
 
 def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
-    """Raises `UsageError` if selection among samples lacks a scorer, or if a scorer has nothing to select from."""
+    """Raises `UsageError` if a scorer is required to choose from samples, or if a scorer has nothing to choose from."""
     if best_of is not None and (best_of < 2 or not has_scorer):
         raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
     if decoding.asks_scorer and not has_scorer:
         raise UsageError("a consensus with scorer_weight requires a scorer; use --consensus 48 --scorer MODEL")
     if has_scorer and best_of is None and not decoding.asks_scorer:
-        raise UsageError("--scorer selects among samples; add --best-of 10 or --consensus 48, or remove --scorer")
+        raise UsageError("--scorer chooses from samples; add --best-of 10 or --consensus 48, or remove --scorer")

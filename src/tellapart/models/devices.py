@@ -1,7 +1,7 @@
-"""Device, precision, and batch size under memory pressure.
+"""Device, precision, and a batch size that adapts to the available memory.
 
-The device ``auto`` selects the accelerator that torch finds, else the CPU. For inference, the precision ``auto``
-selects bfloat16 if that device supports it, else float32. `docs/devices.md` lists the behaviour of each command.
+The device ``auto`` is the accelerator that torch finds, or else the CPU. For inference, the precision ``auto`` is
+bfloat16 if that device supports it, or else float32. `docs/devices.md` lists the behaviour of each command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ AMPERE = 8  # the first CUDA capability whose tensor cores multiply in bfloat16
 
 
 def best_device() -> torch.device:
-    """Returns ``$TELLAPART_DEVICE``, else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the CPU."""
+    """Returns ``$TELLAPART_DEVICE`` if set, else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the
+    CPU.
+    """
     if (named := os.environ.get(DEVICE, "auto")) != "auto":
         return resolve_device(named)
     if os.environ.get(CPU_ONLY, "").lower() in ("1", "true", "yes", "on") or not torch.accelerator.is_available():
@@ -76,12 +78,12 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
 
 
 def exact_precision(name: str, device: torch.device) -> Precision:
-    """Like `resolve_precision`, but ``auto`` is fp32; for measurements (rewards, metrics, picture similarity)."""
+    """Like `resolve_precision`, but ``auto`` is fp32. Used for measurements (rewards, metrics, picture similarity)."""
     return resolve_precision("fp32" if name == "auto" else name, device)
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """Returns the dtype of weights in this precision."""
+    """Returns the dtype for weights in this precision."""
     dtype: torch.dtype = getattr(torch, DTYPES[precision])
     return dtype
 
@@ -96,8 +98,8 @@ def precision_of(model: torch.nn.Module) -> str:
 def set_precision(model: torch.nn.Module, precision: Precision) -> None:
     """Casts weights (and persistent buffers) in place.
 
-    Other buffers, such as rotary frequencies, stay float32, as when transformers loads a model in ``bf16``. Below fp32,
-    weights are for inference and take no gradient because small updates would be lost.
+    Other buffers, such as rotary frequencies, stay in float32, as when transformers loads a model in ``bf16``. Weights
+    below fp32 are for inference only and do not require gradients, because small updates would be lost.
     """
     dtype = dtype_of(precision)
     for module in model.modules():
@@ -113,7 +115,7 @@ def set_precision(model: torch.nn.Module, precision: Precision) -> None:
 
 @contextmanager
 def running_on(device: str) -> Iterator[None]:
-    """Makes ``auto`` select this device within the context, also in child processes. Raises `UsageError`."""
+    """Makes ``auto`` select this device within the context, including in child processes. Raises `UsageError`."""
     before = os.environ.get(DEVICE)
     if device != "auto":
         resolve_device(device)
@@ -128,7 +130,7 @@ def running_on(device: str) -> Iterator[None]:
 
 
 def hardware(*models: Any) -> dict[str, str]:
-    """Returns ``{"device", "precision"}`` of models for a results file; joins differing values with commas."""
+    """Returns the models' ``{"device", "precision"}`` for a results file; different values are joined with commas."""
     devices = dict.fromkeys(str(next((x.device for x in model.parameters()), "cpu")) for model in models)
     return {
         "device": ", ".join(devices),
@@ -137,25 +139,27 @@ def hardware(*models: Any) -> dict[str, str]:
 
 
 R = TypeVar("R")
-# Messages of torch allocators that raise a plain RuntimeError: CPU (two variants) and MPS.
+# Messages from torch allocators that raise a plain RuntimeError: CPU (two variants) and MPS.
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether torch could not allocate memory, on an accelerator or on the CPU."""
+    """Returns whether torch failed to allocate memory, on an accelerator or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in OUT_OF_MEMORY_MESSAGES)
 
 
 class BatchSize:
-    """Adapts the batch size: starts with ``size`` and halves it permanently whenever memory runs out."""
+    """A batch size that starts at ``size`` and is halved permanently whenever memory runs out."""
 
     def __init__(self, size: int, what: str) -> None:
         self.size, self.what = size, what
 
     def batches(self, count: int, work: Callable[[slice], R]) -> Iterator[R]:
-        """Yields ``work`` of successive slices of ``count`` items. Raises `TellapartError` if one item does not fit."""
+        """Yields the results of ``work`` for successive slices of ``count`` items. Raises `TellapartError` if one item
+        does not fit.
+        """
         start = 0
         while start < count:
             chosen = slice(start, min(start + self.size, count))
@@ -167,7 +171,7 @@ class BatchSize:
 
     @staticmethod
     def _tried(chosen: slice, work: Callable[[slice], R]) -> tuple[R] | None:
-        """Returns the result, or None if memory ran out; the memory of the work is freed on return."""
+        """Returns the result, or None if memory ran out. On return, the memory that the work used has been freed."""
         try:
             return (work(chosen),)
         except RuntimeError as error:  # includes torch.OutOfMemoryError

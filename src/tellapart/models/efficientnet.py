@@ -1,7 +1,7 @@
 """EfficientNet-Lite, a small convolutional vision encoder (Tan and Le 2019; the "Lite" release of 2020).
 
 It uses inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and head of
-fixed width. Transformers only has EfficientNet with squeeze-and-excitation. Like `models.vision.GridResNet`, it returns
+fixed width. Transformers has only EfficientNet with squeeze-and-excitation. Like `models.vision.GridResNet`, it returns
 a pooled vector and one vector per grid cell, so it can replace any CLIP vision model.
 """
 
@@ -31,7 +31,9 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM = 32
-AT_ONCE = 4  # pictures at once on a CPU without gradient; their maps fit in its cache, which saves a third of the time
+AT_ONCE = (
+    4  # pictures per pass on a CPU without gradient; their maps fit into its cache, which saves a third of the time
+)
 SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1.4, 280), 4: (1.4, 1.8, 300)}
 
 
@@ -39,7 +41,7 @@ SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1
 class EfficientNetLiteConfig(PreTrainedConfig):
     """Configuration of an EfficientNet-Lite.
 
-    ``width`` and ``depth``: scaling factors of channels and blocks. ``grid``: cells per side of ``last_hidden_state``,
+    ``width`` and ``depth``: scaling factors for channels and blocks. ``grid``: cells per side of ``last_hidden_state``,
     pooled from the last feature map; 0 keeps the map (7×7 at 224 pixels).
     """
 
@@ -60,7 +62,9 @@ def scaled_channels(channels: int, width: float) -> int:
 
 
 def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields (in channels, out channels, kernel, stride, expansion) per block; first and last stage keep depth."""
+    """Yields (in channels, out channels, kernel, stride, expansion) for each block; the depth of the first and last
+    stage is not scaled.
+    """
     before = STEM
     for number, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES):
         after = scaled_channels(channels, config.width)
@@ -71,7 +75,9 @@ def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, i
 
 
 class ConvNorm(nn.Module):
-    """A convolution with TensorFlow's "same" padding (odd pixels go right and below), batch norm, and ReLU6."""
+    """A convolution with TensorFlow's "same" padding (the odd pixel is added on the right and at the bottom), batch
+    norm, and ReLU6.
+    """
 
     def __init__(
         self, before: int, after: int, kernel: int = 1, stride: int = 1, groups: int = 1, *, clipped: bool = True
@@ -92,7 +98,7 @@ class ConvNorm(nn.Module):
         return F.relu6(normed) if self.clipped else normed
 
     def folded(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
-        """Convolves with the frozen norm folded into the weights, in one pass over the map instead of two."""
+        """Convolves with the frozen norm folded into the weights: one pass over the feature map instead of two."""
         conv, norm = self.conv, self.norm
         assert norm.running_mean is not None and norm.running_var is not None
         factor_C = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
@@ -171,7 +177,7 @@ PUBLISHED = (
 def from_published(state: Mapping[str, torch.Tensor], scale: int) -> EfficientNetLite:
     """Builds Lite ``scale`` (0 to 4) from a published PyTorch state dict, without its classifier.
 
-    Raises `RuntimeError` if a weight is missing, unexpected, or of another shape.
+    Raises `RuntimeError` if a weight is missing, unexpected, or of the wrong shape.
     """
     width, depth, side = SCALES[scale]
     model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side))

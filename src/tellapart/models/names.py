@@ -1,6 +1,6 @@
 """Resolves model names: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
 
-Checks once whether the hub has a model of that name, before downloading anything.
+Before downloading anything, checks once whether the hub has a model of that name.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tellapart.utils.messages import parse_json, say_once
 SECONDS = 10.0  # timeout of the hub request
 RUNS = Path("runs")
 OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
-SHIPPED = "captioner", "scorer"  # kinds of models that ship with the package
+SHIPPED = "captioner", "scorer"  # kinds of models that are included in the package
 
 
 def check_name(name: str, kind: str) -> None:
     """Raises an error if ``name`` is neither a folder nor a model on the hub; ``kind`` is the expected kind.
 
-    Also raises if its configuration would make transformers load code (`check_attention`). Makes one attempt without
-    retries; if the hub is unreachable, cached models pass. Raises a one-line `UsageError` if the name looks like a
-    path, otherwise `TellapartError`; suggests similar folder names first.
+    Also raises if its configuration would make transformers load code (`check_attention`). Asks the hub once, without
+    retries; if it is unreachable, cached models pass. Raises a one-line `UsageError` if the name looks like a path,
+    otherwise `TellapartError`. The message suggests similar folder names first.
     """
     if Path(name).expanduser().is_dir():
         check_attention(name, Path(name).expanduser() / "config.json")
@@ -55,14 +55,14 @@ def is_server(name: str) -> bool:
 def check_attention(name: str, config: Path) -> None:
     """Raises `TellapartError` if a model's configuration names an attention implementation outside transformers.
 
-    Transformers would load such a kernel from the hub as code. Also raises for implausible sizes, with which
-    transformers would silently skip weights or build layers for hours.
+    Transformers would load such a kernel as code from the hub. Also raises for implausible sizes, which would make
+    transformers silently skip weights or build layers for hours.
     """
     try:
         content = parse_json(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return  # loading raises the error
-    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these instead
+    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these
         raise TellapartError(f"{name}: its config.json contains configuration_files; expected a single configuration")
     for key, value in _implementations(content):
         if value.removeprefix("paged|") not in OWN:
@@ -83,7 +83,7 @@ MOST_LAYERS, MOST_UNITS = 10_000, 1 << 31
 
 
 def _sizes(content: Any) -> Iterator[tuple[str, int]]:
-    """Yields all sizes in a configuration; transformers tries to build a model of any size."""
+    """Yields all sizes in a configuration, because transformers tries to build a model of any size."""
     if isinstance(content, list):
         for each in content:
             yield from _sizes(each)
@@ -96,7 +96,7 @@ def _sizes(content: Any) -> Iterator[tuple[str, int]]:
 
 
 def _implementations(content: Any) -> Iterator[tuple[str, str]]:
-    """Yields all attention implementations named in a configuration."""
+    """Yields all attention implementations that a configuration names."""
     if isinstance(content, list):
         for each in content:
             yield from _implementations(each)
@@ -111,7 +111,7 @@ def _implementations(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def similar_folders(name: str) -> str:
-    """Returns ``; did you mean 'out' or 'runs/x'?`` for similar model folders and runs here; "" if there are none."""
+    """Returns ``; did you mean 'out' or 'runs/x'?`` if there are similar model folders or runs here, otherwise ""."""
     parents = {Path(), RUNS, Path(name).parent}
     folders = [
         str(folder)
@@ -142,7 +142,7 @@ def missing_on_hub(name: str) -> str | None:
         return "it has no config.json on the hub"
     except (HfHubHTTPError, OSError) as error:
         return None if cached else f"the hub did not answer ({_first_line(error)}); a local folder works offline"
-    except Exception as error:  # the HTTP library's errors have no common Python class
+    except Exception as error:  # the HTTP library's errors have no common base class
         return None if cached else f"the hub cannot be reached ({_first_line(error)}); a local folder works offline"
     return None
 
@@ -157,10 +157,10 @@ BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
 
 def model_folder(name: str, kind: str) -> str:
-    """Returns the folder (or hub name) of ``name``; ``kind`` is 'captioner' or 'scorer'.
+    """Returns the folder (or hub name) that ``name`` refers to; ``kind`` is 'captioner' or 'scorer'.
 
-    ``scenes`` is the model that ships with the package. A run folder resolves to the model it trained, and the name of
-    a packaged part (`models.packages`) to its folder.
+    ``scenes`` is the model that is included in the package. A run folder resolves to the model it trained, and the name
+    of a packaged part (`models.packages`) to its folder.
     """
     if name == "scenes":
         return str(BUILTIN / kind)
@@ -188,7 +188,7 @@ def model_folder(name: str, kind: str) -> str:
 
 
 def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> None:
-    """Warns once if ``scenes`` is used as a captioner or scorer for pictures outside its synthetic world."""
+    """Warns once if ``scenes`` is used as a captioner or scorer for pictures that are not synthetic scenes."""
     if name is not None and name.partition("?")[0] == "scenes" and any(item.truth is None for item in items[:1]):
         say_once(
             f"warning: the {kind} 'scenes' was trained only on synthetic scenes, so its results on other pictures "

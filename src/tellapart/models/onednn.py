@@ -1,8 +1,8 @@
 """Linear layers with oneDNN on a CPU.
 
-Torch multiplies fp32 with MKL, which uses a slower path on non-Intel CPUs, and repacks bf16 weights at every call.
-Large models therefore use oneDNN, also in training (`speed_up`), and `packed_linears` multiplies with weights that are
-packed once. The results match up to rounding.
+Torch multiplies fp32 with MKL, which uses a slower path on non-Intel CPUs, and repacks bf16 weights in every call.
+Large models therefore use oneDNN, in training too (`speed_up`), and `packed_linears` uses weights that are packed only
+once. The results match up to rounding.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from transformers import pytorch_utils
 
 from tellapart.models.devices import multiplies_in_bf16
 
-MOST_BYTES = 2**31  # maximum size of packed copies; further layers use their original weights
-PACKED_ROWS = 16  # number of input rows that copies are packed for; other numbers also work
-# Modules of transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
+MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond it use their original weights
+PACKED_ROWS = 16  # number of input rows for which copies are packed; other numbers work too
+# Modules in transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),
     "Blip2MLP": ("fc1", "activation_fn"),
@@ -34,7 +34,7 @@ ACTIVATED = {
 
 
 class OneDnnLinear:
-    """Replaces the forward of ``nn.Linear`` or transformers' ``Conv1D`` in fp32 on a CPU by oneDNN, with gradient.
+    """Replaces the fp32 forward pass of ``nn.Linear`` or transformers' ``Conv1D`` on a CPU with oneDNN; differentiable.
 
     MKL, which torch uses for fp32, takes a slower path on non-Intel CPUs.
     """
@@ -52,7 +52,7 @@ class OneDnnLinear:
 
 
 def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Returns whether `OneDnnLinear` is faster: both are fp32 on a CPU with AVX512, and there is no autocast."""
+    """Returns whether `OneDnnLinear` is faster: input and weights are fp32 on a CPU with AVX512, without autocast."""
     fits = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu" and x.numel()
     return bool(fits) and not torch.is_autocast_enabled("cpu") and has_onednn() and torch.cpu._is_avx512_supported()
 
@@ -60,8 +60,8 @@ def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
 def speed_up(model: torch.nn.Module) -> None:
     """Speeds up the layers of a large model, with the same results up to rounding; leaves small models unchanged.
 
-    Replaces ``gelu_new``, eight operations in transformers, by torch's equivalent single operation, and linear layers
-    by `OneDnnLinear`.
+    Replaces ``gelu_new``, eight operations in transformers, with torch's equivalent single operation, and linear layers
+    with `OneDnnLinear`.
     """
     if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
         return
@@ -73,11 +73,11 @@ def speed_up(model: torch.nn.Module) -> None:
                 setattr(module, name, torch.nn.GELU("tanh"))
 
 
-LARGE = 2**24  # weights, 64 MB in fp32; smaller layers keep torch's summation order
+LARGE = 2**24  # number of weights, 64 MB in fp32; smaller layers keep torch's summation order
 
 
 def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes ``F.linear``; uses oneDNN for large fp32 layers on a CPU with AVX512, like `OneDnnLinear`."""
+    """Computes ``F.linear``, like `OneDnnLinear` with oneDNN for large fp32 layers on a CPU with AVX512."""
     if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
         return onednn_linear(x, weight_NK, bias_N)
     return F.linear(x, weight_NK, bias_N)
@@ -94,7 +94,9 @@ def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor
 
 @functools.cache
 def product_function() -> Any:
-    """Returns the `torch.autograd.Function` of `onednn_linear`; created at its first use, after torch is imported."""
+    """Returns the `torch.autograd.Function` for `onednn_linear`, which is created at its first use, after torch is
+    imported.
+    """
 
     class Product(torch.autograd.Function):
         @staticmethod
@@ -128,7 +130,8 @@ def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | No
 
 
 class PackedLinear:
-    """Replaces the forward of ``nn.Linear`` or transformers' ``Conv1D`` without gradient; calls the original with one.
+    """Replaces the forward pass of ``nn.Linear`` or transformers' ``Conv1D`` when no gradient is needed; otherwise
+    calls the original.
 
     ``copied``: whether to pack the weights into a copy at the first call. ``gelu``: whether to fuse GELU (with the
     error function).
@@ -156,10 +159,10 @@ class PackedLinear:
 
 @contextmanager
 def packed_linears(model: torch.nn.Module) -> Iterator[None]:
-    """Replaces the linear layers of ``model`` by `PackedLinear` within the context, where that is faster.
+    """Within the context, replaces the linear layers of ``model`` with `PackedLinear` where that is faster.
 
-    This is the case on x86 CPUs in fp32, and in bf16 if the CPU supports it. Weights must not change within the
-    context. Several threads may share a model; the last one to exit restores the layers.
+    This is the case on x86 CPUs in fp32, and in bf16 if the CPU supports it. The weights must not change within the
+    context. Threads may share a model; the last one to exit restores the layers.
     """
     with _LOCK:
         use = _IN_USE.get(model)
@@ -178,7 +181,7 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
 
 @dataclass
 class _Use:
-    """The modules of a model whose forward is replaced, and the number of threads that use them."""
+    """The modules of a model whose forward pass is replaced, and the number of threads that use them."""
 
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
     threads: int = 0
@@ -189,7 +192,7 @@ _IN_USE: dict[torch.nn.Module, _Use] = {}
 
 
 def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
-    """Replaces the forward of modules; returns them with their previous replacement, if any."""
+    """Replaces the forward pass of modules; returns them with their previous replacement, if any."""
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
     room = MOST_BYTES
     try:
@@ -217,7 +220,7 @@ def _give_back(changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]) -> No
 
 
 def fused_activation(module: Any) -> torch.nn.Module | None:
-    """Returns the activation of a module in `ACTIVATED` that its `PackedLinear` fuses; None if it fuses none."""
+    """Returns the activation that the `PackedLinear` of a module in `ACTIVATED` can fuse; None if there is none."""
     first, name = ACTIVATED.get(type(module).__name__, ("", ""))
     layer: Any = getattr(module, first, None)
     activation: Any = getattr(module, name, None)
@@ -236,7 +239,7 @@ def _as_it_is(states: torch.Tensor) -> torch.Tensor:
 
 
 def packs(module: torch.nn.Module) -> bool:
-    """Returns whether `PackedLinear` can replace a module's forward."""
+    """Returns whether `PackedLinear` can replace a module's forward pass."""
     if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
         return False
     weight: torch.Tensor = cast(Any, module).weight
@@ -249,7 +252,7 @@ def packs(module: torch.nn.Module) -> bool:
 
 @functools.cache
 def has_onednn() -> bool:
-    """Returns whether this is an x86 CPU and torch has the linear-layer operators that its compiler uses there."""
+    """Returns whether this is an x86 CPU and torch has the linear-layer operators that its compiler uses on x86."""
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
         return False
     operators: tuple[Callable[[], Any], ...] = (

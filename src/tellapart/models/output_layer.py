@@ -1,8 +1,8 @@
-"""Cross-entropies of an output layer that never materialize all its scores (B×T×V) at once.
+"""Cross-entropy losses on an output layer that never materialize all of its logits (B×T×V) at once.
 
 A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`VocabularyTerm`), and captions scored
 against their own words, which multiplies only the rows of these words (`SubsetTerm`). The gradient is computed together
-with the value, while the scores exist; all terms accumulate into one buffer of the size of the weights.
+with the value, while the logits exist; all terms accumulate into one buffer of the size of the weights.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.autograd.function import once_differentiable
 
 from tellapart.models.onednn import linear
 
-CHUNK_SCORES = 2**23  # maximum number of scores in memory: 32 MB
+CHUNK_SCORES = 2**23  # maximum number of logits in memory: 32 MB
 FEW_TOKENS = 256  # for fewer tokens, casting the whole layer to autocast's precision does not pay off
 
 
 class LossTerm(Protocol):
-    """A summand of the loss: computes its value and, with the layer's ``gradient``, also adds to that gradient."""
+    """One term of the loss. Computes its value and, if the layer has a ``gradient``, adds to it."""
 
     def add(self, layer: Layer) -> torch.Tensor: ...
 
@@ -32,8 +32,9 @@ def head_loss(
     """Computes the sum of ``terms``, a scalar in float32 (or 64) that does not support double backward.
 
     hidden_BTH: the input of the output layer; weight_VH, bias_V (or None): its parameters. Each term defines its
-    tokens, labels and weights. This is not from a paper; `mle_head_loss` and `smile_head_loss` are computed this way.
-    Under autocast, a `VocabularyTerm` of many tokens uses autocast's precision; all else uses the weights' precision.
+    tokens, labels and weights. This is an implementation technique of `mle_head_loss` and `smile_head_loss`, not from a
+    paper. Under autocast, a `VocabularyTerm` with many tokens uses autocast's precision; everything else uses that of
+    the weights.
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -43,8 +44,10 @@ def head_loss(
 
 
 class HeadLoss(torch.autograd.Function):
-    """`head_loss` for autograd. The first backward returns the gradient computed in the forward; a second one
-    (``retain_graph``) recomputes it, because the caller owns the first result.
+    """`head_loss` for autograd.
+
+    The first backward pass returns the gradient computed in the forward pass. A second one (``retain_graph``)
+    recomputes it, because the caller owns the first result.
     """
 
     @staticmethod
@@ -80,7 +83,7 @@ def accumulate_terms(layer: Layer, terms: Sequence[LossTerm]) -> tuple[torch.Ten
 
 
 class Layer:
-    """An output layer, its input hidden states, and the accumulated gradients of both."""
+    """An output layer and its input hidden states, with the accumulated gradients of both."""
 
     def __init__(
         self,
@@ -94,17 +97,19 @@ class Layer:
         self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # sums in 16 bits would lose small summands
         self.wants_hidden, self.wants_weight, self.wants_bias = wanted
         self.learns = any(wanted)
-        # zeros_like would keep a transposed layout, but this is viewed as B·T rows.
+        # zeros_like would keep a transposed layout, which cannot be viewed as B·T rows.
         self.to_hidden_BTH = hidden_BTH.new_zeros(hidden_BTH.shape, dtype=self.wide) if self.wants_hidden else None
         self.to_weight_VH: torch.Tensor | None = None
         self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
 
     def products_of(self, tokens: int) -> torch.dtype:
-        """Returns the precision in which ``tokens`` tokens are multiplied with the whole layer."""
+        """Returns the dtype in which ``tokens`` tokens are multiplied with the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
     def add_to_weight(self, grad_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
-        """Adds gradᵀ·hidden to the weights' gradient, without a second matrix of its size if precision allows."""
+        """Adds gradᵀ·hidden to the weights' gradient, without a second matrix of that size if the precision
+        allows it.
+        """
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.mm(grad_NV.T, hidden_NH).to(self.wide)
         elif grad_NV.dtype == self.wide:
@@ -113,13 +118,13 @@ class Layer:
             self.to_weight_VH += torch.mm(grad_NV.T, hidden_NH)
 
     def add_to_rows(self, ids_N: torch.Tensor, grad_NH: torch.Tensor) -> None:
-        """Adds to rows of the weights' gradient; rows may repeat."""
+        """Adds to some rows of the weights' gradient; rows may repeat."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         self.to_weight_VH.index_add_(0, ids_N, grad_NH)
 
     def gradients(self, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Returns the required gradients of hidden states, weights and bias, times ``grad``."""
+        """Returns those gradients of hidden states, weights and bias that are required, times ``grad``."""
         if self.wants_weight and self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         pairs = (
@@ -138,8 +143,8 @@ class Layer:
 class VocabularyTerm:
     """Cross-entropy of tokens over the whole vocabulary, times ``share``, with label smoothing.
 
-    place_N: indices into the B·T hidden states. label_N: their labels. out_NK: words excluded from each token's
-    vocabulary, except its label (repetitions are harmless); incompatible with label smoothing.
+    place_N: indices into the B·T hidden states. label_N: their labels. out_NK: words to exclude from each token's
+    vocabulary unless they are its label (duplicates are harmless); incompatible with label smoothing.
     """
 
     place_N: torch.Tensor
@@ -166,7 +171,7 @@ class VocabularyTerm:
         return value
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the loss of a chunk of tokens, and its gradient, which overwrites the scores."""
+        """Computes the loss for a chunk of tokens, and its gradient, which overwrites the logits."""
         label_n1, smooth, V = self.label_N[n, None], self.label_smoothing, scores_nV.shape[1]
         right_n1 = scores_nV.gather(1, label_n1)
         if self.out_NK is not None:
@@ -185,7 +190,7 @@ class VocabularyTerm:
     def push_back(
         self, layer: Layer, grad_nV: torch.Tensor, hidden_nH: torch.Tensor, weight_VH: torch.Tensor, n: slice
     ) -> None:
-        """Backpropagates the gradient of these scores into the layer's gradients."""
+        """Backpropagates the gradient of these logits into the layer's gradients."""
         if layer.to_bias_V is not None:
             layer.to_bias_V += grad_nV.sum(0)
         grad_nV = grad_nV.to(hidden_nH.dtype)
@@ -200,8 +205,8 @@ class VocabularyTerm:
 class SubsetTerm:
     """Cross-entropy of captions' tokens over K words per caption, times ``share``.
 
-    ids_BK: the words. keep_BTK: mask of the words to choose from (T may be 1: the same for all tokens). slot_BT: index
-    among the K words of the label, which is always kept. counted_BT: mask of the tokens that count.
+    ids_BK: the words. keep_BTK: mask of the words in the softmax (T may be 1: the same for all tokens). slot_BT: index
+    of the label among the K words; it must be kept. counted_BT: mask of the tokens that count.
     """
 
     ids_BK: torch.Tensor
@@ -228,7 +233,7 @@ class SubsetTerm:
         return loss
 
     def push_back(self, layer: Layer, grad_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor) -> None:
-        """Backpropagates the gradient of these scores into the layer's gradients."""
+        """Backpropagates the gradient of these logits into the layer's gradients."""
         ids_N = self.ids_BK.flatten()
         if layer.to_bias_V is not None:
             layer.to_bias_V.index_add_(0, ids_N, grad_BTK.sum(1).flatten())

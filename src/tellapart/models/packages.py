@@ -2,8 +2,8 @@
 
     load_vision("efficientnet-lite0")
 
-A part is unpacked once into a plain transformers folder below the cache, so that everything that loads model folders
-accepts its name. The file in the package is verified against its SHA-256 first and read without unpickling code. The
+A part is unpacked once into an ordinary transformers folder in the cache, so that its name can be used wherever a model
+folder can. The file in the package is first verified against its SHA-256, and read without unpickling code. The
 packages are installed with ``--no-deps`` because some require their own runtimes, and none is imported.
 """
 
@@ -46,7 +46,9 @@ class PackagedPart:
 
 
 def write_efficientnet(file: Path, folder: Path) -> None:
-    """Writes EfficientNet-Lite, with the scale in the file name, and its processor (224 pixels, squashed)."""
+    """Saves EfficientNet-Lite, whose scale is read from the file name, and its processor (resized to 224 × 224 without
+    cropping).
+    """
     from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
@@ -58,13 +60,13 @@ def write_efficientnet(file: Path, folder: Path) -> None:
 
 
 def copy_transformers(file: Path, folder: Path) -> None:
-    """Copies the transformers folder that contains the weights."""
+    """Copies the transformers folder that contains the weights file."""
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         shutil.copyfile(file.with_name(name), folder / name)
 
 
 def write_gguf(file: Path, folder: Path) -> None:
-    """Writes a language model and its tokenizer from a GGUF file, with weights in fp16."""
+    """Saves the language model and the tokenizer in a GGUF file, with weights in fp16."""
     if find_spec("gguf") is None:
         raise UsageError(f"reading {file.name} requires the package gguf; run: pip install --no-deps gguf")
     transformers.utils.logging.disable_progress_bar()
@@ -73,7 +75,7 @@ def write_gguf(file: Path, folder: Path) -> None:
         str(file.parent), dtype=torch.float32, trust_remote_code=False, **place
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(file.parent), trust_remote_code=False, **place)
-    del read.config.quantization_config  # the weights are dequantized now
+    del read.config.quantization_config  # the weights have been dequantized
     plain: Any = transformers.AutoModelForCausalLM.from_config(read.config, dtype=torch.float16)
     plain.load_state_dict(read.state_dict())
     plain.save_pretrained(folder)
@@ -125,7 +127,7 @@ PARTS = {
 
 
 def packaged_folder(name: str) -> Path:
-    """Returns the transformers folder of a part, which the first call unpacks.
+    """Returns the transformers folder of a part; the first call unpacks it.
 
     Raises `UsageError` if its package is not installed, and `TellapartError` if the file in it is not the expected one.
     """
@@ -143,7 +145,7 @@ def packaged_folder(name: str) -> Path:
         write_sums(new)
         try:
             new.rename(folder)
-        except OSError:  # another process was faster
+        except OSError:  # another process has unpacked it meanwhile
             if not (folder / "SHA256SUMS").is_file():
                 raise
     say(f"{name}: unpacked from the package {part.package} {package_version(part)} into {folder}")
@@ -151,7 +153,9 @@ def packaged_folder(name: str) -> Path:
 
 
 def packaged_file(name: str) -> Path:
-    """Returns the weights file in the package after verifying its digest; errors as in `packaged_folder`."""
+    """Verifies the digest of the weights file in the package and returns its path. Raises the errors of
+    `packaged_folder`.
+    """
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:

@@ -1,6 +1,6 @@
-"""The interface of captioners that rewards and objectives rely on, and that of tokenizers.
+"""The captioner interface on which rewards and objectives rely, and that of tokenizers.
 
-`tellapart.captioners.Captioner` implements it, as can any user-defined class with the same methods. `tellapart.types`
+`tellapart.captioners.Captioner` implements it; so may any user-defined class with the same methods. `tellapart.types`
 defines the shape suffixes.
 """
 
@@ -39,7 +39,7 @@ class CaptionerLike(Protocol):
 
     name: str
     model: Any  # a torch.nn.Module from transformers or user code
-    tokenizer: Any  # a `Tokenizer`; transformers' own classes declare its attributes at run time only
+    tokenizer: Any  # a `Tokenizer`; transformers' own classes define its attributes only at run time
 
     @property
     def device(self) -> torch.device: ...
@@ -59,7 +59,7 @@ class CaptionerLike(Protocol):
 
     @property
     def stop_tokens(self) -> Sequence[int]:
-        """Ids of the tokens that end a caption and are kept in it; the end token comes first."""
+        """Ids of the tokens that end a caption (and are kept in it); the end token comes first."""
         ...
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,9 @@ class CaptionerLike(Protocol):
         ...
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_RTH with teacher forcing: position t, times the output layer, scores ``tokens[:, t]``."""
+        """Computes hidden_RTH with teacher forcing: ``hidden[:, t]`` times the output layer gives the logits for
+        ``tokens[:, t]``.
+        """
         ...
 
     def head(self) -> OutputLayer | None:
@@ -79,13 +81,13 @@ class CaptionerLike(Protocol):
         ...
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Generates captions without gradient. ``seeds``: one per picture; they determine the samples."""
+        """Generates captions without gradient. ``seeds``: one per picture, which determine its samples."""
         ...
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
-        """Returns token ids of captions, each with its end token."""
+        """Returns the token ids of captions, each with its end token."""
         ...
 
     def with_prompt(self, prompt: str) -> CaptionerLike:
-        """Returns the captioner with another prompt and shared weights; itself for ""."""
+        """Returns a captioner with another prompt that shares these weights; itself for ""."""
         ...

@@ -1,4 +1,4 @@
-"""Reports ranks that stop responding, and ends this rank once its launcher is gone."""
+"""Reports ranks that stop responding, and ends this rank when its launcher has died."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 
 BEAT = 5.0  # seconds between heartbeats
 SILENT = 60.0  # seconds without a heartbeat after which a rank is reported
-GRACE = 60.0  # seconds for a rank to save its step after its launcher is gone
+GRACE = 60.0  # seconds that a rank has to save its step after its launcher has died
 
 
 class RankWatch(threading.Thread):
-    """A thread of each rank that writes heartbeats into the group's store and reads those of the other ranks.
+    """A thread in each rank that writes heartbeats to the group's store and reads those of the other ranks.
 
-    Collectives silently wait for a stopped rank until their timeout. ``store``: a torch.distributed.Store.
+    It is needed because collectives silently wait for a stopped rank until they time out. ``store``: a
+    torch.distributed.Store.
     ``launcher``: id of the process that started this rank, or 0 if it may end before this one.
     """
 
@@ -35,7 +36,7 @@ class RankWatch(threading.Thread):
         self._done.set()
 
     def run(self) -> None:
-        """Runs the thread; see `threading.Thread.run`."""
+        """Runs the thread (see `threading.Thread.run`)."""
         while not self._done.wait(BEAT):
             if self._launcher and os.getppid() != self._launcher:
                 self._end_process()

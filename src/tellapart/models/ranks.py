@@ -1,7 +1,7 @@
 """Ranks: the processes of torchrun or ``accelerate launch`` that share the work of a training step.
 
-Every rank has the same batch and processes a share of its pictures. Values that depend on the whole batch are gathered
-and computed identically on every rank. A single process is one rank.
+All ranks have the same batch, and each processes a share of its pictures. What depends on the whole batch is computed
+identically on every rank, from gathered values. Without a launcher there is a single rank.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tellapart.types import share_of
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # number of values per all-reduce
-PATIENCE = timedelta(days=1)  # timeout while one rank encodes; if a rank dies, the launcher ends the others
-LONGEST = timedelta(days=7)  # timeout while another run holds the folder or one rank works between collectives
+PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends the others
+LONGEST = timedelta(days=7)  # timeout while another run locks the folder or one rank works between collectives
 # Seconds that a process waits before it exits. If a gloo thread frees the tensors of the last collective during
 # interpreter shutdown, the process aborts (pytorch issues 179291 and 190489), and torch has no way to wait for it.
 SETTLE = 0.5
 
 _left: int | None = None  # this rank's number, once it has left the others
-_gloo: dist.ProcessGroup | None = None  # group for barriers, whose waits time out; None: the default group
+_gloo: dist.ProcessGroup | None = None  # group for barriers, which time out; None: the default group
 _watch: RankWatch | None = None
-_alone_in = ""  # the step of `main_first` that this rank is running
+_alone_in = ""  # the `main_first` step that this rank is running
 
 
 def start() -> None:
@@ -51,30 +51,32 @@ def start() -> None:
     global _gloo
     _gloo = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo", timeout=LONGEST)
     default: Any = dist.distributed_c10d._get_default_store()
-    store = default.clone()  # a separate connection for the thread
+    store = default.clone()  # the thread needs its own connection
     global _watch
     _watch = RankWatch(store, dist.get_rank(), dist.get_world_size(), os.getppid() if by_elastic_launcher() else 0)
     _watch.start()
     atexit.register(leave)
-    atexit.register(time.sleep, SETTLE)  # registered last, called first
+    atexit.register(time.sleep, SETTLE)  # registered last, so called first
     if not is_main():
         set_verbosity(Verbosity.QUIET)
 
 
 def by_elastic_launcher() -> bool:
-    """Returns whether torchrun, ``accelerate launch`` or ``--nproc`` started this process and waits for its end."""
+    """Returns whether torchrun, ``accelerate launch`` or ``--nproc`` started this process and is waiting for it
+    to end.
+    """
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def lone_process_of_accelerate() -> bool:
-    """Returns whether ``accelerate launch`` started one process instead of several: it sets a port but no rank."""
+    """Returns whether ``accelerate launch`` started one process instead of several: it has set a port but no rank."""
     named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
     return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
 
 
 @cache
 def tell_lone_process() -> None:
-    """Prints the hint for `lone_process_of_accelerate`, once in a process."""
+    """Prints the hint for `lone_process_of_accelerate`, once per process."""
     say(
         "accelerate launch was asked for several processes but started only one, as it does on CPUs without MPI; "
         "add --multi_gpu (without --cpu or ACCELERATE_USE_CPU=1), or use --nproc 2 instead"
@@ -107,13 +109,13 @@ def is_main() -> bool:
 
 
 def share(total: int) -> slice:
-    """Returns this rank's share of ``total`` rows, see `tellapart.types.share_of`."""
+    """Returns this rank's share of ``total`` rows (see `tellapart.types.share_of`)."""
     return share_of(total, index(), count())
 
 
 @contextmanager
 def main_first(step: str) -> Iterator[None]:
-    """Runs the block on the main rank first, then on the others, which can then use its files on disk.
+    """Runs the block on the main rank first, then on the others, which can use the files that it has written.
 
     Collectives inside the block would deadlock, so they raise RuntimeError. ``step``: see `barrier`.
     """
@@ -130,9 +132,9 @@ def main_first(step: str) -> Iterator[None]:
 
 
 def barrier(step: str, patience: timedelta | None = None) -> None:
-    """Waits for every rank, for at most ``patience`` (default: `PATIENCE`).
+    """Waits for all ranks, for at most ``patience`` (default: `PATIENCE`).
 
-    Raises `TellapartError` if a rank does not arrive in time; the message names ``step``, the work in progress.
+    Raises `TellapartError` if a rank does not arrive in time. ``step``: the work in progress, for the message.
     """
     if count() == 1:
         return
@@ -150,7 +152,7 @@ def barrier(step: str, patience: timedelta | None = None) -> None:
 
 
 def _check_together() -> None:
-    """Raises RuntimeError inside `main_first`, where the other ranks do not take part."""
+    """Raises RuntimeError if called inside `main_first`, where the other ranks do not take part."""
     if _alone_in:
         raise RuntimeError(
             f"Only one rank called a collective operation, at this step: {_alone_in}; it would wait forever"
@@ -160,7 +162,7 @@ def _check_together() -> None:
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
     """Gathers the rows of all ranks, in rank order. Only this rank's own rows keep their gradient.
 
-    Other axes may differ in length; shorter ones are padded with ``fill`` at the end.
+    The other axes may differ in length between ranks; shorter ones are padded with ``fill`` at the end.
     """
     if count() == 1:
         return rows
@@ -178,7 +180,7 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
 
 
 def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
-    """Pads ``rows`` to ``shape`` at the end of each axis; converts booleans to bytes, which every backend supports."""
+    """Pads ``rows`` to ``shape`` at the end of each axis; converts booleans to bytes, which all backends support."""
     missing = [
         pad for have, want in zip(reversed(rows.shape), reversed(shape), strict=True) for pad in (0, want - have)
     ]
@@ -218,7 +220,7 @@ def anywhere(flag: bool) -> bool:
 
 
 def add_up(numbers: dict[str, float]) -> dict[str, float]:
-    """Sums values by name over the ranks; names missing on a rank count as 0."""
+    """Sums values over the ranks by name; a name that is missing on a rank counts as 0."""
     if count() == 1:
         return numbers
     tables = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
@@ -227,7 +229,7 @@ def add_up(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Replaces every gradient by its sum over the ranks; parameters that no rank used keep no gradient."""
+    """Replaces every gradient with its sum over the ranks; parameters that no rank used are left without a gradient."""
     if count() == 1:
         return
     learned = fill_gradients(parameters)

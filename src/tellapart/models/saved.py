@@ -1,4 +1,6 @@
-"""Reads model folders: weights with checksums, and a captioner's options, decoding settings and levels of detail."""
+"""Reads model folders: weights with checksums, and a captioner's saved options, decoding settings and levels of
+detail.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from tellapart.utils.files import check_sums, sha256
 from tellapart.utils.messages import parse_json, say
 
 OPTIONS_FILE = "tellapart.json"  # next to a captioner's config.json: its options, decoding settings and levels
-Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail in [0, 1] and its prompt
+Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail (0 to 1) and its prompt
 
 
 def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
-    """Returns the options saved with a captioner; ``from_hub``: also downloads them for hub names.
+    """Returns the options saved with a captioner. ``from_hub``: also download them if the name is on the hub.
 
     Raises `TellapartError` if the options file is invalid.
     """
@@ -37,7 +39,7 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
         try:
             cached = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
         except OSError:
-            cached = None  # everything required is cached; this file is optional
+            cached = None  # all required files are cached, but this one is optional
         file = Path(cached) if cached else None
     if file is None or not file.is_file():
         return {}
@@ -68,7 +70,7 @@ def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
 
 
 def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
-    """Returns the prompt of the level nearest to ``detail``; ties select the lower level.
+    """Returns the prompt for the level nearest to ``detail``; a tie selects the lower level.
 
     Raises `UsageError` for a number outside [0, 1], and for a captioner that was not trained with levels of detail.
     """
@@ -83,12 +85,12 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
 
 
 def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
-    """Returns the decoding settings in a captioner's saved options, if any."""
+    """Returns the decoding settings in a captioner's saved options; None if there are none."""
     return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
 
 
 def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
-    """Converts decoding settings to their form in `OPTIONS_FILE`, without a scorer that selects among captions."""
+    """Converts decoding settings to their form in `OPTIONS_FILE`, without a scorer that chooses between captions."""
     if decoding is None:
         return {}
     return {"decoding": decoding.model_copy(update={"scorer_weight": 0.0}).model_dump(exclude_defaults=True)}
@@ -105,7 +107,7 @@ def default_decoding(name: str) -> Decoding:
         saved = saved_options(place, from_hub=named and missing_on_hub(place) is None)
         return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
     except (OSError, ValueError, UsageError):
-        return DEFAULT  # not one of our folders; loading it reports errors
+        return DEFAULT  # not a folder that tellapart wrote; loading it reports errors
 
 
 def check_shards(folder: Path) -> None:
@@ -118,14 +120,16 @@ def check_shards(folder: Path) -> None:
         for name in files:
             if not isinstance(name, str) or Path(name).name != name:
                 raise TellapartError(
-                    f"{index} refers to weights '{name}' outside its folder; expected the name of a file in the "
-                    "same folder"
+                    f"{index} refers to weights '{name}' outside its folder; expected the name of a file in the same "
+                    "folder"
                 )
 
 
 def checked_model_folder(name: str, kind: str) -> str:
-    """Like `model_folder`, for a model about to be loaded: verifies a folder's checksums, and checks once whether the
-    hub has the name, which avoids retries for missing models.
+    """Like `model_folder`, for a model that is about to be loaded.
+
+    Verifies a folder's checksums, and checks once whether the name is on the hub, which avoids retries for missing
+    models.
     """
     where = model_folder(name, kind)
     check_name(where, kind)
@@ -137,7 +141,7 @@ def checked_model_folder(name: str, kind: str) -> str:
 def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
     """Calls ``cls.from_pretrained`` with safetensors only. Raises `TellapartError` if weights are missing.
 
-    Transformers would initialize missing weights randomly and only print their names; the captioner would write noise.
+    Transformers would initialize missing weights randomly and only print their names, so captions would be noise.
     """
     model, report = load_reported(cls, folder, **settings)
     check_whole(folder, model, report, "; expected a complete captioner of that kind")
@@ -145,7 +149,7 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
 
 
 def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Loads a model; returns it with transformers' loading report for `check_whole` instead of printing the report."""
+    """Loads a model; returns it with transformers' loading report (for `check_whole`), which is not printed."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(is_no_report)
     try:
@@ -160,21 +164,25 @@ def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[
 
 def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
     """Raises `TellapartError` if the loading ``report`` lists missing or mismatched weights; prints how many were
-    skipped. ``then``: the end of the error message.
+    skipped.
+
+    ``then``: the end of the error message.
     """
     kind = type(model).__name__
     if others := sorted(report["mismatched_keys"]):
         key, shape, expected = others[0]
-        told = f"{name}: {len(others)} weights have other shapes than its config.json says ({key} is {tuple(shape)}, "
+        told = f"{name}: {len(others)} weights do not have the shapes in its config.json ({key} is {tuple(shape)}, "
         raise TellapartError(f"{told}expected {tuple(expected)}){then}")
     if missing := sorted(report["missing_keys"]):
-        raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
+        raise TellapartError(f"{name} lacks {len(missing)} of the weights of a {kind} ({missing[0]}, …){then}")
     if stray := sorted(report["unexpected_keys"]):
-        say(f"{name}: ignored {len(stray)} weights that a {kind} does not have, such as {stray[0]}")
+        say(f"{name}: ignored {len(stray)} weights that do not belong to a {kind}, such as {stray[0]}")
 
 
 def files_digest(name: str, kind: str) -> str | None:
-    """Hashes the files that ``name`` would be loaded from, without loading it; returns None if they are not on disk."""
+    """Hashes the files from which ``name`` would be loaded, without loading it; returns None if they are not on
+    disk.
+    """
     try:
         folder = Path(model_folder(name, kind))
     except UsageError:
@@ -201,7 +209,9 @@ def silence_transformers() -> None:
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Filters out the warning to mask padding, which appears whenever captions of a batch end at different steps."""
+    """Filters out the warning about unmasked padding, which appears whenever captions in a batch end at different
+    steps.
+    """
     return "passing in an `attention_mask`" not in record.getMessage()
 
 
@@ -212,7 +222,7 @@ def is_no_report(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def loading_errors(name: str, expected: str) -> Iterator[None]:
-    """Converts a loader's exceptions to one line that says what to do."""
+    """Converts a loader's exceptions to one-line errors that say what to do."""
     silence_transformers()
     try:
         yield
@@ -237,11 +247,11 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error
 
 
-NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # keys without effect on outputs
+NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # keys that do not affect outputs
 
 
 def settings_of(model: Any) -> str:
-    """Returns the computation-relevant part of a model's configuration as JSON; "" if it has no configuration."""
+    """Returns the part of a model's configuration that affects its outputs, as JSON; "" if it has no configuration."""
 
     def kept(value: Any) -> Any:
         if not isinstance(value, dict):

@@ -18,14 +18,14 @@ PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 def word_tokenizer(
     texts: Iterable[str], *, min_count: int = 1, max_length: int = 77, sentences: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Builds a lower-casing whole-word tokenizer from words that occur at least ``min_count`` times in ``texts``.
+    """Builds a lowercasing whole-word tokenizer from words that occur at least ``min_count`` times in ``texts``.
 
-    Wraps every text as ``<start> … <end>`` and drops punctuation. ``sentences``: keeps the ends of all sentences but
-    the last as the word ".".
+    Wraps every text as ``<start> … <end>`` and drops punctuation. ``sentences``: marks the end of every sentence except
+    the last with the token ".".
     """
 
     letters = [(r"[^\p{L}\p{N}' ]+", " ")]
-    if sentences:  # match an end before another word, then drop all but letters and ends
+    if sentences:  # first match sentence ends before another word, then drop all but these, letters and digits
         letters = [(r"[\s.!?]*[.!?]\s+(?=.*[\p{L}\p{N}])", " . "), (r"[^\p{L}\p{N}'. ]+|(?<! )\.|\.(?! )", " ")]
     normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), *(normalizers.Replace(Regex(old), new) for old, new in letters)]
@@ -47,7 +47,7 @@ def word_tokenizer(
 def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
     """Extends a `word_tokenizer` with the words that occur at least ``min_count`` times in ``texts``; keeps old ids.
 
-    Raises `UsageError` for other kinds of tokenizers, which split any word into known pieces.
+    Raises `UsageError` for other kinds of tokenizers, which split all words into known pieces.
     """
 
     backend = tokenizer.backend_tokenizer
@@ -84,6 +84,6 @@ def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
 
 
 def caption_rows(tokenizer: Any, texts: Sequence[str], end: Sequence[int]) -> list[list[int]]:
-    """Tokenizes captions as language-model targets: words and the ``end`` tokens, without a start token."""
+    """Tokenizes captions as language-model targets: their words and an ``end`` token, without a start token."""
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [[*row, *end] for row in encoded]

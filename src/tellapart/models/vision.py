@@ -1,7 +1,7 @@
-"""Vision encoders: two views (cells and pooled) of any transformers encoder, and the small tower trained by us.
+"""Vision encoders: two views (cells and pooled) of any transformers encoder, and a small encoder to train from scratch.
 
-The small tower is a transformers ResNet with the two outputs of CLIP's towers: a pooled vector and one vector per grid
-cell. It can therefore replace any CLIP vision model.
+The small encoder is a transformers ResNet with the same two outputs as CLIP's vision models: a pooled vector and one
+vector per grid cell. It can therefore replace any CLIP vision model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
 
 
 def width_of(config: Any) -> int:
-    """Returns D, the width of a vision encoder's output. Raises `UsageError` if its configuration has none."""
+    """Returns D, the width of a vision encoder's output. Raises `UsageError` if its configuration does not
+    define it.
+    """
     sizes = getattr(config, "hidden_sizes", None)
     width = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
     if not width:
@@ -43,8 +45,8 @@ def width_of(config: Any) -> int:
 def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
     """Returns a vision encoder's output as B×cells×D in row-major order: a CNN's map or a transformer's tokens.
 
-    ``grid``: cells per side after pooling, which drops a token before a square of cells (CLS); 0 disables pooling.
-    Raises `UsageError` if the tokens do not form a square.
+    ``grid``: cells per side after pooling, which also drops a CLS token; 0 disables pooling. Raises `UsageError` if the
+    tokens do not form a square.
     """
     cells_BPD: torch.Tensor = output.last_hidden_state
     if not grid:
@@ -98,7 +100,9 @@ class GridResNet(ResNetModel):
 
 
 def grid_resnet_config(width: int, depth: int = 1, *, stem_pooling: bool = True) -> GridResNetConfig:
-    """Returns a configuration of four stages of ``depth`` basic blocks; ``width`` channels double after each stage."""
+    """Returns a configuration with four stages of ``depth`` basic blocks; the ``width`` channels double after each
+    stage.
+    """
     sizes = [width * factor for factor in (1, 2, 4, 8)]
     return GridResNetConfig(
         embedding_size=width,

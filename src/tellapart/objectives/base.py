@@ -1,6 +1,6 @@
 """The objective interface: a callable of (learner, batch), its recipe options, and the registry.
 
-An objective is either a module of `tellapart.objectives` with its options (``Config``) and `ObjectiveEntry`, or an
+An objective is either a module in `tellapart.objectives` with its options (``Config``) and an `ObjectiveEntry`, or an
 entry point in the group ``tellapart.objectives`` of an installed package. A recipe sets its options in [objective].
 """
 
@@ -21,11 +21,11 @@ LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer f
 
 
 class Objective(Protocol[LearnerT]):
-    """``objective(learner, batch) -> Loss``; the state dict contains only JSON values (numbers, strings, lists).
+    """``objective(learner, batch) -> Loss``. The state dict contains only JSON values (numbers, strings, lists).
 
     ``step`` runs the forward and backward passes of an update one micro-batch at a time, which frees each graph before
-    building the next. In distributed training, every rank receives the whole batch and processes its share
-    (`StepContext.share`); such objectives declare ``shares_batch = True``.
+    building the next. In distributed training, every rank receives the whole batch. Objectives that process only the
+    rank's share of it (`StepContext.share`) declare ``shares_batch = True``.
     """
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
@@ -38,7 +38,7 @@ class Objective(Protocol[LearnerT]):
 
 
 class Stateless(Generic[LearnerT]):
-    """Base class of stateless supervised objectives whose loss is a mean over the valid label tokens."""
+    """Base class for stateless supervised objectives whose loss is a mean over the valid label tokens."""
 
     shares_batch = True
 
@@ -46,7 +46,7 @@ class Stateless(Generic[LearnerT]):
         raise NotImplementedError
 
     def step(self, learner: LearnerT, batch: Batch, context: StepContext) -> None:
-        """Runs a supervised step: creates labels, then runs forward and backward on this rank's micro-batches."""
+        """Runs a supervised step: creates the labels, then runs forward and backward on this rank's micro-batches."""
         batch = self.with_labels(learner, batch)
         for part in batch[context.share(len(batch.rows_B))].split(context.micro_batches):
             with context.autocast():
@@ -59,11 +59,11 @@ class Stateless(Generic[LearnerT]):
             del loss
 
     def with_labels(self, learner: LearnerT, batch: Batch) -> Batch:
-        """Returns the batch with its labels, by default its references."""
+        """Returns the batch with its labels; by default, these are its references."""
         return batch
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """Returns a mask R×T of the tokens that the loss averages over."""
+        """Returns a mask R×T of the tokens over which the loss is averaged."""
         assert batch.valid_RT is not None
         return batch.valid_RT
 
@@ -78,7 +78,7 @@ class Stateless(Generic[LearnerT]):
 class ObjectiveOptions(Strict):
     """Base options of every objective: ``kind = "name"`` selects it. Subclasses add their own.
 
-    New kinds must not give ``kind`` a default because defaults are not part of a recipe's fingerprint.
+    New kinds must not give ``kind`` a default, because defaults are not part of a recipe's fingerprint.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class ObjectiveOptions(Strict):
         return OBJECTIVES.find(self.kind).trains
 
     def needs(self) -> tuple[str, ...]:
-        """Returns the requirements: ``references`` used as labels; ``start``, an initial captioner."""
+        """Returns the requirements: ``references`` if they are the labels; ``start`` for an initial captioner."""
         return OBJECTIVES.find(self.kind).needs
 
     @property
@@ -101,7 +101,7 @@ class ObjectiveOptions(Strict):
     def measure(self) -> Literal["loss", "cider", "recall"]:
         """Returns the validation metric that selects the checkpoint unless the recipe names another.
 
-        This is the negative log-likelihood of the references if they are the labels, CIDEr-D if every reward compares
+        This is the negative log-likelihood of the references if they are the labels, CIDEr-D if all rewards compare
         captions with references, otherwise R@1. SMILE, GEM and sparsemax also learn references but increase their
         negative log-likelihood (``loss_selects=False`` in their entries); SMILE's paper selects by self-retrieval.
         """
@@ -111,11 +111,11 @@ class ObjectiveOptions(Strict):
         return "loss" if labels and OBJECTIVES.find(self.kind).loss_selects else "recall"
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns the names of scorers that replace the recipe's [scorer]; rewards name their own."""
+        """Returns the names of scorers to use instead of the recipe's [scorer]; rewards name their own."""
         return ()
 
     def levels(self) -> tuple[tuple[float, str], ...]:
-        """Returns (amount of detail in [0, 1], prompt) for each level that is trained; empty for a single level."""
+        """Returns (amount of detail in [0, 1], prompt) for each level that is trained; empty if there is only one."""
         return ()
 
     @property
@@ -125,7 +125,7 @@ class ObjectiveOptions(Strict):
 
 
 class PluginObjectiveOptions(ObjectiveOptions, PluginOptions):
-    """Options of a plug-in without an options class; every other key is passed to its factory as a keyword argument."""
+    """Options for a plug-in without an options class; all other keys are passed to its factory as keyword arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +133,9 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     """Registry entry with ``factory(options, parts) -> Objective``, which takes an `ObjectiveOptions` and a `RunParts`.
 
     If the entry has no ``options``, the call is ``factory(**keys) -> Objective`` with the other keys of the table.
-    ``needs`` contains ``references`` if they are the labels. ``loss_selects`` is False if the objective then increases
-    their negative log-likelihood, so that the checkpoint is selected by recall. ``check`` is called with the options
-    before any model is loaded and may raise `UsageError`.
+    ``needs`` contains ``references`` if they are the labels. ``loss_selects`` is False if the objective uses them but
+    increases their negative log-likelihood; the checkpoint is then selected by recall. ``check`` is called with the
+    options before any model is loaded and may raise `UsageError`.
     """
 
     needs: tuple[str, ...] = ("references",)

@@ -18,7 +18,7 @@ Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
 
 
 class RunningMean:
-    """DiscriTune's baseline: the mean of all previous batch means, initially 0."""
+    """DiscriTune's baseline: the mean of the previous batch means, initially 0. Ignores NaN rewards."""
 
     def __init__(self) -> None:
         self.mean, self.count = 0.0, 0
@@ -40,12 +40,12 @@ class RunningMean:
 
 
 def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Returns zeros: plain REINFORCE."""
+    """Returns zeros B×S or B×S×T, for plain REINFORCE."""
     return torch.zeros_like(reward_BS)
 
 
 def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes the mean reward over the picture's samples, including the sample itself (GRPO, Shao et al. 2024)."""
+    """Computes the mean reward over all samples of the picture (GRPO, Shao et al. 2024), B×S or B×S×T."""
     mean_B = caption_means(reward_BS).nanmean(1)
     return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
 
@@ -71,9 +71,9 @@ def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 def like_class_means(
     reward_BST: torch.Tensor, class_BST: torch.Tensor, other_BST: torch.Tensor, other_class_BST: torch.Tensor
 ) -> torch.Tensor:
-    """Computes value_BSTO: the mean reward of words in the token's class in each of O other captions of the picture.
+    """Computes value_BSTO: the mean reward of words of the token's class in each of O other captions of the picture.
 
-    reward_BST, class_BST: B×S×T. other_*: B×O×U, the captions to compare with. A caption without a word of the class
+    reward_BST, class_BST: B×S×T. other_*: B×O×U, the captions to compare with. A caption without a word of that class
     contributes its mean over all tokens; a caption that abstains contributes NaN.
     """
     same_BSTOU = class_BST[:, :, :, None, None] == other_class_BST[:, None, None]
@@ -87,10 +87,10 @@ def like_class_means(
 
 
 def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
-    """Computes the mean reward of words in the same class in the picture's other samples, for each token.
+    """Computes, for each token B×S×T, the mean reward of words of the same class in the picture's other samples.
 
-    Equals `leave_one_out` if the reward is constant within each caption. NaN rewards are ignored. Raises ValueError for
-    a single sample.
+    Is equal to `leave_one_out` if the reward is constant within each caption. NaN rewards are ignored. Raises
+    ValueError for a single sample.
     """
     S = reward_BST.shape[1]
     if S < 2:
@@ -101,10 +101,11 @@ def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> t
 
 
 def group_deviation(reward: torch.Tensor) -> torch.Tensor:
-    """Computes the standard deviation of a reward over the samples of a picture, B×1 or B×1×1, ignoring NaN.
+    """Computes the standard deviation of a reward, B×S or B×S×T, over the samples of a picture: B×1 or B×1×1.
 
-    For per-token rewards it is taken over tokens, with equal weight for each sample. GDPO divides each reward by it
-    before summing, so that all rewards have the same scale (Liu et al. 2026).
+    It is the population's (0 for a single sample) and ignores NaN. Per-token rewards are averaged over tokens, with
+    equal weight for each sample. GDPO divides each reward by it before summing, so that all rewards have the same scale
+    (Liu et al. 2026).
     """
     mean_B = caption_means(reward).nanmean(1)
     shape = (-1, *[1] * (reward.ndim - 1))
@@ -113,7 +114,7 @@ def group_deviation(reward: torch.Tensor) -> torch.Tensor:
 
 
 def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
-    """Builds a baseline from its name in a recipe."""
+    """Builds the baseline with this name in a recipe."""
     if name == "greedy":
         return "greedy"
     if name == "running_mean":

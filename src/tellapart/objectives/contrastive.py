@@ -1,4 +1,4 @@
-"""Contrastive training of a scorer with CLIP's symmetric loss, so that users can train every retriever themselves."""
+"""Contrastive training of a scorer with CLIP's symmetric loss, so that users can train their own retrievers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tellapart.utils.rng import ItemSeeds
 
 
 class Contrastive(Stateless[Scorer]):
-    """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
+    """Symmetric cross-entropy over the B×B pairs of pictures and texts (Radford et al. 2021).
 
-    With several captions per picture, the loss is averaged over captions; each caption is compared with captions of
-    other pictures only. ``word_dropout``: the fraction of words hidden from the scorer in each step, to prevent
+    With several captions per picture, the loss is averaged over captions, and each caption is compared only with
+    captions of other pictures. ``word_dropout``: the fraction of words to hide from the scorer in each step, to prevent
     memorization. The scale is capped at 100, as in CLIP.
     """
 
@@ -39,8 +39,8 @@ class Contrastive(Stateless[Scorer]):
         self.word_dropout = word_dropout
 
     def step(self, learner: Scorer, batch: Batch, context: StepContext) -> None:
-        """Runs a contrastive step on the whole batch because every match counts. Each rank computes the gradients of
-        its own pictures and texts.
+        """Runs a contrastive step on the whole batch, because the loss compares all pairs. Each rank computes the
+        gradients of its own pictures and texts.
         """
         with context.autocast():
             loss = self(learner, batch)
@@ -55,7 +55,7 @@ class Contrastive(Stateless[Scorer]):
         log_scale = learner.model.logit_scale
         with torch.no_grad():
             log_scale.clamp_(max=math.log(100.0))
-        # Every rank computes the whole loss, so only the main rank may contribute the gradient of the scale.
+        # All ranks compute the whole loss, so only the main rank may contribute the gradient of the scale.
         scale = log_scale.exp() if ranks.is_main() else log_scale.detach().exp()
         match_RB = scale * texts_RD @ images_BD.T
         match_SBB = match_RB.unflatten(0, (len(images_BD), -1)).transpose(0, 1)
@@ -67,7 +67,7 @@ class Contrastive(Stateless[Scorer]):
     def drop_words(
         self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Tokenizer, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Replaces words by the token of `mask_token_id`, or drops them if there is none. Returns tokens_RT and
+        """Replaces words with the token from `mask_token_id`, or drops them if there is none. Returns tokens_RT and
         valid_RT.
         """
         if not self.word_dropout:
@@ -82,9 +82,9 @@ class Contrastive(Stateless[Scorer]):
 
 
 def mask_token_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id of the unknown or mask token, which replaces hidden words; None if neither has a distinct id.
+    """Returns the id of the unknown or mask token, which replaces hidden words; None if neither has an id of its own.
 
-    CLIP's tokenizer uses its end token as the unknown token, which would end the text there.
+    CLIP's tokenizer uses the end token as its unknown token, which would end the text there.
     """
     taken = {getattr(tokenizer, f"{role}_token_id", None) for role in ("eos", "bos", "pad", "sep", "cls")}
     for role in ("unk", "mask"):
@@ -97,7 +97,7 @@ def mask_token_id(tokenizer: Tokenizer) -> int | None:
 def drop_tokens(
     tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Tokenizer
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Removes the hidden tokens of each row, keeps the order, and pads on the tokenizer's padding side."""
+    """Removes the hidden tokens from each row, keeps the order, and pads on the tokenizer's padding side."""
     left = getattr(tokenizer, "padding_side", "right") == "left"
     kept_RT = valid_RT & ~hidden_RT
     order_RT = torch.argsort((kept_RT if left else ~kept_RT).int(), dim=1, stable=True)
@@ -106,7 +106,7 @@ def drop_tokens(
 
 
 def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:
-    """Averages the text-to-picture and picture-to-text cross-entropies, in nats; the diagonal is the target."""
+    """Averages the text-to-picture and picture-to-text cross-entropies, in nats; the targets are on the diagonal."""
     target_B = torch.arange(len(match_BB), device=match_BB.device)
     return (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
 

@@ -1,9 +1,9 @@
 """Levels of detail in one captioner: each weight of the ``speaker`` term has its own prompt.
 
-An objective that rewards detail has one number that controls how much the captioner says. `Levels` gives it several:
-every step draws one level per picture, conditions the captioner on that level's prompt, and uses that level's weight.
-The trained captioner can then be asked for an amount of detail at inference (`tellapart caption RUN?detail=0.5`).
-Prompts need no new weights, so this works for every captioner that takes a prompt.
+In an objective that rewards detail, one number controls how much the captioner says. With `Levels`, it can have several
+values: each step draws one level per picture, conditions the captioner on that level's prompt, and uses that level's
+weight. At inference, the trained captioner can then be asked for an amount of detail (`tellapart caption
+RUN?detail=0.5`). Prompts need no new weights, so this works for all captioners that accept a prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Write = Callable[[CaptionerLike, "torch.Tensor", ItemSeeds | None], Rollout]
 
 
 class DetailLevel(Strict):
-    """A level of detail: its ``prompt``, and ``speaker``, the weight of a nat of log-probability under the start model.
+    """A level of detail: its ``prompt``, and ``speaker``, the weight of a nat of log-probability under the initial
+    model.
 
     A lower ``speaker`` yields more detail. The level without a prompt is the captioner's default behaviour and uses the
     objective's own ``speaker``.
@@ -35,7 +36,7 @@ class DetailLevel(Strict):
 
 
 def level_contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[str]:
-    """Yields error messages for inconsistent levels of an objective whose own weight is ``speaker``."""
+    """Yields error messages for inconsistent levels in an objective whose own weight is ``speaker``."""
     prompts = [level.prompt for level in detail]
     if detail and prompts.count("") != 1:
         yield (
@@ -78,20 +79,24 @@ def evenly(detail: Sequence[DetailLevel]) -> tuple[tuple[float, str], ...]:
 
 
 class Levels:
-    """Holds the prompts of L levels and assigns a level to each picture of a step."""
+    """The prompts of L levels. Assigns a level to each picture in a step."""
 
     def __init__(self, prompts: Sequence[str] = ("",)) -> None:
         self.prompts = list(prompts)
 
     def of(self, batch: Batch) -> torch.Tensor:
-        """Draws level_B uniformly from the batch's seeds: the same on resume, in parts, and on every rank."""
+        """Draws level_B uniformly from the batch's seeds, so it is the same after resuming, for parts of a batch, and
+        on all ranks.
+        """
         if len(self.prompts) == 1:
             return torch.zeros(len(batch.rows_B), dtype=torch.long)
         assert batch.seeds is not None, "Levels of detail require a batch with items"
         return (batch.seeds.uniform("detail", 1)[:, 0] * len(self.prompts)).long()
 
     def groups(self, learner: CaptionerLike, batch: Batch) -> Iterator[tuple[CaptionerLike, torch.Tensor]]:
-        """Yields, for each level in the batch, the learner with that level's prompt and the indices of its pictures."""
+        """Yields, for each level in the batch, the learner with that level's prompt, and the indices of the level's
+        pictures.
+        """
         level_B = self.of(batch)
         for level, prompt in enumerate(self.prompts):
             if len(places := (level_B == level).nonzero()[:, 0]):
@@ -124,7 +129,7 @@ class Levels:
         )
 
     def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Returns logits_RTV of the captions, each conditioned on its level's prompt."""
+        """Returns logits_RTV for the captions, each conditioned on its level's prompt."""
         found, rows = list[torch.Tensor](), list[torch.Tensor]()
         for asked, places in self.groups(learner, batch):
             if len(places) == len(batch.rows_B):
@@ -136,5 +141,5 @@ class Levels:
 
 
 def rows_of(places: torch.Tensor, samples: int) -> torch.Tensor:
-    """Returns the caption rows of the pictures at these indices, S consecutive rows per picture."""
+    """Returns the rows of the captions for the pictures at these indices, S consecutive rows per picture."""
     return (places[:, None] * samples + torch.arange(samples)).flatten()

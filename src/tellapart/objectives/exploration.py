@@ -1,7 +1,7 @@
 """Sequence-level exploration (paper 4): a diversity term for policy gradients.
 
-Distances d(y, y′) take a rollout and return B×S×S, one value for each pair of samples of a picture. Words are split by
-the COCO tools' tokenizer.
+Distances d(y, y′) take a rollout and return B×S×S, one value for each pair of samples of a picture. Captions are split
+into words by the COCO tools' tokenizer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tellapart.utils.options import Strict
 def exploration(
     precision_BS: torch.Tensor, distance_BSS: torch.Tensor, alpha: float = 0.75, baseline: str = "matching"
 ) -> torch.Tensor:
-    """Computes the advantages B×S (paper 4, eq. 16) whose policy gradient ascends eq. 8.
+    """Computes the advantages B×S (paper 4, eq. 16) with which the policy gradient ascends eq. 8.
 
         α · (Δ_j − b)  +  (1 − α) · (2/s) · (Σ_k d(j, k) − b′)
 
@@ -31,12 +31,12 @@ def exploration(
     distance_BSS: d for each pair of samples of a picture, non-negative.
     alpha: in [0, 1]; 1 is REINFORCE without diversity.
     baseline: b′. ``matching`` is the picture's mean of Σ_k d. ``literal`` is the paper's mean over all s² pairs
-        (section 4.3); it is s times smaller than the sum it is subtracted from, so nearly all advantages are positive.
-        ``leave_one_out`` estimates Σ_k d from the pairs without j. ``none`` is 0.
+        (section 4.3); it is s times smaller than the sum from which it is subtracted, so nearly all advantages are
+        positive. ``leave_one_out`` estimates Σ_k d from the pairs without j. ``none`` is 0.
 
-    ``matching`` and ``literal`` contain j's own distances, which cancels part of the diversity gradient: relative to
-    eq. 8, the fraction (1 − 1/s)(1 − 2/s) remains with ``matching`` and (1 − 1/s)(1 − 2/s²) with ``literal``, i.e. 0.48
-    and 0.736 for five samples. With ``leave_one_out`` and ``none`` it is 1 − 1/s (eq. 14 counts k = j), i.e. 0.8.
+    ``matching`` and ``literal`` include j's own distances, which cancels part of the diversity gradient. Relative to
+    eq. 8, the fraction that remains is (1 − 1/s)(1 − 2/s) with ``matching``, (1 − 1/s)(1 − 2/s²) with ``literal``, and
+    1 − 1/s with ``leave_one_out`` and ``none`` (eq. 14 counts k = j): 0.48, 0.736 and 0.8 for five samples.
     ``leave_one_out`` and ``matching`` require three samples. Raises `ValueError` for an unknown baseline.
     """
     S = distance_BSS.shape[-1]
@@ -62,7 +62,7 @@ def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
 
 
 class Exploration(Strict):
-    """Adds diversity to the advantage (paper 4): α · (reward − baseline) + (1 − α) · diversity, see `exploration`.
+    """Adds diversity to the advantage (paper 4): α · (reward − baseline) + (1 − α) · diversity (see `exploration`).
 
     The defaults correct the paper; ``distance = "bleu-similarity"`` and ``baseline = "literal"`` follow its text.
     """
@@ -88,7 +88,7 @@ class Exploration(Strict):
         return self
 
     def __call__(self, precision_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
-        """Returns the advantages B×S, and the mean distance between samples of a picture for logging."""
+        """Returns the advantages B×S, and the mean distance between samples of a picture, for the log."""
         distance_BSS = distance_by_name(self.distance, self.reference)(rollout).to(precision_BS.device)
         apart_SS = ~torch.eye(rollout.samples, dtype=torch.bool, device=distance_BSS.device)
         mean = float(distance_BSS[:, apart_SS].mean())
@@ -114,12 +114,16 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 
 def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
-    """Computes 2 − BLEU-3 − BLEU-4 for each pair of samples, from 0 (equal) to 2; a distance, unlike paper 4's d."""
+    """Computes 2 − BLEU-3 − BLEU-4 for each pair of samples, from 0 (equal) to 2. Unlike paper 4's d, it is a
+    distance.
+    """
     return 2 - bleu_similarity(rollout, reference)
 
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes the word edit distance for each pair of samples, divided by the longer length: 0 (equal) to 1."""
+    """Computes the word edit distance for each pair of samples over the length of the longer one, from 0
+    (equal) to 1.
+    """
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
     couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)
     value_P = [word_edit_distance(tokens[j], tokens[k]) / max(len(tokens[j]), len(tokens[k]), 1) for j, k in couples]
@@ -144,7 +148,7 @@ def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
 
 
 def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
-    """Returns the distance function for its name in a recipe."""
+    """Returns the distance function with this name in a recipe."""
     if name == "edit":
         return edit_distance
     return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)

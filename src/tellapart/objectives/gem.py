@@ -1,7 +1,7 @@
 """GEM: maximum likelihood that preserves the diversity of the model (Li et al. 2025, arXiv 2408.16673).
 
-Cross-entropy moves probability from all words to the label. GEM takes it only from words that a sharpened copy q of
-the model prefers, and stops once the label is the most probable word, so that samples stay diverse.
+Cross-entropy moves probability from all words to the label. GEM takes it only from words that a sharpened copy q of the
+model prefers, and stops as soon as the label is the most probable word, so that samples remain diverse.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def gem_loss(
     beta: float = 0.7,
     h: Weighting = "linear",
 ) -> torch.Tensor:
-    """Computes the GEM loss, the mean over valid tokens of −Σ_v q_v · w_v · (log p_y − log p_v), in nats.
+    """Computes the GEM loss in nats: the mean over valid tokens of −Σ_v q_v · w_v · (log p_y − log p_v).
 
     p is the softmax of the logits, q the softmax of logits / ``beta``; y is the label. q and w get no gradient.
     h: ``linear`` sets w to 1; ``log_sigmoid`` sets w_v to sigmoid(0.01 · (z_v − z_y)), as in the authors' code.
@@ -61,22 +61,22 @@ class GemTerm(head.VocabularyTerm):
     h: Weighting = "linear"
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the loss of a chunk of tokens and its gradient with respect to the scores."""
+        """Computes the loss for a chunk of tokens, and its gradient with respect to the logits."""
         label_n1 = self.label_N[n, None]
         weight_nV = gem_weights(scores_nV, label_n1, self.beta, self.h)
         log_p_nV = scores_nV.log_softmax(-1)
         total_n1 = weight_nV.sum(1, keepdim=True)
         expected_n1 = (weight_nV * log_p_nV).sum(1, keepdim=True)
         loss = self.share * (expected_n1 - total_n1 * log_p_nV.gather(1, label_n1)).sum()
-        # The softmax part of the gradient cancels because both sides have the same total weight.
+        # The softmax part of the gradient cancels out, because both terms have the same total weight.
         return loss, weight_nV.scatter_add_(1, label_n1, -total_n1).mul_(self.share)
 
 
 class Gem(Stateless[CaptionerLike]):
-    """`gem_loss` of the batch's references."""
+    """`gem_loss` on the batch's references."""
 
     class Config(ObjectiveOptions):
-        """GEM (Li et al. 2025): maximum likelihood of the references that keeps samples diverse."""
+        """GEM (Li et al. 2025): maximum likelihood on the references that keeps samples diverse."""
 
         kind: Literal["gem"]
         beta: float = Field(
@@ -106,7 +106,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="gem",
         factory=Gem.Config.build,
-        help="Maximum likelihood of the references that preserves the diversity of samples (GEM).",
+        help="Maximum likelihood on the references that preserves the diversity of samples (GEM).",
         options=Gem.Config,
         label="GEM",
         direction="lower",

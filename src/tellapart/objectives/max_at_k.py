@@ -1,8 +1,8 @@
-"""max@k: optimizes the best of k captions, as ``--best-of k`` selects it (PKPO; Walder and Karkhanis 2025).
+"""max@k: optimizes the best of k captions, which ``--best-of k`` selects (PKPO; Walder and Karkhanis 2025).
 
 Walder and Karkhanis 2025 (arXiv 2505.15201) give unbiased estimators for the gradient of the expected maximum of k
-rewards from n ≥ k samples. This module implements the one without a separate baseline: how much a caption raises the
-best of k.
+rewards from n ≥ k samples. This module implements the one that needs no separate baseline: a caption is credited with
+how much it raises the best of k.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tellapart.utils.options import Strict
 
 
 def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
-    """Computes the effective rewards s_BS of max@k, in float64 and in the unit of the rewards; non-negative.
+    """Computes the effective rewards s_BS of max@k in float64, at least 0 and in the same unit as the rewards.
 
     With the n rewards of a picture sorted in ascending order g₀ … gₙ₋₁:
 
@@ -31,7 +31,7 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
         raise ValueError(f"max@k requires k >= 2, got {k}; for k = 1, use REINFORCE with a baseline")
     reward_BS = reward_BS.double()
     missing_BS = reward_BS.isnan()
-    # Missing rewards sort last, so that no other reward is compared with them.
+    # Missing rewards are sorted to the end, so that no other reward is compared with them.
     sorted_BS, order_BS = reward_BS.masked_fill(missing_BS, torch.inf).sort(dim=1, stable=True)
     sorted_BS = torch.where(sorted_BS.isinf(), 0.0, sorted_BS - sorted_BS[:, :1].nan_to_num(posinf=0.0))
     below_S = torch.tensor([math.comb(j, k - 2) for j in range(reward_BS.shape[1])]).to(reward_BS)
@@ -45,15 +45,15 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
 
 
 class MaxAtK(Strict):
-    """Replaces reward minus baseline with the effective rewards of `max_at_k` when k is at least 2.
+    """Uses the effective rewards of `max_at_k` instead of reward minus baseline while k is at least 2.
 
     ``k`` changes linearly to ``k_end`` over the first ``steps`` steps, rounded to integers. While k is 1, the objective
-    is REINFORCE with its baselines. The effective rewards are differences of a picture's rewards and need no baseline.
+    is REINFORCE with its baselines. Effective rewards are differences between a picture's rewards and need no baseline.
     """
 
-    k: int = Field(ge=1, description="number of captions k of which the best one counts")
+    k: int = Field(ge=1, description="number k of captions, of which only the best counts")
     k_end: int | None = Field(None, ge=1, description="final k of the schedule; requires steps")
-    steps: int = Field(0, ge=0, description="number of steps over which k changes to k_end")
+    steps: int = Field(0, ge=0, description="number of steps in which k changes to k_end")
 
     @model_validator(mode="after")
     def anneals_as_a_whole(self) -> MaxAtK:
@@ -65,7 +65,7 @@ class MaxAtK(Strict):
 
     @property
     def largest(self) -> int:
-        """The largest k of the schedule, which is the minimum number of samples per picture."""
+        """The largest k in the schedule, which is the minimum number of samples per picture."""
         return max(self.k, self.k_end or 1)
 
     def at(self, step: int) -> int:

@@ -1,4 +1,4 @@
-"""Maximum likelihood of the references (teacher forcing)."""
+"""Maximum likelihood on the references (teacher forcing)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def mle_loss(
 ) -> torch.Tensor:
     """Computes the cross-entropy of the references, averaged over valid tokens, in nats (paper 1, eq. 1).
 
-    logits_BTV: raw scores. labels_BT: token ids. valid_BT: False on padding. label_smoothing: the probability mass of
-    each label that is spread uniformly over the vocabulary, in [0, 1]. Raises ValueError if no token is valid.
+    logits_BTV: raw scores. labels_BT: token ids. valid_BT: False on padding. label_smoothing: the share of each label's
+    probability that is spread uniformly over the vocabulary, in [0, 1]. Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     return F.cross_entropy(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT], label_smoothing=label_smoothing)
@@ -51,7 +51,7 @@ def mle_head_loss(
 def mle_term(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float
 ) -> head.VocabularyTerm:
-    """Returns a term of `head_loss` for ``part`` times the mean over valid tokens."""
+    """Returns a term of `head_loss` that adds ``part`` times the mean loss over valid tokens."""
     return head.VocabularyTerm(
         flat_positions(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing
     )
@@ -76,16 +76,16 @@ def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
     count_valid(valid_BT)
     if int(labels_BT.masked_fill(~valid_BT, 0).min()) < 0:
         raise ValueError(
-            "labels_BT contains negative ids at valid positions; for transformers' labels, which "
-            "mark ignored positions with -100, use labels, valid = shift_labels(labels)"
+            "labels_BT contains negative ids at valid positions; for transformers' labels, which mark ignored "
+            "positions with -100, use labels, valid = shift_labels(labels)"
         )
 
 
 def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[torch.Tensor, torch.Tensor]:
     """Converts transformers' ``labels`` to targets for the logits ``logits[:, :-1]`` of a causal model.
 
-    In transformers, labels are aligned with the tokens, and ``ignore_index`` excludes positions from the loss; the
-    output at the previous position scores a token. Returns labels and a bool mask, both B×(T−1), for `mle_loss`,
+    In transformers, labels are aligned with the tokens, ``ignore_index`` excludes positions from the loss, and a token
+    is predicted by the output at the previous position. Returns labels and a bool mask, both B×(T−1), for `mle_loss`,
     `smile_loss` and similar losses:
 
         labels, valid = shift_labels(batch["labels"])
@@ -115,9 +115,9 @@ def mle_of_references(
     label_smoothing: float = 0.0,
     learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes `mle_loss` of references from the captioner's output layer if it has one, otherwise from its logits.
+    """Computes `mle_loss` on references, with the captioner's output layer if it has one, otherwise from its logits.
 
-    learned_RT: mask of the valid tokens that contribute to the loss; None: all. The others serve as context only.
+    learned_RT: mask of the valid tokens that contribute to the loss; None: all. The others serve only as context.
     """
     counted_RT = valid_RT if learned_RT is None else learned_RT
     if (head := learner.head()) is None:
@@ -129,12 +129,12 @@ def mle_of_references(
 
 
 class Mle(Stateless[CaptionerLike]):
-    """`mle_loss` of the batch's references. If a reference begins with ``prompt``, the loss excludes the prompt."""
+    """`mle_loss` on the batch's references. If a reference begins with ``prompt``, the loss excludes the prompt."""
 
     class Config(ObjectiveOptions):
-        """Maximum likelihood of the references.
+        """Maximum likelihood on the references.
 
-        ``prompt``: excluded from the loss of references that begin with it. The captioner then learns to answer the
+        ``prompt``: excluded from the loss in references that begin with it. The captioner then learns to respond to the
         prompt, and its captions without the prompt do not begin with it (data sets provide ``describe=PROMPT``).
         """
 
@@ -151,7 +151,7 @@ class Mle(Stateless[CaptionerLike]):
                     f"data set with describe={self.prompt}, or remove the prompt"
                 )
             (prompt,) = parts.captioner.tokenize([self.prompt])
-            return Mle(self.label_smoothing, prompt[:-1])  # without the end token
+            return Mle(self.label_smoothing, prompt[:-1])  # except for the end token
 
     def __init__(self, label_smoothing: float = 0.0, prompt: Sequence[int] = ()) -> None:
         self.label_smoothing, self.prompt = label_smoothing, list(prompt)
@@ -177,7 +177,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="mle",
         factory=Mle.Config.build,
-        help="Cross-entropy of the references (teacher forcing).",
+        help="Cross-entropy on the references (teacher forcing).",
         options=Mle.Config,
         label="MLE",
         direction="lower",

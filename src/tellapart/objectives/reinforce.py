@@ -53,19 +53,19 @@ else:
     TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
     RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
-MANY_LOGITS = 2**22  # from this size on, use one fused operation, which needs less memory but sums in another order
-EPSILON = 1e-4  # added to standard deviations before dividing advantages
+MANY_LOGITS = 2**22  # from this size on, use one fused operation, which needs less memory but sums in a different order
+EPSILON = 1e-4  # added to standard deviations before advantages are divided by them
 
 
 @dataclass
 class RewardTerm:
     """One addend of the advantage: weight · (reward − baseline).
 
-    Every reward has its own baseline, so a reward that abstains (NaN) does not affect the others. The baseline
-    ``greedy`` is the reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017). A
-    per-token reward (B×S×T) is compared with the rewards of words of the same class in the other captions. ``prices``:
-    replaces ``weight`` with one weight per level of detail. ``most_words_N``: for each training picture, the number of
-    words beyond which a caption's reward is 0.
+    Each reward has its own baseline, so a reward that abstains (NaN) does not affect the others. The baseline
+    ``greedy`` is the reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017).
+    Per-token rewards (B×S×T) are compared with the rewards of words of the same class in the other captions.
+    ``prices``: one weight per level of detail, instead of ``weight``. ``most_words_N``: for each training picture, the
+    number of words beyond which a caption's reward is 0.
     """
 
     reward: Reward
@@ -77,20 +77,20 @@ class RewardTerm:
 
 
 class Reinforce:
-    """Policy gradient of weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
+    """Policy gradient on weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
 
     The loss is the mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens,
     normalized according to ``cfg.length_normalization``.
 
-    terms: rewards with their baselines and weights.
-    cfg: options.
-    start: frozen captioner for the KL term; required if ``cfg.kl`` is not 0.
+    terms: the rewards with their baselines and weights.
+    cfg: the options.
+    start: the frozen captioner for the KL term; required if ``cfg.kl`` is not 0.
     """
 
     shares_batch = True
 
     class Config(ObjectiveOptions):
-        """Policy gradient of rewards. The defaults follow DiscriTune: self-retrieval, greedy captions, running mean."""
+        """Policy gradient on rewards. The defaults follow DiscriTune: self-retrieval, greedy captions, running mean."""
 
         kind: Literal["reinforce"] = "reinforce"
         rewards: tuple[RewardTable, ...] = Field((SelfRetrieval.Config(kind="self_retrieval"),), min_length=1)
@@ -104,11 +104,11 @@ class Reinforce:
         )
         dropout_in_rollout: bool = True
         exploration: Exploration | None = Field(
-            None, description="exploration: adds paper 4's diversity term to the advantage"
+            None, description="exploration: add paper 4's diversity term to the advantage"
         )
-        max_at_k: MaxAtK | None = Field(None, description="optimizes the best of k captions of a picture (PKPO)")
+        max_at_k: MaxAtK | None = Field(None, description="optimize the best of k captions of a picture (PKPO)")
         set_quality: SetQuality | None = Field(
-            None, description="rewards sets of captions that are both good and diverse (Darling, SetPO)"
+            None, description="reward sets of captions that are both good and diverse (Darling, SetPO)"
         )
         whiten: bool = Field(
             False, description="normalize advantages over the batch to mean 0 and standard deviation 1"
@@ -120,11 +120,13 @@ class Reinforce:
         )
         entropy: float = Field(0.0, ge=0, description="weight of the next-token entropy, in nats (SLL-ME)")
         entropy_reduction: Literal["mean", "sum"] = Field(
-            "mean", description="entropy: mean over all tokens, or sum over the tokens of a caption (paper 4)"
+            "mean", description="entropy: mean over all tokens, or sum over the tokens in a caption (paper 4)"
         )
         kl: float = Field(0.0, ge=0, description="weight of KL(captioner ‖ start) per token, in nats")
         kl_temperature: float | None = Field(
-            None, gt=0, description="temperature of both distributions in the KL term; default: that of decoding"
+            None,
+            gt=0,
+            description="temperature of both distributions in the KL term; default: the decoding temperature",
         )
         detail: tuple[DetailLevel, ...] = Field(
             (),
@@ -208,7 +210,7 @@ class Reinforce:
                 )
 
         def baseline_of(self, reward: RewardOptions) -> BaselineName:
-            """Returns the reward's own baseline, or the objective's if the reward sets none."""
+            """Returns the reward's own baseline, or that of the objective if the reward does not set one."""
             return reward.baseline or self.baseline
 
         def needs(self) -> tuple[str, ...]:
@@ -243,15 +245,18 @@ class Reinforce:
 
     def __init__(self, terms: Sequence[RewardTerm], cfg: Reinforce.Config, start: CaptionerLike | None = None) -> None:
         if cfg.kl and start is None:
-            raise ValueError(f"kl is {cfg.kl}, but there is no start model to compare with; pass a captioner as start")
+            raise ValueError(
+                f"kl is {cfg.kl}, but there is no initial model to compare with; pass a captioner as start"
+            )
         self.terms, self.cfg, self.start = list(terms), cfg, start
         self.levels = Levels([level.prompt for level in cfg.detail]) if cfg.detail else None
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
         self.self_critical = any(term.baseline == "greedy" for term in self.terms)
-        # Score captions under the distribution they were sampled from, i.e. at the sampling temperature (paper 2).
+        # Score captions under the distribution from which they were sampled, i.e. at the sampling temperature (paper
+        # 2).
         self.temperature = cfg.decoding.temperature if cfg.decoding.kind == "sample" else 1.0
         self.kl_temperature = cfg.kl_temperature or self.temperature
-        self.abstained: set[str] = set()  # rewards whose abstention was already reported to the user
+        self.abstained: set[str] = set()  # rewards whose abstention has been reported to the user
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         losses: list[Loss] = []
@@ -261,13 +266,13 @@ class Reinforce:
     def step(self, learner: CaptionerLike, batch: Batch, context: StepContext) -> None:
         """Runs a policy-gradient step: generates captions, computes rewards, and runs the backward pass.
 
-        Each rank generates captions for its share of the pictures and computes their gradient. Rewards, baselines and
+        Each rank generates captions for its share of the pictures and computes their gradients. Rewards, baselines and
         advantages are computed for the whole batch and are the same on every rank.
         """
         cfg, share = self.cfg, context.share(len(batch.rows_B))
         mine = batch[share]
         parts = mine.split(context.micro_batches)
-        # With a single micro-batch, encode once for both generation and the pass with gradient.
+        # With a single micro-batch, encode once for both generation and the training pass.
         with context.autocast(), torch.set_grad_enabled(len(parts) == 1):
             views = [context.visual(part) for part in parts]
             visual = views[0] if len(views) == 1 else torch.cat(views)
@@ -281,7 +286,7 @@ class Reinforce:
         known = ~advantage.isnan()
         captions = max(1, int((known.any(-1) if known.ndim == 3 else known).sum()))
         tokens, end = int(rollout.valid_RT.sum()), share.start
-        logs = {} if context.rank else logs  # log the whole batch only once
+        logs = {} if context.rank else logs  # logs cover the whole batch, so add them only once
         for part in parts:
             pictures = slice(end, end := end + len(part.rows_B))
             own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
@@ -302,13 +307,13 @@ class Reinforce:
                     kl = kl_N.sum() / tokens
                     loss, logs["kl"] = loss + cfg.kl * kl, float(kl.detach())
             context.backward(Loss(loss, logs))
-            logs = {}  # losses of micro-batches add up, but logs cover the whole batch already
+            logs = {}  # losses of micro-batches add up, but logs already cover the whole batch
             del logits_RTV, log_p, loss
 
     def write(
         self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding, *, dropout: bool
     ) -> Rollout:
-        """Generates captions of the batch, each conditioned on the prompt of its level of detail, if any."""
+        """Generates captions for the batch, each conditioned on the prompt of its level of detail, if any."""
         if self.levels is None:
             return generate(learner, visual, decoding, batch.seeds, dropout=dropout)
 
@@ -318,13 +323,15 @@ class Reinforce:
         return self.levels.rollout(learner, visual, batch, of_level)
 
     def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Returns logits_RTV of the captions, each conditioned on the prompt of its level of detail, if any."""
+        """Returns logits_RTV for the captions, each conditioned on the prompt of its level of detail, if any."""
         if self.levels is None:
             return learner.logits(visual, rollout.tokens_RT, rollout.valid_RT)
         return self.levels.logits(learner, visual, rollout, batch)
 
     def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
-        """Returns the weight of a term; with levels of detail, one weight per picture, broadcastable to the reward."""
+        """Returns the weight of a term; with levels of detail, one weight per picture that can be broadcast to the
+        reward.
+        """
         if self.levels is None or not term.prices:
             return term.weight
         price_B = torch.tensor(term.prices)[self.levels.of(batch)]
@@ -333,10 +340,10 @@ class Reinforce:
     def advantages(
         self, rollout: Rollout, greedy: Rollout | None, batch: Batch
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """Computes the advantage of every caption of the batch, and the values to log.
+        """Computes the advantages of the captions in the batch, and the values to log.
 
-        Returns B×S, NaN where all rewards abstain; or B×S×T, also NaN on padding, if any reward is per token. Runs in
-        full precision because cosines times the scorer's scale lose tenths of a nat in bf16.
+        The advantages are B×S, with NaN where all rewards abstain; or B×S×T, with NaN on padding as well, if any reward
+        is per token. Runs in full precision, because cosines times the scorer's scale lose tenths of a nat in bf16.
         """
         device = rollout.tokens_RT.device
         k = 1 if self.cfg.max_at_k is None else self.cfg.max_at_k.at(batch.step)
@@ -372,7 +379,7 @@ class Reinforce:
     def log_probs(
         self, logits_RTV: torch.Tensor, rollout: Rollout, end: int, *, per_token: bool = False
     ) -> torch.Tensor:
-        """Returns the length-normalized log-probability R of each caption, or its summands R×T with ``per_token``."""
+        """Returns the length-normalized log-probability R of each caption, or its terms R×T if ``per_token`` is set."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
         if per_token:
             weight_RT = token_weights(rollout, end, self.cfg.length_normalization, self.cfg.decoding.max_tokens)
@@ -401,7 +408,7 @@ class Reinforce:
         return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # Old checkpoints, from before multiple rewards, contain the state of the single baseline directly.
+        # Old checkpoints from before multiple rewards contain the state of the single baseline itself.
         states = state.get("baselines", [state] if state else [])
         for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
@@ -413,7 +420,7 @@ class Reinforce:
 def generate(
     learner: CaptionerLike, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
 ) -> Rollout:
-    """Generates captions without gradient; ``dropout`` keeps dropout as in the forward pass."""
+    """Generates captions without gradient. ``dropout``: use dropout as in the forward pass."""
     with in_mode(learner.model, learner.model.training and dropout), torch.no_grad():
         return learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
 
@@ -426,7 +433,7 @@ def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
-    """Computes the term's rewards as float: B×S, or B×S×T with NaN on padding.
+    """Computes a term's rewards as floats: B×S, or B×S×T with NaN on padding.
 
     Raises a one-line `TellapartError` if a user-defined reward fails or returns anything else.
     """
@@ -481,7 +488,9 @@ def most_words(items: Sequence[Item], within: float) -> torch.Tensor:
 
 
 def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:
-    """Sums gains B×S and B×S×T: returns B×S if all are B×S, else B×S×T. NaN where all abstain and on padding."""
+    """Sums gains: returns B×S if all are B×S, otherwise B×S×T. The sum is NaN on padding and where all gains
+    are NaN.
+    """
     if all(gain.ndim == 2 for gain in gains):
         stacked = torch.stack(gains)
     else:
@@ -491,7 +500,9 @@ def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Te
 
 
 def whitened(advantage: torch.Tensor) -> torch.Tensor:
-    """Normalizes to mean 0 and deviation 1 over the batch's captions (or tokens). Maps equal values to 0, keeps NaN."""
+    """Normalizes to mean 0 and standard deviation 1 over the batch's captions (or tokens). If all values are equal,
+    returns 0; keeps NaN.
+    """
     known = advantage[~advantage.isnan()]
     if not len(known):
         return advantage
@@ -506,7 +517,7 @@ def reward_logs(
 ) -> dict[str, float]:
     """Returns the weighted reward, the individual rewards if there are several, and caption statistics."""
     each = {term.name: float(reward.nanmean()) for term, reward in zip(terms, rewards, strict=True)}
-    known = {name: value for name, value in each.items() if not math.isnan(value)}  # skip rewards that abstained
+    known = {name: value for name, value in each.items() if not math.isnan(value)}  # skip rewards that abstain
     weighted = [
         float((weight * reward).nanmean()) if isinstance(weight, torch.Tensor) else weight * known[term.name]
         for term, weight, reward in zip(terms, weights, rewards, strict=True)
@@ -552,7 +563,7 @@ def caption_log_probs(
 def caption_sizes(
     rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None
 ) -> torch.Tensor | None:
-    """Returns the divisor R of each caption's log-probability, see `caption_log_probs`; None for no division."""
+    """Returns the divisor R of each caption's log-probability (see `caption_log_probs`); None for no division."""
     if length_normalization == "none":
         return None
     if length_normalization == "length":
@@ -568,12 +579,12 @@ def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> tor
     if length_normalization in ("length", "none"):
         return rollout.valid_RT
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
-    # An empty caption has no words. Its end token replaces them, so that the captioner can unlearn empty captions.
+    # An empty caption has no words, so its end token takes their place; thus the captioner can unlearn empty captions.
     return torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
 
 
 def token_weights(rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None) -> torch.Tensor:
-    """Returns weight_RT (float64), each token's weight in its caption's log-probability; see `caption_log_probs`."""
+    """Returns weight_RT (float64), each token's weight in its caption's log-probability (see `caption_log_probs`)."""
     counted_RT = counted_tokens(rollout, end, length_normalization).double()
     size_R = caption_sizes(rollout, end, length_normalization, max_tokens)
     return counted_RT if size_R is None else counted_RT / size_R[:, None]
@@ -596,7 +607,9 @@ def reward_minus_baseline(
 
 
 def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
-    """Returns class_BST from the reward's ``word_classes``; a single class for all tokens if it has no such method."""
+    """Returns class_BST from the reward's ``word_classes``; a single class for all tokens if there is no such
+    method.
+    """
     classes_RT = torch.zeros_like(rollout.tokens_RT)
     if (classify := getattr(term.reward, "word_classes", None)) is not None:
         classes_RT = classify(rollout).to(classes_RT.device)
@@ -607,7 +620,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="reinforce",
         factory=Reinforce.Config.build,
-        help="Policy gradient (REINFORCE) of rewards such as self-retrieval and CIDEr-D.",
+        help="Policy gradient (REINFORCE) on rewards such as self-retrieval and CIDEr-D.",
         options=Reinforce.Config,
         needs=(),
         label="REINFORCE",

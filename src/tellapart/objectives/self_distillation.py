@@ -1,13 +1,13 @@
-"""Self-distillation: teaches a captioner to state the confident details that distinguish a picture from look-alikes.
+"""Self-distillation: teaches a captioner to state the details that it is sure of and that distinguish a picture.
 
-A captioner that answers a prompt with a full description often knows far more than its plain captions say, and knows
-how confident it is. Policy gradients must discover that detail by sampling, where most new detail is a guess. Here the
-detail comes from the description: short captions are built from the words that the start model is confident about
+A captioner that can describe a picture at length on request often knows far more than its plain captions say, and knows
+how confident it is. Policy gradients must discover that detail by sampling, where most new detail is a guess. Here it
+comes from the description: short captions are built from the words that the initial model is confident about
 (`descriptions.Description`), a scorer selects the one that best distinguishes the picture from its look-alikes, and the
 captioner learns it by maximum likelihood. This needs neither references nor ground truth. It is best-of-N distillation
-(Stiennon et al. 2020; Dong et al. 2023, RAFT) over captions that by construction contain only what the model believes.
-Listener and speaker select together, as in rational speech acts (Frank and Goodman 2012): the scorer's probability of
-the picture and the start model's probability of the caption.
+(Stiennon et al. 2020; Dong et al. 2023, RAFT) over captions that by construction contain only what the model is
+confident about. As in the Rational Speech Acts framework (Frank and Goodman 2012), a listener and a speaker select
+together: the scorer's probability of the picture and the initial model's probability of the caption.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK of their look-alikes
+    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to the rows_BK of their look-alikes
     Look = Callable[[np.ndarray], torch.Tensor]  # maps rows_B of training pictures to their `Batch.visual`
 
 LISTS_AT_ONCE = 8  # number of candidate lists per pass
@@ -50,14 +50,15 @@ LISTS_AT_ONCE = 8  # number of candidate lists per pass
 class Choice:
     """Settings for building a caption from a description.
 
-    confidence: minimum probability of a word under the start model, given the preceding text.
+    confidence: minimum probability of a word under the initial model, given the preceding text.
     evidence: minimum mutual information with the picture, in nats; below it, a word is not specific to the picture.
     candidates: number of captions to select from. The score is the probability that the listener picks the picture +
-        ``speaker`` · log-probability of the caption under the start model − ``rent`` · words. It uses the listener's
-        probability, not its logarithm, so that words are spent where they decide whether the picture is retrieved.
-    likelihood: adds this times the caption's log-probability for a picture under the start model, which penalizes false
-        words, to the scorer's logit of that picture.
-    noun: replaces an uncertain noun if the plain caption offers no generic one; "" drops its whole phrase.
+        ``speaker`` · log-probability of the caption under the initial model − ``rent`` · words. It contains the
+        listener's probability, not its logarithm, so that words are spent where they decide whether the picture is
+        retrieved.
+    likelihood: weight with which the caption's log-probability for a picture under the initial model is added to the
+        scorer's logit for that picture, which penalizes false words.
+    noun: replacement for an uncertain noun if the plain caption contains no generic one; "" drops the whole phrase.
     """
 
     confidence: float = 0.95
@@ -71,8 +72,9 @@ class Choice:
     def value(self, heard_KMC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
         """Computes the value of C captions, before subtracting the rent.
 
-        heard_KMC: logits of K scorers for M pictures, the captions' own picture first; the lowest scorer counts.
-        spoken_MC: log-probabilities under the start model, for all M pictures if ``likelihood`` is used.
+        heard_KMC: logits of K scorers for M pictures, the captions' own picture first; the scorer with the lowest
+            probability counts.
+        spoken_MC: log-probabilities under the initial model, for all M pictures if ``likelihood`` is used.
         """
         picked_C = (heard_KMC + self.likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
         return picked_C + self.speaker * spoken_MC[0]
@@ -80,9 +82,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Belief:
-    """A picture's description and the indices of its believed content words.
+    """A picture's description, and the indices of the content words about which the model is confident.
 
-    ``said``: indices of the words that the plain caption also contains. ``noun``: a noun that is not specific to this
+    ``said``: indices of the words that also occur in the plain caption. ``noun``: a noun that is not specific to this
     picture, or "". ``plain``: the picture's plain caption.
     """
 
@@ -94,10 +96,10 @@ class Belief:
 
 
 class Describer:
-    """Describes pictures with the start model and decides which words to believe.
+    """Describes pictures with the initial model and decides which words it is confident about.
 
-    ``plain``: the start model with its default prompt; ``asked``: with the prompt for a description. ``shuffled``: a
-    control that permutes the beliefs among words of the same kind.
+    ``plain``: the initial model with its default prompt; ``asked``: the same with the prompt for a description.
+    ``shuffled``: a control that permutes these decisions among words of the same kind.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Describer:
         self.pixels, self.shuffled = pixels, shuffled
 
     def view(self, visual: torch.Tensor) -> torch.Tensor:
-        """Returns the captioner's input for a batch's ``visual``: features, encoded from pixels where needed."""
+        """Returns the captioner's input for a batch's ``visual``: features, encoded from pixels if necessary."""
         return self.plain.encode(visual) if self.pixels else visual
 
     def __call__(self, visual: torch.Tensor, batch: Batch, choice: Choice) -> list[Belief]:
@@ -135,7 +137,8 @@ class Describer:
     def _describe(
         self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch
     ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
-        """Returns captions, and the log-probability and mutual information with the picture of each content word, R×W.
+        """Returns captions and, for each content word, its log-probability and its mutual information with the picture,
+        R×W.
 
         If a caption was truncated at ``max_tokens``, its last word is dropped because it may be incomplete.
         """
@@ -149,13 +152,13 @@ class Describer:
         return [Description(text) for text in whole_words(rollout, captioner)], words.log_p_RW, words.evidence_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
-        """Computes log-probabilities M×C of each picture's captions under the start model's default prompt, in nats.
+        """Computes log-probabilities M×C in nats of each picture's captions under the initial model's default prompt.
 
         ``visual`` has M consecutive rows for each list of captions: the picture itself, then others.
         """
         M = len(visual) // len(options)
         tokens = [self.plain.tokenize(one) for one in options]
-        # Process lists of similar size together: padding would exceed half of a whole batch.
+        # Process lists of similar size together; otherwise more than half of a batch would be padding.
         order = sorted(range(len(options)), key=lambda b: (len(tokens[b]), max(map(len, tokens[b]))))
         found: dict[int, torch.Tensor] = {}
         for first in range(0, len(order), LISTS_AT_ONCE):
@@ -165,7 +168,9 @@ class Describer:
         return [found[b] for b in range(len(options))]
 
     def _log_probs(self, visual: torch.Tensor, tokens: list[list[list[int]]]) -> list[torch.Tensor]:
-        """Computes `log_probs` of lists of token ids in one pass, padding each list to the longest one."""
+        """Computes `log_probs` for lists of token ids in one pass. Shorter lists are filled up with their first
+        caption.
+        """
         M, most = len(visual) // len(tokens), max(map(len, tokens))
         rows = [row for one in tokens for row in (*one, *[one[0]] * (most - len(one)))]
         tokens_RT, valid_RT = (
@@ -188,9 +193,9 @@ def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
 class Listener:
     """Measures how well a caption fits a picture and its look-alikes.
 
-    ``scorers``: pairs of a scorer and its features_ND of every training picture. ``nearest``: returns look-alikes of
+    ``scorers``: pairs of a scorer and its features_ND for all training pictures. ``nearest``: returns look-alikes of
     training pictures. ``visual``: returns the captioner's input for training pictures; None if only scorers are used.
-    ``unseen_KN``: True for scorers that were not trained on a picture and may judge it; None: use all scorers.
+    ``unseen_KN``: True if a scorer was not trained on a picture, so that it may be used for it; None: use all scorers.
     """
 
     def __init__(
@@ -207,7 +212,9 @@ class Listener:
         return np.column_stack([rows_B, self.nearest(rows_B)])
 
     def logits(self, rows_BM: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
-        """Computes the logits K×M×C of each picture's captions, for the picture and its look-alikes, by K scorers."""
+        """Computes the logits K×M×C that K scorers assign to each picture and its look-alikes, given the picture's C
+        captions.
+        """
         texts = [text for one in options for text in one]
         heard_KB = []
         for scorer, features_ND in self.scorers:
@@ -223,27 +230,28 @@ class Listener:
 
 
 class SelfDistillation(Stateless[CaptionerLike]):
-    """Maximum likelihood of the selected captions. Without a ``listener``, selects the first candidate as a control.
+    """Maximum likelihood on the selected captions. Without a ``listener``, selects the first candidate (a control).
 
-    Captions are built once, when a picture first occurs, one for each of the ``prices`` (`Choice.speaker`); they form
-    the state. Each rank describes its share of the pictures and selects their captions. ``levels``: assigns each
-    picture of a step its price and prompt.
+    Captions are built when a picture first occurs, one for each of the ``prices`` (`Choice.speaker`); they form the
+    state. Each rank describes its share of the pictures and selects their captions. ``levels``: assigns a price and a
+    prompt to each picture in a step.
     """
 
     class Config(ObjectiveOptions):
-        """Maximum likelihood of short captions, built from the confident words of the start model's own descriptions.
+        """Maximum likelihood on short captions, built from the words that the initial model is confident about in its
+        own descriptions.
 
-        ``prompt`` asks the start model for a description; "" uses its default prompt. ``confidence`` and ``evidence``
-        are the minimum probability of a believed word and its minimum mutual information with the picture, in nats.
-        Selects one of ``candidates`` captions by the probability that the scorer picks the picture among its
-        ``nearest`` look-alikes + ``speaker`` · log-probability of the caption under the start model − ``rent`` per
-        word. ``likelihood``: weight of the start model's log-probabilities of the caption for these pictures, added to
-        the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption offers none; "" drops its whole
-        phrase, which suits photos. ``scorers``: replaces [scorer]; for each picture, the least confident scorer
-        that was not trained on it (by the ids in their runs' recipes) counts, and the first scorer defines
-        look-alikes. Controls: ``select`` = "random" takes any candidate; ``shuffled_beliefs`` permutes which words are
-        believed. ``detail``: levels from least to most detail, each with its own ``prompt`` and ``speaker``; one level
-        has no prompt and uses the objective's speaker.
+        ``prompt`` asks the initial model for a description; "" uses its default prompt. ``confidence`` and ``evidence``
+        are the minimum probability of such a word and its minimum mutual information with the picture, in nats. Selects
+        one of ``candidates`` captions by the probability that the scorer picks the picture among its ``nearest``
+        look-alikes + ``speaker`` · log-probability of the caption under the initial model − ``rent`` per word.
+        ``likelihood``: weight with which the initial model's log-probabilities of the caption for these pictures are
+        added to the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption contains none; "" drops
+        its whole phrase, which suits photos. ``scorers``: used instead of [scorer]. For each picture, the least
+        confident scorer that was not trained on it (according to the ids in the runs' recipes) counts, and the first
+        scorer defines look-alikes. Controls: ``select`` = "random" takes any candidate; ``shuffled_beliefs`` permutes
+        the words that count as confident. ``detail``: levels from least to most detail, each with its own ``prompt``
+        and ``speaker``; one level has no prompt and uses the objective's speaker.
         """
 
         kind: Literal["self_distillation"]
@@ -334,7 +342,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         return Loss(loss)
 
     def with_labels(self, learner: CaptionerLike, batch: Batch) -> Batch:
-        """Returns the batch with its selected captions as labels."""
+        """Returns the batch with the selected captions as labels."""
         texts, rows = self.captions(batch), [list[int]()] * len(batch.rows_B)
         for asked, places in self.levels.groups(learner, batch):  # a longer prompt leaves room for fewer tokens
             for place, row in zip(places.tolist(), asked.tokenize([texts[b] for b in places.tolist()]), strict=True):
@@ -343,7 +351,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         return replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
 
     def captions(self, batch: Batch) -> list[str]:
-        """Returns the target caption of each picture of the batch, at its level for this step."""
+        """Returns the target caption for each picture in the batch, at its level for this step."""
         rows = batch.rows_B.tolist()
         if any(row not in self._chosen for row in rows):
             for row, texts in zip(rows, self._choose(batch), strict=True):
@@ -370,7 +378,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         if self.listener is None:
             return [one[:1] * len(self.choices) for one in options]
         rows_BM = self.listener.among(batch.rows_B.numpy())
-        heard = self.listener.logits(rows_BM, options)  # scorers distribute texts over ranks themselves
+        heard = self.listener.logits(rows_BM, options)  # scorers distribute the texts over the ranks themselves
         share = ranks.share(len(options))
         if self.choice.likelihood:
             assert self.listener.visual is not None
@@ -397,12 +405,12 @@ def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
 
 
 def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
-    """Builds distinct candidate captions from the believed words; returns at least one, none with a repeated noun.
+    """Builds distinct candidate captions from the words that the model is confident about; no candidate repeats a noun.
 
-    A candidate names a single object of a sentence in the description, or its first objects in order; with any other
-    selection, the learner loses track of which objects it has named and repeats itself. Words that also occur in the
-    plain caption are kept; each candidate draws the fraction of other words and of nouns to keep. If nothing is
-    believed, the plain caption is the only candidate.
+    A candidate mentions one object from a sentence of the description, or its first n objects in order; with any other
+    selection, the learner loses track of the objects that it has mentioned and repeats itself. Words that also occur in
+    the plain caption are kept; each candidate draws what fraction of the nouns and of the other words to keep. If there
+    is no candidate, returns the confident words of the plain caption, else the generic noun, else the plain caption.
     """
     description, W = belief.description, len(belief.description.words)
     uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()
@@ -429,7 +437,9 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
 
 
 def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
-    """Returns the plain caption's words from the first sentence that contains any; else the noun or plain caption."""
+    """Returns the plain caption's words from the first sentence that contains any, else the noun, else the plain
+    caption.
+    """
     for phrases in sentences:
         words = belief.said & {word for phrase in phrases for word in phrase.words}
         if least := belief.description.condensed(words, belief.noun):

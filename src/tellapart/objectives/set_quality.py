@@ -1,8 +1,8 @@
 """Set-level diversity of captions: the product form of Darling and the marginal form of SetPO.
 
 Darling (Li et al. 2025, arXiv 2509.02534) multiplies each reward by the fraction of other samples that differ.
-SetPO (Li et al. 2026, arXiv 2602.01062) adds a sample's contribution to the diversity of its set to the advantage.
-Both papers compare reasoning traces with learned models; this module compares captions by their words.
+SetPO (Li et al. 2026, arXiv 2602.01062) adds to the advantage what a sample contributes to the diversity of its set.
+Both papers compare reasoning traces, with learned models; this module compares captions, by their words.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from tellapart.utils.options import Strict
 
 
 def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes Darling's diversity of each sample, B×S: its mean distance from the other samples, in [0, 1].
+    """Computes Darling's diversity for each sample, B×S: its mean distance from the other samples, in [0, 1].
 
-    distance_BSS: in [0, 1], 0 on the diagonal. For binary distances, it is the fraction of samples in other classes.
+    distance_BSS: in [0, 1], 0 on the diagonal. If distances are 0 or 1, the result is the fraction of other samples
+    that differ.
     """
     return distance_BSS.sum(2) / (distance_BSS.shape[2] - 1)
 
@@ -31,8 +32,9 @@ def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
 def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
     """Computes the diversity of sets of S samples, B: mean over i of −log(1 + Σ_{j≠i} k(i, j) / (S − 1)), at most 0.
 
-    similarity_BSS: k, in [0, 1]. A single sample has diversity 0. SetPO's abstract names kernels, diminishing returns
-    and leave-one-out. Using means instead of sums is our choice; it makes sets of different sizes comparable.
+    similarity_BSS: k, in [0, 1]. A single sample has diversity 0. SetPO's abstract mentions kernels, diminishing
+    returns and leave-one-out. Means instead of sums are our choice, because they make sets of different sizes
+    comparable.
     """
     S = similarity_BSS.shape[2]
     if S < 2:
@@ -42,7 +44,7 @@ def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
 
 
 def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes the diversity of the set minus the diversity of the set without the sample, for each sample, B×S."""
+    """Computes, for each sample, the diversity of the set minus that of the set without the sample, B×S."""
     S = similarity_BSS.shape[2]
     whole_B = set_diversity(similarity_BSS)
     without = []
@@ -53,7 +55,7 @@ def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
 
 
 def word_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes a distance for each pair of samples, B×S×S: 0 if their sets of content words are equal, else 1."""
+    """Computes a distance for each pair of samples, B×S×S: 0 if they contain the same set of content words, else 1."""
     spoken = [
         frozenset(text[word.start : word.end] for word in content_words(text))
         for text in (text.lower() for text in rollout.texts)
@@ -64,7 +66,7 @@ def word_distance(rollout: Rollout) -> torch.Tensor:
 
 
 def half_bleu_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes 1 minus the mean of BLEU-3 and BLEU-4 for each pair of samples, B×S×S."""
+    """Computes 1 minus the mean of BLEU-3 and BLEU-4 for each pair of samples, B×S×S, from 0 to 1."""
     return bleu_distance(rollout) / 2
 
 
@@ -78,17 +80,17 @@ DISTANCES: dict[str, Callable[[Rollout], torch.Tensor]] = {
 class SetQuality(Strict):
     """Rewards sets of captions that are both good and diverse.
 
-    ``product`` multiplies each reward, which must be non-negative, by the sample's diversity (Darling). ``marginal``
-    adds ``weight`` times the sample's centred marginal diversity to the advantage (SetPO).
+    ``product`` multiplies each reward (at least 0) by the sample's diversity (Darling). ``marginal`` adds ``weight``
+    times the sample's centred marginal diversity to the advantage (SetPO).
     """
 
     form: Literal["product", "marginal"] = "product"
     distance: Literal["words", "edit", "bleu"] = Field(
         "words",
-        description="distance of two samples, 0 to 1: different content words, word edits, or 1 − mean "
+        description="distance between two samples, 0 to 1: different content words, word edits, or 1 − the mean of "
         "BLEU-3 and BLEU-4",
     )
-    weight: float = Field(1.0, gt=0, description="weight of the marginal diversity; form 'marginal' only")
+    weight: float = Field(1.0, gt=0, description="weight of the marginal diversity (only with form 'marginal')")
 
     @model_validator(mode="after")
     def has_an_effect(self) -> SetQuality:
@@ -99,7 +101,7 @@ class SetQuality(Strict):
     def rewards(self, name: str, reward_BS: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         """Scales the rewards for the form ``product``; returns them unchanged for ``marginal``.
 
-        Raises `TellapartError` for a negative reward, which the product would increase for similar captions.
+        Raises `TellapartError` for a negative reward, because the product would then favour similar captions.
         """
         if self.form == "marginal":
             return reward_BS

@@ -1,9 +1,9 @@
-"""SMILE: maximum likelihood restricted to the words of each caption, which does not penalize richer words.
+"""SMILE: maximum likelihood restricted to the words in each caption, which does not penalize richer words.
 
 Yue et al. 2023, "Learning Descriptive Image Captioning via Semipermeable Maximum Likelihood Estimation" (paper 1).
 `smile_loss` implements Algorithm 1 on logits. `smile_head_loss` computes the same value and gradient from the output
-layer, multiplying only the rows that a caption needs. Neither depends on pictures, so they can train any causal
-language model; the paper found no clear gain for text-only models (appendix B, Table 7):
+layer, multiplying only the rows that a caption needs. Neither involves pictures, so they can train any causal language
+model, although the paper found no clear gain for text-only models (appendix B, Table 7):
 
     hidden = model.base_model(input_ids).last_hidden_state[:, :-1]  # text model; the labels are the next tokens
     head = model.get_output_embeddings()
@@ -48,12 +48,12 @@ def smile_loss(
     """Computes SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4), averaged over valid tokens, in nats.
 
     logits_BTV: raw scores. labels_BT: token ids including the end token. valid_BT: False on padding and on a prompt.
-    subset: ``own``: the words of the caption; ``random``: ``random_size`` distinct words drawn per caption, and the
-        label; ``reverse``: all words except the caption's, and the label (section 3.4).
+    subset: ``own``: the words in the caption; ``random``: ``random_size`` distinct words drawn per caption, plus the
+        label; ``reverse``: all words except the caption's, plus the label (section 3.4).
     first: handling of a caption's first valid token (section 3.3): ``mle`` uses the whole vocabulary; ``shift`` uses
         the label ``shift_V[label]``, another form of the word; ``none`` treats it like all other tokens.
     mle: λ; 0.01 means 0.01·MLE + 0.99·SMILE. label_smoothing: applies to the MLE term only.
-    uniform_BK: numbers in [0, 1) that determine the random subsets; drawn from ``generator`` if not given.
+    uniform_BK: numbers in [0, 1) that determine the random subsets; None: drawn from ``generator``.
 
     Raises ValueError if no token is valid, if a random subset exceeds the vocabulary, or if λ is outside [0, 1].
     """
@@ -141,7 +141,7 @@ def check_arguments(
 def first_token(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, first: str, shift_V: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns target_BT (a valid token id even on padding), and a mask of the tokens that use the whole vocabulary."""
+    """Returns target_BT (valid token ids even on padding), and a mask of the tokens that use the whole vocabulary."""
     target_BT = labels_BT.masked_fill(~valid_BT, 0)
     first_BT = valid_BT & (valid_BT.cumsum(1) == 1)
     if shift_V is not None:
@@ -156,7 +156,7 @@ def subset_mask(
     B, device = len(target_BT), target_BT.device
     if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
-    else:  # counted, because padding may share its id with a word of the caption
+    else:  # counted, because padding may have the same id as a word in the caption
         counts_BV = torch.zeros(B, V, dtype=torch.long, device=device).scatter_add_(1, target_BT, valid_BT.long())
         if subset == "own":
             return counts_BV[:, None] > 0
@@ -165,8 +165,8 @@ def subset_mask(
 
 
 def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns slot_BT, the first position of each token's word in its caption, and keep_BT, a mask of first
-    occurrences.
+    """Returns slot_BT, the position at which each token's word first occurs in its caption, and keep_BT, a mask of
+    these first occurrences.
     """
     same_BTT = (target_BT[:, :, None] == target_BT[:, None, :]) & valid_BT[:, None, :]
     slot_BT = same_BTT.int().argmax(2)
@@ -184,7 +184,9 @@ def random_words(
 
 
 def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
-    """Draws K distinct words of V for each of B captions, B×K; all sets are equally likely (Floyd's algorithm)."""
+    """Draws K of V words, all distinct, for each of B captions, B×K; all sets are equally likely (Floyd's
+    algorithm).
+    """
     drawn_BK = torch.empty(uniform_BK.shape, dtype=torch.long, device=uniform_BK.device)
     for k, top in enumerate(range(V - uniform_BK.shape[1], V)):
         word_B = (uniform_BK[:, k] * (top + 1)).long()
@@ -195,7 +197,7 @@ def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
 def random_term(
     target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.SubsetTerm:
-    """Returns the loss over each caption's drawn words and the label, without counting the label twice."""
+    """Returns the loss over each caption's drawn words plus the label, without counting the label twice."""
     (B, T), K = target_BT.shape, drawn_BK.shape[1]
     place_T = torch.arange(T, device=target_BT.device)
     label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
@@ -206,14 +208,14 @@ def random_term(
 def reverse_term(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.VocabularyTerm:
-    """Returns the loss over the whole vocabulary except the caption's words, but including the label."""
+    """Returns the loss over all words except the caption's own, but including the label."""
     label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
     out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
     return head.VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
 class Smile(Stateless[CaptionerLike]):
-    """`smile_loss` of the batch's references. Random subsets are determined by (seed, step, item, caption)."""
+    """`smile_loss` on the batch's references. Random subsets are determined by (seed, step, item, caption)."""
 
     class Config(ObjectiveOptions):
         """SMILE with the defaults of paper 1. ``mle_weight`` is λ of eq. 4, 0.01 in the paper's best row."""
@@ -222,15 +224,15 @@ class Smile(Stateless[CaptionerLike]):
         subset: Literal["own", "random", "reverse"] = "own"
         first_token: Literal["mle", "shift", "none"] = Field("mle")
         random_size: int = Field(
-            10, ge=1, description="number of words drawn for each caption, in addition to the label"
+            10, ge=1, description="number of words to draw for each caption, in addition to the label"
         )
         shift: tuple[tuple[str, str], ...] = Field(
             (), description="pairs of a token and its replacement, for tokenizers without two forms of each word"
         )
         shift_as: Literal["label", "program"] = Field(
             "label",
-            description="program: the decoder also reads the replacement, as in the authors' code; a word "
-            "without one becomes the unknown token",
+            description="program: the decoder reads the replacement too, as in the authors' code; a word without "
+            "one becomes the unknown token",
         )
         mle_weight: float = Field(0.0, ge=0, le=1)
         label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the MLE term; BLIP uses 0.1")
@@ -257,7 +259,7 @@ class Smile(Stateless[CaptionerLike]):
             return self
 
         def build(self, parts: RunParts) -> Smile:
-            """Builds SMILE for this captioner. Raises `UsageError` if its vocabulary lacks what the options need."""
+            """Builds SMILE for this captioner. Raises `UsageError` if its vocabulary lacks what the options require."""
             captioner = parts.captioner
             V = len(captioner.tokenizer) if (head := captioner.head()) is None else len(head[0])
             if self.subset == "random" and self.random_size > V:
@@ -297,14 +299,14 @@ class Smile(Stateless[CaptionerLike]):
         return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **settings))
 
 
-# First-token shifting replaces a word at the start of a caption with another form of it (section 3.3).
+# First-token shifting replaces the word at the start of a caption with another form of it (section 3.3).
 CONTINUES, STARTS = "##", ("Ġ", "▁")  # tokenizers' marks for a word continuation and for the start of a word
 
 
 def alternative_forms(
     tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, str]] = (), *, unknown: bool = False
 ) -> torch.Tensor:
-    """Returns shift_V: for each token the id of its other form (paper 1, section 3.3).
+    """Returns shift_V: for each token, the id of its other form (paper 1, section 3.3).
 
     ``pairs`` lists tokens and their replacements. By default, these are the tokenizer's own two forms of a word
     (``a`` and ``##a``, ``a`` and ``Ġa``). A token without another form is kept; with ``unknown``, it becomes the
@@ -343,7 +345,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="smile",
         factory=Smile.Config.build,
-        help="Maximum likelihood over the words of each reference only (paper 1).",
+        help="Maximum likelihood restricted to the words in each reference (paper 1).",
         options=Smile.Config,
         label="SMILE",
         direction="lower",

@@ -1,7 +1,7 @@
 """Sparsemax loss: maximum likelihood that ignores sufficiently improbable words (Martins and Astudillo 2016).
 
-Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0; words
-outside the support get no gradient.
+Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0, and
+these (outside the support) get no gradient.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sparsemax_loss(logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: 
 
 
 def sparsemax_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tensor:
-    """Computes the sparsemax loss of each token, N×1. Adding a constant to a token's scores leaves it unchanged."""
+    """Computes the sparsemax loss of each token, N×1. It does not change if a constant is added to a token's scores."""
     centred_NV = scores_NV - scores_NV.detach().amax(1, keepdim=True)
     tau_N1 = sparsemax_threshold(centred_NV)
     support_NV = centred_NV > tau_N1
@@ -68,10 +68,10 @@ class SparsemaxTerm(head.VocabularyTerm):
 
 
 class Sparsemax(Stateless[CaptionerLike]):
-    """`sparsemax_loss` of the batch's references."""
+    """`sparsemax_loss` on the batch's references."""
 
     class Config(ObjectiveOptions):
-        """Sparsemax loss of the references. Captions are still generated with softmax."""
+        """Sparsemax loss on the references. Captions are still generated with softmax."""
 
         kind: Literal["sparsemax"]
 
@@ -93,7 +93,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="sparsemax",
         factory=Sparsemax.Config.build,
-        help="Sparsemax loss of the references: improbable words get no gradient.",
+        help="Sparsemax loss on the references: improbable words get no gradient.",
         options=Sparsemax.Config,
         label="sparsemax",
         direction="lower",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tellapart.boost.answer_checks import unusable
 from tellapart.purposes.texts import Edited, shortened, without_openings
 
-CHARACTERS = 125  # length of an alt text that screen readers read without a pause, by common advice
+CHARACTERS = 125  # a common recommendation, because screen readers read this much without a pause
 
 # German: "Das Bild zeigt einen braunen Hund" leaves an object, which becomes the subject "Ein brauner Hund".
 _ACCUSATIVE = re.compile(r"^(Einen|Den) ((?:[a-zäöüß]+en )*)(?=[A-ZÄÖÜ])")
@@ -22,7 +22,7 @@ def _nominative(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class AltText:
-    """Makes one text of at most ``characters`` per picture; ``long`` also keeps captions that are longer than it.
+    """Makes one text of at most ``characters`` per picture. ``long``: also keep the whole caption if it was shortened.
 
     ``language``: the code of the captions' language; "" means English without a language tag.
     """
@@ -32,7 +32,7 @@ class AltText:
     language: str = ""
 
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
-        """Returns the alt text of each caption, with the doubts that a person should check."""
+        """Returns the alt text made from each caption, with the doubts that a person should check."""
         return {key: self._edited(caption) for key, caption in captions.items()}
 
     def _edited(self, caption: str) -> Edited:

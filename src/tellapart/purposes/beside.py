@@ -1,4 +1,4 @@
-"""Text files beside pictures, in the format that trainers of image generators read."""
+"""Text files beside pictures, in the format that training scripts for image generators read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tellapart.utils.messages import few
 
 
 def common_folder(items: Sequence[Item]) -> Path:
-    """Returns the common parent folder of all pictures. Raises `UsageError` if some picture is not a file."""
+    """Returns the common parent folder of all pictures. Raises `UsageError` if any picture is not a file."""
     paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
     if len(paths) < len(items) or not paths:
         name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
@@ -55,7 +55,7 @@ def write_beside(
     """Writes a text file beside each picture that has a text; returns the texts now on disk, and messages about files
     that people wrote.
 
-    A file that this command did not write, or that a person has changed, stays unless ``replaces.edited``; its text
+    A file that this command did not write, or that a person has changed, is kept unless ``replaces.edited``; its text
     then becomes the picture's text.
     """
     targets = files_beside(items, suffix)
@@ -77,8 +77,8 @@ def write_beside(
     said = []
     if people:
         said.append(
-            f"{len(people):,} {suffix} files were written or edited by hand and were kept (the list "
-            "contains their text); pass --replace-edited to replace them"
+            f"{len(people):,} {suffix} files were written or edited by hand and were kept (the list contains their "
+            "text); pass --replace-edited to replace them"
         )
     if bare:
         said.append(
@@ -92,14 +92,13 @@ def write_beside(
         )
     if utf16:
         said.append(
-            f"{len(utf16):,} of these are in UTF-16, but trainers expect UTF-8: "
-            f"{few(utf16, NAMED_FILES)}; convert them to UTF-8"
+            f"{len(utf16):,} of these are in UTF-16, but training scripts expect UTF-8: {few(utf16, NAMED_FILES)}; "
+            "convert them to UTF-8"
         )
     if several:
         said.append(
-            f"{len(several):,} of these have several lines, of which kohya's scripts only read "
-            f"the first, or a random one with enable_wildcard: {few(several, NAMED_FILES)}; join lines that "
-            "belong to the same caption"
+            f"{len(several):,} of these have several lines, but kohya's scripts read only the first line, or a random "
+            f"one with enable_wildcard: {few(several, NAMED_FILES)}; join the lines of a caption"
         )
     return there, said
 
@@ -111,5 +110,5 @@ def _joined_lines(lines: Sequence[str]) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Returns the text of a file, or "" if it does not exist. Raises `UsageError`, see `read_text`."""
+    """Returns the text of a file, or "" if it does not exist. Raises `UsageError` like `read_text`."""
     return read_text(path) if path.exists() else ""

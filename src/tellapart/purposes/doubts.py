@@ -18,7 +18,7 @@ from tellapart.data.caption_matching import CaptionFile
 from tellapart.purposes.texts import Edited
 from tellapart.purposes.variation import Variation
 
-OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that do not apply to a single alt text
+OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of defects that do not apply to a single alt text
 Doubts = dict[str, list[tuple[str, str]]]  # (kind, detail) by id
 
 
@@ -29,10 +29,10 @@ def find_doubts(
     language: str,
     captioner: Captioner | None = None,
 ) -> Doubts:
-    """Returns why a person should check alt texts: what was shortened, and what ``tellapart check`` finds.
+    """Returns the reasons to check each alt text: what was shortened, and what ``tellapart check`` finds.
 
-    people: ids of texts that a person wrote or accepted, which have no doubts. captioner: also names words that fit
-    other pictures equally well.
+    people: ids of texts that a person wrote or accepted; they are never doubtful. captioner: if given, words that fit
+    other pictures equally well are doubtful too.
     """
     missing = Edited("", (("no text", "no caption"),))
     doubts: Doubts = {item.id: list(edited.get(item.id, missing).doubts) for item in dataset}
@@ -59,10 +59,10 @@ def store_doubts(
     author: Author,
     run: JournaledRun,
 ) -> None:
-    """Stores the doubts of the texts in ``out``, and the captions that they were made from: as candidates, and what
-    several of them agree on. ``variation``: by id (`variations`).
+    """Stores why texts in ``out`` are doubtful, the captions that they were made from (as candidates), and their
+    variation.
 
-    They belong to the change ``run``, which wrote the texts.
+    ``variation``: by id, from `variations`. ``run``: the change that wrote the texts.
     """
     items = list(dataset)
     store = CaptionStore(items, open_layout(items, None, out))

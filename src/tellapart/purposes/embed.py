@@ -24,8 +24,8 @@ from tellapart.utils.files import check_output, input_folder, write_output
 class Embedded:
     """Counts the XMP sidecars and copies that were written.
 
-    stayed: pictures whose alt text from another source was not replaced.
-    others: sidecars of other programs (``PICTURE.jpg.xmp``) that exist beside the ones written.
+    stayed: pictures whose alt text came from another source and was kept.
+    others: sidecars from other programs (``PICTURE.jpg.xmp``) beside those that were written.
     """
 
     sidecars: int = 0
@@ -35,7 +35,7 @@ class Embedded:
 
 
 def _packets(picture: Path) -> tuple[str, str]:
-    """Returns the XMP inside a picture, and the XMP of its sidecar. Raises `UsageError` for invalid XMP."""
+    """Returns the XMP inside a picture, and the XMP in its sidecar. Raises `UsageError` for invalid XMP."""
     inside = xmp_files.packet_in(picture.read_bytes(), str(picture))
     sidecars = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
     found = [text for path in sidecars if xmp.texts_of(text := xmp_files.read_sidecar(path), str(path))]
@@ -49,20 +49,21 @@ def _takes_packet(picture: Path) -> bool:
 
 
 def _of(key: tuple[str, str], target: Path) -> Path:
-    """Returns the name that `OwnFiles` uses for a file's text in this property and language."""
+    """Returns the name under which `OwnFiles` records a file's text in this property and language."""
     name, language = key
     parts = ["#long"] * (name == xmp.LONG) + [f"#{language}"] * (language != xmp.DEFAULT)
     return target.with_name(f"{target.name}{''.join(parts)}")
 
 
 def _target(picture: Path, root: Path, folder: Path | None) -> Path:
-    """Returns the file that receives an alt text: a copy of the picture below ``folder``, otherwise a sidecar."""
+    """Returns the file to write an alt text to: a copy of the picture below ``folder``, otherwise a sidecar."""
     place = picture if folder is None else folder / os.path.relpath(picture.absolute(), root)
     return place if folder is not None and _takes_packet(picture) else place.with_suffix(".xmp")
 
 
 def check_embed(items: Sequence[Item], folder: Path | None) -> None:
-    """Raises `UsageError` for files that `embed` could not write and XMP that it could not read, before slow work.
+    """Raises `UsageError` for files that `embed` could not write and XMP that it could not read; call it before slow
+    work.
 
     folder: the folder for copies. A copy must not be one of these pictures, must not be read as a picture by the next
     run, and must not replace a file that this program did not write.
@@ -73,7 +74,7 @@ def check_embed(items: Sequence[Item], folder: Path | None) -> None:
     pictures = [path for path in files if path.exists()]
     sources = {(status.st_dev, status.st_ino): path for path in pictures if (status := path.stat())}
     for picture in pictures:
-        with contextlib.suppress(PermissionError):  # unreadable pictures are not captioned, either
+        with contextlib.suppress(PermissionError):  # unreadable pictures are not captioned either
             _packets(picture)
             place = None if folder is None else folder / os.path.relpath(picture.absolute(), root)
             for target in {place, _target(picture, root, folder)} if place is not None else ():
@@ -100,10 +101,10 @@ class EmbedSettings:
     """Settings of `embed`.
 
     Args:
-        replace_edited: whether to back up and replace alt texts that this command did not write.
+        replace_edited: whether to replace alt texts that this command did not write, after backing them up.
         folder: the folder for copies; None: write sidecars beside the pictures.
         language: the language of the texts, such as ``de``; "": unspecified.
-        event: the author of the texts, for the history in the XMP.
+        event: who wrote the texts, for the history in the XMP.
     """
 
     replace_edited: bool = False
@@ -115,13 +116,13 @@ class EmbedSettings:
 def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> Embedded:
     """Writes texts as IPTC alt text: into ``PICTURE.xmp`` beside each picture, or into copies of the pictures.
 
-    Copies of JPEG and PNG files contain the texts, copies in other formats get a sidecar. All other metadata stays, as
-    does an alt text that this command did not write: in any language, or in the language of the texts (also en-US for
-    en) if one is specified. An empty text that a person accepted empties the alt text. Original pictures are never
-    changed.
+    Texts are embedded in copies of JPEG and PNG files; copies in other formats get a sidecar. All other metadata is
+    kept, and so is an alt text that this command did not write: in any language, or in the language of the texts if one
+    is specified (en-US counts as en). An empty text that a person accepted clears the alt text. Original pictures are
+    never changed.
 
     Raises:
-        UsageError: see `check_embed`.
+        UsageError: as in `check_embed`.
     """
     check_embed(items, settings.folder)
     root = common_folder(items)
@@ -169,9 +170,9 @@ Texts = dict[tuple[str, str], str]  # by property and language
 def _shares(
     one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings
 ) -> tuple[Texts, Texts, dict[Path, str]]:
-    """Returns our texts, the texts from other sources that stay, and those that ours replace.
+    """Returns the texts to write, the other sources' texts to keep, and the other sources' texts that are overwritten.
 
-    A text with a language also becomes the default, unless there is another default.
+    A text with a language also becomes the default text unless there is another one.
     """
     language = settings.language or xmp.DEFAULT
     ours: Texts = {}
@@ -195,7 +196,7 @@ def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
 
 
 def _share_language(one: str, other: str) -> bool:
-    """Returns whether a reader of one language reads the other, as en and en-US; "" is any language."""
+    """Returns whether two language codes are compatible, such as en and en-US; "" is compatible with any language."""
     short, long = sorted((one.lower(), other.lower()), key=len)
     return not short or short == long or long.startswith(f"{short}-")
 
@@ -209,7 +210,7 @@ def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, setting
 
 
 def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:
-    """Returns the packet with these texts; unchanged if it already has them."""
+    """Returns the packet with these texts; unchanged if it already contains them."""
     there = xmp.languages_of(packet, str(target))
     new = {key: text for key, text in texts.items() if there.get(key, "") != text}
     return xmp.with_languages(packet, new, str(target), event if new else None) if new or not packet else packet

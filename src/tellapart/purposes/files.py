@@ -1,4 +1,4 @@
-"""Checks all output files before anything is captioned."""
+"""Checks all output files before the first picture is captioned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_files(
 
     Args:
         beside: the suffix of text files beside the pictures.
-        mixed: whether ``out`` may contain rows that a person wrote.
+        mixed: whether ``out`` may also contain rows that a person wrote.
         copies: the folders that `embed` writes to.
     """
     problems: list[str] = []

@@ -1,4 +1,6 @@
-"""Findings about training captions: lengths, token budgets, tags that contradict prose, and phrases that fit all."""
+"""Findings about training captions: lengths, token limits, tags that contradict prose, and words that fit nearly all
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ from tellapart.review.models import FitFinder
 from tellapart.types import Item
 from tellapart.utils.messages import few
 
-# Text encoders of image generators: name, tokens without start and end, repository of its tokenizer.
+# Text encoders of image generators: name, token limit without start and end tokens, repository of the tokenizer.
 ENCODERS = (("CLIP", 75, "openai/clip-vit-large-patch14"), ("T5", 512, "google/t5-v1_1-xxl"))
 LENGTHS = (10, 30)  # maximum number of words of a short and of a medium text
-FREQUENT, FITS_ALL = 0.2, 0.6  # minimum share of captions with a word; minimum share of the other pictures that it fits
+FREQUENT, FITS_ALL = 0.2, 0.6  # minimum share of captions that contain a word, and of the other pictures that it fits
 PIECE = 9  # letters per token, to estimate the tokens of a long word
 
 
 def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None) -> Iterator[str]:
-    """Yields a line per finding.
+    """Yields one line per finding.
 
     Args:
-        texts: by id, one per line.
+        texts: the texts of each picture by id, one per line.
         suffix: the suffix of the text files; tags may be in files with the other suffix.
     """
     lines = {id_: [line for line in text.split("\n") if line.strip()] for id_, text in texts.items()}
@@ -56,9 +58,9 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
 def words_that_fit_all(
     shares: Sequence[WordShare], captions: Mapping[str, str], finder: FitFinder, scorer: str
 ) -> Iterator[str]:
-    """Yields a line per frequent word that the captions of some pictures omit although it fits these pictures too.
+    """Yields a line for each frequent word that also fits most pictures whose captions omit it.
 
-    A word fits a picture if its cosine reaches the first quartile over the pictures whose captions contain it.
+    A word fits a picture if their cosine reaches the first quartile over the pictures whose captions contain the word.
     """
     said: dict[str, str] = {}
     for key, text in captions.items():
@@ -88,9 +90,9 @@ def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> lis
 
 
 def token_counter(repository: str) -> tuple[Callable[[str], int], bool]:
-    """Returns a function that counts tokens without start and end, and whether it only estimates.
+    """Returns a function that counts tokens without start and end, and whether it only estimates the number.
 
-    Uses a tokenizer of Hugging Face's cache; downloads nothing.
+    Uses a tokenizer from Hugging Face's cache; downloads nothing.
     """
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -102,6 +104,6 @@ def token_counter(repository: str) -> tuple[Callable[[str], int], bool]:
 
 
 def estimated_tokens(text: str) -> int:
-    """Estimates the tokens of an English text: one for each word and mark, more for long words."""
+    """Estimates the number of tokens in an English text: one per word and punctuation mark, more for long words."""
     pieces = re.findall(r"\w+|[^\w\s]", text)
     return sum(1 + (len(piece) - 1) // PIECE for piece in pieces)

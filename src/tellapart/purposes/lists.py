@@ -1,4 +1,4 @@
-"""Texts in one file, one per line: JSON lines, CSV, or a file with the pictures (`tellapart.purposes.packed`)."""
+"""Texts in one file, one per line (JSON lines, CSV), or together with the pictures (`tellapart.purposes.packed`)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tellapart.types import Item
 from tellapart.utils.files import check_output, replace_text, write_errors, write_output
 from tellapart.utils.messages import json_text, parse_json, say
 
-STATE = ("language", "accepted", "decorative")  # optional columns of a table
+STATE = ("language", "accepted", "decorative")  # optional columns in a table
 
 
 def refuse_other_language(out: Path, language: str) -> None:
-    """Raises `UsageError` if the texts in ``out`` have a language other than ``language``."""
+    """Raises `UsageError` if the texts in ``out`` are in a language other than ``language``."""
     if not language or not out.is_file():
         return
     text = decode_text(out.read_bytes())
@@ -45,7 +45,7 @@ def refuse_other_language(out: Path, language: str) -> None:
 
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
-    """Raises `UsageError` if a person wrote the file ``out``; for a file with pictures see `check_output`."""
+    """Raises `UsageError` if a person wrote the file ``out``; files with pictures are checked by `check_output`."""
     if out.suffix.lower() in PACKED:
         check_output(out)
     elif text_of_person(out, own) is not None and not replaces.edited:
@@ -58,9 +58,9 @@ def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
 def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
 
-    An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament; so does the review
-    page, whose marks a table lacks and the log has. Raises `UsageError` if no earlier run wrote the file, or if a line
-    cannot be parsed.
+    An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament. Marks made on the
+    review page are read from the log, because a table cannot store them. Raises `UsageError` if no earlier run wrote
+    the file, or if a line cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
     states = {key: logged.state for (file, key), logged in Log.open(out.parent).rows.items() if file == out.name}
@@ -125,8 +125,8 @@ def write_lines(
     The suffix selects the format: ``.jsonl``, ``.csv``, ``.parquet`` (with pictures, in Hugging Face's layout) or
     ``.tar`` (WebDataset).
 
-    Files named like Hugging Face's metadata files have the fields ``file_name`` and ``text``. Pictures without a text
-    have no line. ``run``: the change of the journal; ``changed``: ids of texts that a person changed.
+    Files that are named like Hugging Face's metadata files have the fields ``file_name`` and ``text``. Pictures without
+    a text have no line. ``run``: the change in the journal; ``changed``: ids of texts that a person changed.
     """
     rows = _with_text(items, edited)
     if (packed := PACKED.get(out.suffix.lower())) is not None:
@@ -159,7 +159,7 @@ def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
 
 
 def text_record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
-    """Returns the record of a picture's text in the file ``out``."""
+    """Returns the record for a picture's text in the file ``out``."""
     texts = one.text.split("\n")
     if out.name in METADATA_FILES:  # diffusers picks one of several texts at random
         return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}

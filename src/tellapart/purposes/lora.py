@@ -1,7 +1,7 @@
-"""Captions for training a trigger word: removes what all pictures of a set have in common.
+"""Captions for training a trigger word: removes what all pictures in a set have in common.
 
-Rules of English grammar (`tellapart.language.phrases`) remove words. Nothing is added except the trigger, the prefix,
-the suffix and the included phrases.
+Words are removed by rules of English grammar (`tellapart.language.phrases`). Only the trigger, the prefix, the suffix
+and the included phrases are added.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tellapart.purposes.texts import Edited, has_phrase, shortened, without_open
 from tellapart.utils.rng import RandomStream
 
 COMMON = 0.5  # a word in more than this fraction of captions describes the whole set
-LEAST = 5  # captions; fewer do not show what a set has in common
+LEAST = 5  # captions; fewer do not show what the set has in common
 Key = tuple[str, ...]
-LENGTHS = (1 / 3, 2 / 3, 1.0)  # of short, medium and long captions, as fractions of the whole caption
+LENGTHS = (1 / 3, 2 / 3, 1.0)  # lengths of short, medium and long captions, as fractions of the whole caption
 
 
 @dataclass(frozen=True)
 class WordShare:
-    """Number and share of the captions that contain a word or a phrase, and its most frequent form.
+    """A word or phrase in its most frequent form, with the number and share of the captions that contain it.
 
     Words inside a removed phrase are not counted. ``key``: the key of each word (`word_key`), which groups its forms.
     """
@@ -41,16 +41,16 @@ class WordShare:
 
 @dataclass(frozen=True)
 class LoraCaptions:
-    """Makes captions for a generator that learns ``trigger`` as the name of what the pictures have in common.
+    """Makes captions from which a generator learns ``trigger`` as the name of what the pictures have in common.
 
     Args:
         trigger: the word that begins each caption.
         common: words in more than this fraction of the captions are removed.
         keep, avoid: words that are never removed, and words that are always removed.
         include: words and phrases that are kept, and appended to captions that lack them.
-        prefix, suffix: texts put around the whole caption.
+        prefix, suffix: texts to add before and after the whole caption.
         lengths: fractions of short, medium and long captions (a third, two thirds and the whole, up to the end of a
-            phrase), drawn by ``seed`` and the picture's id; None: all captions stay whole.
+            phrase), drawn by ``seed`` and the picture's id; None: no caption is shortened.
     """
 
     trigger: str
@@ -69,11 +69,12 @@ class LoraCaptions:
         return self.keep | {word for phrase in self.include for word in phrase.lower().split()}
 
     def evidence(self, captions: Mapping[str, str]) -> list[WordShare]:
-        """Returns the content words and phrases of the captions, and marks those that are removed.
+        """Returns the content words and phrases in the captions, marking those that are removed.
 
-        The most frequent ones are first; phrases are listed only if they are removed. A phrase consists of up to
+        The most frequent ones come first; phrases are listed only if they are removed. A phrase consists of up to
         `LONGEST_PHRASE` adjacent content words. A part of a longer phrase is listed only if it also occurs elsewhere.
-        Words inside a removed phrase do not count, except nouns: "red barn" everywhere leaves "red" in "a red car".
+        Words inside a removed phrase are not counted on their own, except nouns: if most captions say "red barn", "a
+        red car" keeps its "red".
         """
         runs = [_runs(text) for text in captions.values() if not unusable(text)]
         pictures = len({key.partition("\n")[0] for key, text in captions.items() if not unusable(text)})
@@ -91,7 +92,7 @@ class LoraCaptions:
             if size > 1:
                 count = Counter({key: times for key, times in count.items() if times > least and self._keeps_no(key)})
                 phrases |= count.keys()
-            else:  # nouns also count inside phrases: a dog in all pictures is common, regardless of what it does
+            else:  # nouns also count inside phrases: a dog in all pictures is common, whatever it does
                 count = Counter({key: max(times, nouns[key]) for key, times in count.items()})
             shares |= count
         form_of: dict[Key, str] = {}
@@ -121,7 +122,7 @@ class LoraCaptions:
             return Edited("", (("no text", why),))
         words = {one[0] for one in out if len(one) == 1}
         plain = without_openings(caption)[0]
-        if plain.split()[0].lower() in caption.split():  # the removal of an opening gave its first word a capital
+        if plain.split()[0].lower() in caption.split():  # removing an opening has capitalized the first word
             plain = plain[0].lower() + plain[1:]
         text = without_words(plain, words, self.trigger, out)
         if self.lengths is not None:
@@ -153,7 +154,7 @@ def _runs(caption: str) -> list[Run]:
 
 
 def _parts(run: Run, size: int, phrases: Set[Key]) -> Iterator[tuple[Key, str]]:
-    """Yields the key and the text of ``size`` words in a row, unless all of them are part of these phrases."""
+    """Yields the key and the text of each sequence of ``size`` words that is not inside one of these phrases."""
     keys = [key for key, *_ in run]
     taken = places_in_phrases(keys, phrases)
     for start in range(len(run) - size + 1):

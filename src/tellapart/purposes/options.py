@@ -16,7 +16,7 @@ class SourceOptions:
     captions: Annotated[
         Path | None,
         typer.Option(
-            help=("Captions of the pictures, in any layout that eval reads. Default: the captions in the folder."),
+            help=("Captions of the pictures, in any layout that eval accepts. Default: the captions in the folder."),
             dir_okay=False,
         ),
     ] = None
@@ -28,7 +28,7 @@ class SourceOptions:
     fields: Annotated[
         Path | None,
         typer.Option(
-            help="Table with the fields of --prompt for each picture, such as purpose or link.", dir_okay=False
+            help="Table with the values of --prompt's fields for each picture, such as purpose or link.", dir_okay=False
         ),
     ] = None
     decoding: Annotated[
@@ -45,7 +45,7 @@ class SourceOptions:
         bool,
         typer.Option(
             "--overwrite",
-            help=("Caption again (with --model), and replace copies. Hand-written and edited texts are kept."),
+            help=("Caption again (with --model), and replace existing copies. Hand-written and edited texts are kept."),
         ),
     ] = False
     replace_edited: Annotated[
@@ -63,17 +63,20 @@ class AltTextOptions(SourceOptions):
         typer.Option(
             "--out",
             "-o",
-            help=("Write to alt.jsonl or alt.csv, or to standard output with -. Default: print a single text."),
+            help=(
+                "Output file (.jsonl or .csv), or - for standard output. For a single picture, the default is to "
+                "print the text."
+            ),
         ),
     ] = None
     language: Annotated[
         str, typer.Option(metavar="CODE", help="Language of the captions, written to XMP as xml:lang: de, pt-BR.")
     ] = ""
     characters: Annotated[int, typer.Option(min=20, help="Maximum length of an alt text, in characters.")] = 125
-    long: Annotated[bool, typer.Option("--long", help="Also keep captions longer than the alt text.")] = False
+    long: Annotated[bool, typer.Option("--long", help="Also save the full caption if the alt text is shorter.")] = False
     doubtful: Annotated[
         bool,
-        typer.Option("--doubtful", help="Mark words that --model finds equally likely for other pictures, for review."),
+        typer.Option("--doubtful", help="Mark for review words that --model finds equally likely for other pictures."),
     ] = False
     embed: Annotated[
         bool, typer.Option("--embed", help="Write alt texts to PICTURE.xmp beside each picture (IPTC).")
@@ -88,15 +91,15 @@ class AltTextOptions(SourceOptions):
 class LoraOptions(SourceOptions):
     """Options of ``tellapart lora``."""
 
-    trigger: Annotated[str | None, typer.Option(help="Word that the generator should learn. Required.")] = None
+    trigger: Annotated[str | None, typer.Option(help="Word that the generator should learn (required).")] = None
     out: Annotated[
         str | None,
         typer.Option(
             "--out",
             "-o",
             help=(
-                "Write a single file: .jsonl or .csv, or .parquet or .tar, which include the "
-                "pictures. Default: text files beside the pictures, and metadata.jsonl."
+                "Write a single file: .jsonl or .csv (texts only), .parquet or .tar (texts and pictures). Default: "
+                "text files beside the pictures, and metadata.jsonl."
             ),
         ),
     ] = None
@@ -107,24 +110,26 @@ class LoraOptions(SourceOptions):
         float,
         typer.Option(min=0.1, max=1.0, help=("Remove words that occur in more than this fraction of the captions.")),
     ] = 0.5
-    keep: Annotated[str | None, typer.Option(metavar="WORDS", help="Words that are never removed: hat,red.")] = None
-    avoid: Annotated[str | None, typer.Option(metavar="WORDS", help="Words that are always removed.")] = None
+    keep: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Comma-separated words that are never removed, such as hat,red.")
+    ] = None
+    avoid: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Comma-separated words that are always removed.")
+    ] = None
     include: Annotated[
         str | None,
-        typer.Option(
-            metavar="WORDS", help=("Words that are never removed, and that are added to captions that lack them.")
-        ),
+        typer.Option(metavar="WORDS", help=("Words that are never removed, and are added to captions that lack them.")),
     ] = None
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer that suggests words for --avoid: those that fit nearly all pictures.")
+        str | None, typer.Option(help="Scorer that suggests words for --avoid because they fit nearly all pictures.")
     ] = None
     prefix: Annotated[str | None, typer.Option(help="Text to add before the trigger.")] = None
     suffix: Annotated[str | None, typer.Option(help="Text to add after each caption.")] = None
     length_mix: Annotated[
         str | None,
-        typer.Option(metavar="SHARES", help="Fractions of short, medium and long captions, e.g. 0.2,0.5,0.3."),
+        typer.Option(metavar="SHARES", help="Fractions of short, medium and long captions, such as 0.2,0.5,0.3."),
     ] = None
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed for --length-mix. Default: 0.")] = None
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help=("Show which words would be removed, without writing any text."))
+        bool, typer.Option("--dry-run", help=("Show which words would be removed, without writing any texts."))
     ] = False

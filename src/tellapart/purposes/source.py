@@ -1,7 +1,8 @@
 """Reads the captions that texts are made from: from a file, from the folder itself, or from a captioner.
 
-A folder has captions in text files beside its pictures or in ``metadata.jsonl``. `tellapart lora` replaces these text
-files with its own texts, so the hidden log keeps the original captions; the next run reads them there.
+A folder may contain captions in text files beside its pictures or in ``metadata.jsonl``. `tellapart lora` replaces
+these text files with its own texts, so the original captions are kept in the hidden log, from which the next run reads
+them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tellapart.utils.messages import few, say
 class SourceCaptions:
     """The captions of pictures by id, one or several each.
 
-    ``captioner`` loads the model that wrote them (None if unknown); ``author`` is their author (may be `UNKNOWN`).
+    ``captioner`` loads the model that generated them (None if unknown); ``author`` is their author (may be `UNKNOWN`).
     """
 
     by_id: Mapping[str, Sequence[str]]
@@ -42,7 +43,7 @@ class SourceCaptions:
 
     @property
     def agent(self) -> str:
-        """Returns the captioner's name, if known, and this program's version."""
+        """Returns the captioner's name (if known) and this program's version."""
         name = self.author.model.partition("?")[0]
         name = name.rstrip("/").rpartition("/")[2] if Path(name).exists() else name
         return f"tellapart {__version__}" if self.author == UNKNOWN else f"{name}, tellapart {__version__}"
@@ -54,8 +55,8 @@ class SourceCaptions:
 
     @property
     def flat(self) -> dict[str, str]:
-        """Returns one caption per key. The key is the picture's id, followed by a line break and a number for further
-        captions.
+        """Returns one caption per key: the picture's id, followed by a line break and a number for all but its first
+        caption.
         """
         return {f"{id_}\n{n}" if n else id_: text for id_, texts in self.by_id.items() for n, text in enumerate(texts)}
 
@@ -66,7 +67,7 @@ def read_source(
     """Returns the captions of a data set from the source that the options name.
 
     Args:
-        out: the file of the texts, whose hidden log may also have captions.
+        out: the output file, whose hidden log may also contain captions.
 
     Raises:
         UsageError: if the options are inconsistent, or if no picture has a caption.
@@ -100,7 +101,7 @@ def read_source(
 
 
 def author_of(captions: Path) -> Author:
-    """Returns the captioner that wrote a file of captions, according to the log; otherwise `UNKNOWN`."""
+    """Returns the captioner that generated a file of captions according to the log; `UNKNOWN` if it is not recorded."""
     settings = Provenance.open(captions).settings
     return Author.from_settings(settings) if settings and settings.get("captioner") else UNKNOWN
 
@@ -128,7 +129,7 @@ def caption_options(options: SourceOptions) -> CaptionOptions:
 
 
 def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
-    """Returns the captions of a file by picture id. Raises `UsageError` if none belongs to a picture."""
+    """Returns the captions in a file by picture id. Raises `UsageError` if none belongs to a picture."""
     items = list(dataset)
     known = KnownIds(dataset.spec, [item.id for item in items], {item.id: item.picture.name for item in items})
     matched = match_captions(read_caption_file(path), known, str(path))
@@ -143,7 +144,7 @@ def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
 def _of_folder(items: Sequence[Item], out: Path, own: OwnFiles) -> dict[str, Sequence[str]]:
     """Returns the captions in a folder: tellapart's own, otherwise those in the log, otherwise those of people.
 
-    Texts that this command made itself do not count as captions.
+    Texts that this command wrote itself do not count as captions.
     """
     made, logged = Provenance.open(out).rows, logged_captions(out, items)
     captions: dict[str, Sequence[str]] = {}

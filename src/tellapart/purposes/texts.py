@@ -1,4 +1,4 @@
-"""Edits captions into texts: removes empty openings and limits the number of characters."""
+"""Turns captions into texts: removes openings such as "The image shows" and limits the number of characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends
 from tellapart.language.words import sentences
 
-MAX_LISTED = 20  # maximum number of words, examples and pictures in a message
+MAX_LISTED = 20  # maximum number of words, examples or pictures in a message
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Edited:
     """A text made from a caption.
 
     text: "" if no text could be made.
-    doubts: (kind, detail) of each edit that a person should check.
+    doubts: (kind, detail) for each edit that a person should check.
     long: a second, longer text; "" if there is none.
     accepted: whether a person accepted the text as it is. An accepted empty text marks a decorative picture.
     language: the language code; "" if unspecified.
@@ -49,7 +49,7 @@ def without_openings(text: str) -> tuple[str, str]:
             removed = removed or opening
             shorter, opening = without_opening(part)
             part = shorter
-        if part:  # a sentence such as "Sure!" leaves nothing
+        if part:  # nothing is left of a sentence such as "Sure!"
             part = part[:1].upper() + part[1:] if part != sentence and sentence[:1].isupper() else part
             kept += part if not kept or kept[-1] in "。！？" else f" {part}"
     return kept or text, removed if kept else ""
@@ -62,8 +62,8 @@ def shortened(text: str, most: int, *, whole_phrases: bool = False, english: boo
     phrase, or else with a word that may end a text.
 
     Args:
-        whole_phrases: never cuts within a phrase, so that the first one may be longer than ``most``.
-        english: finds phrases by English grammar; otherwise a phrase ends before a comma or a semicolon.
+        whole_phrases: never cut within a phrase, even if the first one is longer than ``most``.
+        english: find phrases by English grammar; otherwise a phrase ends before a comma or a semicolon.
     """
     if len(text) <= most:
         return text, ""
@@ -86,7 +86,7 @@ def shortened(text: str, most: int, *, whole_phrases: bool = False, english: boo
 
 
 def several(edited: Mapping[str, Edited]) -> dict[str, Edited]:
-    """Joins the distinct texts of each picture, one per line; for keys see `LoraCaptions.edited`."""
+    """Joins the distinct texts of each picture, one per line. The keys are those of `LoraCaptions.edited`."""
     found: dict[str, Edited] = {}
     for key, one in edited.items():
         first = found.setdefault(key.partition("\n")[0], one)

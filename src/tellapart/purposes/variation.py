@@ -15,17 +15,17 @@ from tellapart.language.words import sentences
 
 AMOUNTS = ("all", "most", "some", "one")
 LEAST = 3  # samples; of two, each claim is in both or in one
-FUNCTION_SHARE = 0.5  # of pictures: in a language whose function words are unknown, a more frequent word is one
-ENOUGH = 5  # pictures that show which words are frequent
+FUNCTION_SHARE = 0.5  # share of pictures; more frequent words are function words (in other languages)
+ENOUGH = 5  # number of pictures needed to tell which words are frequent
 
 Variation = dict[str, int | list[str]]
 
 
 def variations(captions: Mapping[str, Sequence[str]], language: str = "en") -> dict[str, Variation]:
-    """Returns the variation of each picture that has at least `LEAST` captions.
+    """Returns the variation for each picture that has at least `LEAST` captions.
 
-    It maps each of `AMOUNTS` to phrases, the most frequent first, and ``samples`` to their number: ``all`` samples say
-    it, ``most`` (more than half), ``some`` (up to half, but at least two), or ``one``.
+    A variation maps each of `AMOUNTS` to the phrases that so many samples contain: ``all``, ``most`` (more than half),
+    ``some`` (up to half, but at least two), or ``one``. ``samples`` is the number of samples.
     """
     sampled = {id_: texts for id_, texts in captions.items() if len(texts) >= LEAST}
     common = set[str]()
@@ -61,7 +61,7 @@ def _variation(texts: Sequence[str], common: set[str]) -> Variation:
 
 
 def _longest(phrases: Mapping[tuple[str, ...], str]) -> list[str]:
-    """Returns the phrases whose words are not all part of one before; longer ones first, else in their order."""
+    """Returns the phrases, longest first, without those whose words are all part of an earlier one."""
     kept: list[tuple[tuple[str, ...], str]] = []
     for keys, phrase in sorted(phrases.items(), key=lambda pair: -len(pair[0])):
         if not any(set(keys) <= set(other) for other, _ in kept):

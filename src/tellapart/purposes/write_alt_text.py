@@ -36,7 +36,7 @@ from tellapart.utils.messages import say, stdout_errors
 def write_alt_texts(
     dataset: Dataset, pictures: Sequence[str], options: AltTextOptions, device: str, precision: str
 ) -> None:
-    """Writes an alt text for each picture. A lock keeps other processes from writing to the same place.
+    """Writes an alt text for each picture. A lock prevents other processes from writing to the same files.
 
     pictures: the data as it was typed.
 
@@ -54,7 +54,7 @@ def write_alt_texts(
             path = _checked_path(out)
         if options.doubtful and (options.model is None or is_server(options.model) or out == "-"):
             raise UsageError(
-                "--doubtful requires a local captioner and an output file; add --model NAME and -o alt.jsonl"
+                "--doubtful requires a local captioner and an output file; pass --model NAME and -o alt.jsonl"
             )
         refuse_other_language(path, language)
         check_files(items, path, own, replaces, beside=None, mixed=True, copies=folders)
@@ -68,8 +68,8 @@ def write_alt_texts(
         edited, changed = with_edits(path, edited, replaces, items)
         if changed:
             say(
-                f"{len(changed):,} texts in {path} were edited by hand and were kept; pass "
-                "--replace-edited to replace them"
+                f"{len(changed):,} texts in {path} were edited by hand and were kept; pass --replace-edited to "
+                "replace them"
             )
         variation = variations(source.by_id, language)
         edited = {id_: replace(one, variation=variation.get(id_, {})) for id_, one in edited.items()}
@@ -87,7 +87,7 @@ def write_alt_texts(
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
         if out != "-":
             named = pictures[0] if len(pictures) == 1 else "FOLDER"
-            say(f"{len(doubts):,} of {len(items):,} texts are doubtful; to review them, run: "
+            say(f"{len(doubts):,} of {len(items):,} alt texts are doubtful; to review them, run: "
                 f"{shlex.join(['tellapart', 'review', named, str(path)])}")  # fmt: skip
 
 
@@ -122,6 +122,6 @@ def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settin
         )
     if done.stayed:
         say(
-            f"{len(done.stayed):,} pictures already have an alt text from another source, or one emptied "
-            f"since, which was kept: {', '.join(done.stayed[:3])}; pass --replace-edited to replace it"
+            f"{len(done.stayed):,} pictures already have an alt text from another source, or one that was emptied "
+            f"since, and were left unchanged: {', '.join(done.stayed[:3])}; pass --replace-edited to replace it"
         )

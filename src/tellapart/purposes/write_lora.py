@@ -1,4 +1,4 @@
-"""``tellapart lora``: reads captions, removes what a set has in common, and writes training captions."""
+"""``tellapart lora``: reads captions, removes what the set has in common, and writes training captions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_lora(
     precision: str,
     show: Callable[[Sequence[WordShare], int], None],
 ) -> None:
-    """Writes a training caption for each picture. A lock keeps other processes from writing to the same place.
+    """Writes a training caption for each picture. A lock prevents other processes from writing to the same files.
 
     Args:
         pictures: the data as it was typed.
@@ -69,8 +69,8 @@ def write_lora(
                 say(line)
         if len(edited) < LEAST:
             say(
-                f"{len(edited)} captions are too few to determine what the set has in common; only "
-                "words in --avoid are removed"
+                f"{len(edited)} captions are too few to determine what the set has in common; only words in --avoid "
+                "are removed"
             )
         pairs = [(captions[key], one.text) for key, one in single.items() if one.text]
         for before, after in pairs[: MAX_LISTED if options.dry_run else 3]:
@@ -93,7 +93,7 @@ def write_lora(
 
 @dataclass(frozen=True)
 class Destination:
-    """Destination of texts: one file, and text files with ``suffix`` beside the pictures (None: no such files)."""
+    """Destination of texts: one file, plus text files with ``suffix`` beside the pictures (None: no text files)."""
 
     path: Path
     suffix: str | None
@@ -143,7 +143,7 @@ def lora_captions(options: LoraOptions) -> LoraCaptions:
         tuple(dict.fromkeys(phrases)),
     )
     if both := sorted(maker.kept & avoid):
-        raise UsageError(f"--avoid {both[0]}: this word is also to be kept; remove it from one of the options")
+        raise UsageError(f"--avoid {both[0]}: another option keeps this word; remove it from one of the two")
     return maker
 
 

@@ -1,4 +1,4 @@
-"""Builds one self-contained HTML page from run folders: `build_report`."""
+"""Builds a self-contained HTML page from run folders: `build_report`."""
 
 from tellapart.report.page import build_report
 

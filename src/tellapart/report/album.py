@@ -1,4 +1,4 @@
-"""Embeds each picture of a page once, as a data URI; the page refers to it as ``<use href="#p0">``."""
+"""Embeds each picture on a page once, as a data URI; the page refers to it as ``<use href="#p0">``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tellapart.errors import PictureError
 from tellapart.types import Picture
 from tellapart.utils.messages import few
 
-# Pictures with sides up to this many pixels stay PNG and are scaled without smoothing; larger ones become JPEG.
+# Pictures whose sides have at most this many pixels are stored as PNG and scaled without smoothing; larger ones become
+# JPEG.
 CRISP_SIDE = 96
-# Limit for all pictures of a page, in base64 characters, and the sides in pixels to try until they fit.
+# Limit for all pictures on a page, in base64 characters, and the sides in pixels to try until they fit.
 BUDGET = 3_800_000
 SIDES = (288, 224, 176, 136, 104)
 
@@ -37,7 +38,9 @@ class PageSprite:
 
 @dataclass
 class Album:
-    """The pictures of a page. Call `add` for all files, then `sprites`; files with equal content are one picture."""
+    """The pictures on a page. Call `add` for all files, then `sprites`; files with the same content become one
+    picture.
+    """
 
     _by_hash: dict[str, bytes] = field(default_factory=dict)
     _symbols: dict[str, str] = field(default_factory=dict)
@@ -46,14 +49,14 @@ class Album:
         """Adds the picture ``root``/``name`` and returns its symbol. Raises `PictureError`."""
         inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or ".." in inside.parts:
-            raise PictureError(f"{name} lies outside the run folder")
+            raise PictureError(f"{name} is outside the run folder")
         return self.add_content(FilePicture(root / inside).read().data)
 
     def add_content(self, content: bytes) -> str:
         """Adds an encoded picture and returns its symbol. Raises `PictureError` if it cannot be decoded."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
-            _open(content)  # raises here, where the caller still knows the name
+            _open(content)  # raise here, where the caller still knows the name
             self._symbols[digest] = f"p{len(self._symbols)}"
             self._by_hash[digest] = content
         return self._symbols[digest]
@@ -68,7 +71,7 @@ class Album:
             return None
 
     def sprites(self) -> list[PageSprite]:
-        """Returns all pictures, as large as the page's budget allows."""
+        """Returns all pictures, as large as the limit for the page allows."""
         images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
         side = SIDES[0]
         while True:
@@ -76,15 +79,17 @@ class Album:
             total = sum(len(s.uri) for s in made)
             if total <= BUDGET or side == SIDES[-1]:
                 return made
-            # A photo's size is roughly proportional to its area, so skip the sides that would not fit.
+            # The size of a photo is roughly proportional to its area, so skip sides that would not fit.
             smaller = [s for s in SIDES if s < side]
             side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
 
 
 def _open(content: bytes) -> Image.Image:
-    """Decodes to upright RGB of at most the largest side, without metadata, which may contain a photo's location."""
+    """Decodes to upright RGB of at most the largest side, without metadata, because that may contain a photo's
+    location.
+    """
     with open_image(content, "picture") as image:
-        image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
+        image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of the work for a large photo
         upright = to_rgb(image)
     if max(upright.size) > CRISP_SIDE:
         upright.thumbnail((SIDES[0], SIDES[0]), Image.Resampling.LANCZOS)
@@ -92,7 +97,7 @@ def _open(content: bytes) -> Image.Image:
 
 
 def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
-    """Encodes ``image``; shrinks a photo in place, so that the next smaller side starts from the result."""
+    """Encodes ``image``. Shrinks photos in place, so that the next smaller side starts from the result."""
     crisp = max(image.size) <= CRISP_SIDE
     if not crisp:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -109,4 +114,4 @@ def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
 def unreadable_line(names: Iterable[str]) -> str:
     """Returns the page's note about unreadable pictures, with the names of the first few."""
     names = list(names)
-    return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {few(names)}."
+    return f"{len(names)} picture(s) in the gallery cannot be read and are left blank: {few(names)}."

@@ -1,4 +1,4 @@
-"""Decides which results are comparable: those on the same pictures, measured in the same way."""
+"""Decides which results are comparable: those for the same pictures, measured in the same way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tellapart.metrics.results import Results
 
-# Parts of a signature that affect an interval or a reference system, but not the value itself.
+# Parts of a signature that affect intervals or reference systems, but not the value itself.
 _IDLE = ("bootstrap", "human")
 _NAMES = {
     "scorer": "the scorer",
@@ -16,11 +16,11 @@ _NAMES = {
     "tok": "the tokenizer",
     "tellapart": "the version of tellapart",
 }
-_SHORT = 60  # maximum number of characters of a part in a message
+_SHORT = 60  # maximum number of characters for a part in a message
 
 
 def test_conditions(results: Results, key: str) -> tuple[object, ...]:
-    """Returns the conditions that two values of a metric must share: the pictures and the metric's signature.
+    """Returns the conditions that must be the same for two values of a metric: the pictures and the metric's signature.
 
     Results without a digest of their pictures are not comparable with any others.
     """
@@ -49,7 +49,7 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
 
 
 def classes(results: Sequence[Results], key: str) -> list[list[int]]:
-    """Groups the positions of results into classes with comparable values of a metric, largest class first."""
+    """Groups the indices of results into classes whose values of a metric are comparable, largest class first."""
     found: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(results):
         found.setdefault(test_conditions(one, key), []).append(place)
@@ -61,7 +61,7 @@ def _pictures(results: Results) -> tuple[int, str]:
 
 
 def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
-    """Returns the signature's parts that affect the value, by name; unnamed parts are joined into one."""
+    """Returns the parts of the signature that affect the value, by name; unnamed parts are joined into one."""
     named: dict[str, str] = {}
     plain: list[str] = []
     for part in filter(None, results.signatures.get(key, "").split("|")):

@@ -1,4 +1,4 @@
-"""Draws learning curves as SVG that is readable without scripts."""
+"""Draws learning curves as SVG that can be read without scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tellapart.report.folder import TrainingLog
 from tellapart.report.shown import MINUS
 
-POINTS = 120  # maximum number of points of a learning curve; more log lines are averaged
+POINTS = 120  # maximum number of points in a learning curve; if there are more log lines, they are averaged
 _FIRST = ("loss", "reward")
 
 
@@ -43,7 +43,7 @@ CURVE = PlotFrame(360, 210, left=44, right=10, top=14, bottom=28)
 
 @dataclass(frozen=True)
 class Bucket:
-    """Neighbouring log lines drawn as one point: their mean and range."""
+    """Neighbouring log lines that are drawn as one point: their mean and range."""
 
     first: int
     last: int
@@ -59,7 +59,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A drawn point with its hover text and the strip that catches the pointer."""
+    """A point to draw, with its hover text and the strip that responds to the pointer."""
 
     x: float
     y: float
@@ -87,7 +87,7 @@ class Chart:
 
 
 def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
-    """Averages a series into at most ``points`` equally full buckets of neighbouring steps."""
+    """Averages a series into at most ``points`` equally large buckets of neighbouring steps."""
     items = sorted(series.items())
     buckets = []
     count = min(points, len(items))
@@ -99,7 +99,7 @@ def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Returns about ``count`` round values inside ``low``..``high``, spaced by 1, 2 or 5 times a power of ten."""
+    """Returns about ``count`` round values within ``low``..``high``, spaced by 1, 2 or 5 times a power of ten."""
     if not high > low:
         return [low]
     raw = (high - low) / count
@@ -126,7 +126,9 @@ def step_text(step: float) -> str:
 
 
 def draw_curve(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
-    """Draws one logged number; ``best_step`` marks the kept checkpoint. ``series`` must not be empty."""
+    """Draws the curve of one logged value. ``best_step``: the selected checkpoint, to be marked. ``series`` must not be
+    empty.
+    """
     buckets = thin(series)
     to_x = CURVE.x(buckets[0].step, buckets[-1].step)
     low, high = _value_range(buckets)
@@ -163,7 +165,9 @@ def scale(low: float, high: float, start: float, end: float) -> Callable[[float]
 
 
 def _value_range(buckets: Sequence[Bucket]) -> tuple[float, float]:
-    """Returns the range of the means plus a margin; single spikes may leave the frame rather than flatten the curve."""
+    """Returns the range of the means plus a margin; single spikes may exceed the frame, so that they do not flatten the
+    curve.
+    """
     low, high = min(b.mean for b in buckets), max(b.mean for b in buckets)
     margin = 0.15 * (high - low) or abs(high) * 0.1 or 1.0
     return low - margin, high + margin
@@ -206,7 +210,9 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
 
 
 def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
-    """Returns the main curves (loss, reward, and validation R@1 or else validation loss), and all others."""
+    """Returns the main curves (loss, reward, and validation R@1 or, if there is none, validation loss), and all
+    others.
+    """
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
     first = [draw_curve(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]

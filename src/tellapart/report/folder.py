@@ -1,4 +1,4 @@
-"""Reads a run folder for the report. Only ``run.json`` is required; other missing files are listed on the page."""
+"""Reads a run folder for the report. Only ``run.json`` is required; the page lists other files that are missing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tellapart.utils.messages import parse_json
 
 
 class _Lenient(BaseModel):
-    """Base model that ignores unknown keys, so that newer files stay readable, and accepts numbers for strings."""
+    """Base model that ignores unknown keys, so that newer files can be read, and accepts numbers for strings."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
 
 class RunInfo(_Lenient):
-    """``run.json``: name, time, command, seed and versions of a run."""
+    """The content of ``run.json``: a run's name, time, command, seed and versions."""
 
     name: str = ""
     created: str = ""
@@ -38,9 +38,9 @@ class RunInfo(_Lenient):
 
 
 class StoredClaims(_Lenient):
-    """Number of a caption's claims that are true, and (start, end, why) of the false words.
+    """The number of claims in a caption that are true, and (start, end, why) for the false words.
 
-    ``unverified``: these words are not known to be false, but the sources that they were compared with lack them.
+    ``unverified``: the words are not known to be false, but are missing from the sources that they were compared with.
     """
 
     correct: int
@@ -50,9 +50,9 @@ class StoredClaims(_Lenient):
 
 
 class SetAnswer(_Lenient):
-    """A system's caption of a set's target, and the candidate that the scorer retrieved.
+    """A system's caption for a set's target, and the candidate that the scorer retrieved.
 
-    words: (start, end, worth in nats, belief 0 to 1) of content words, see `tellapart.evaluation.word_values`.
+    words: (start, end, worth in nats, belief from 0 to 1) for content words (see `tellapart.evaluation.word_values`).
     """
 
     caption: str = ""
@@ -63,7 +63,7 @@ class SetAnswer(_Lenient):
 
 
 class LookalikeSet(_Lenient):
-    """A set of look-alikes: the candidates, which include the target, and each system's answer."""
+    """A set of look-alikes: the candidates, including the target, and each system's answer."""
 
     target: str
     candidates: list[str] = []
@@ -72,7 +72,7 @@ class LookalikeSet(_Lenient):
 
 
 class Gallery(_Lenient):
-    """``gallery.json``; ``pictures`` maps an id to its file inside the run folder."""
+    """The content of ``gallery.json``. ``pictures`` maps ids to files in the run folder."""
 
     sets: list[LookalikeSet] = []
     pictures: dict[str, str] = {}
@@ -83,18 +83,18 @@ Series = dict[int, float]
 
 @dataclass
 class TrainingLog:
-    """Values of ``log.jsonl`` by key and step. Later lines replace earlier lines of the same step (resumed runs)."""
+    """Values in ``log.jsonl`` by key and step. Later lines replace earlier lines for the same step (resumed runs)."""
 
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)  # labels of validation's keys
+    labels: dict[str, str] = field(default_factory=dict)  # labels for the keys of validation
     best_step: int | None = None
     validated: int | None = None  # number of validation pictures
     unreadable: int = 0
     not_finite: int = 0
 
 
-Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key of results
+Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key in results
 
 
 def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
@@ -104,9 +104,9 @@ def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
 
 @dataclass
 class RunFolder:
-    """Content of a run folder. ``gaps`` has one line for each part that the page cannot show.
+    """The content of a run folder. ``gaps`` has one line for each part that the page cannot show.
 
-    ``evaluation``: whether this is an evaluation of caption files instead of a run; its folder then has only the
+    ``evaluation``: whether this is an evaluation of caption files rather than a run; the folder then contains only the
     gallery's pictures.
     """
 
@@ -126,9 +126,9 @@ class RunFolder:
 
 
 def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
-    """Reads the run folder ``path``. Raises `UsageError` that names what is missing if it is not a run folder.
+    """Reads the run folder ``path``. Raises a `UsageError` that says what is missing if it is not a run folder.
 
-    ``describe``: describes validation's keys, and metrics that the results do not describe; usually
+    ``describe``: describes the keys of validation, and metrics that the results do not describe; usually
     `evaluation.result_keys.describe`, which uses the registry.
     """
     info = _read_info(path)
@@ -225,7 +225,9 @@ def _read_log(run: RunFolder) -> None:
 
 
 def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
-    """Yields the log's objects. A partial last line, as a killed run leaves it, does not count as unreadable."""
+    """Yields the objects in the log. A partial last line, which a killed run may leave, does not count as
+    unreadable.
+    """
     with file.open(encoding="utf-8", errors="replace") as stream:
         for raw in stream:
             if not raw.strip():

@@ -1,4 +1,6 @@
-"""The gallery: each set's pictures in a row, and each system's caption with the picture that the scorer retrieved."""
+"""The gallery: the pictures of each set in a row, and each system's caption with the picture that the scorer
+retrieved.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tellapart.report.marked_text import JudgedWord, Piece, judged_words, pieces
 from tellapart.report.shown import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 
-# People look through a gallery by eye; more sets than this only slow the page down.
+# Nobody looks through more sets than this, and they would slow the page down.
 MOST_SETS = 60
 OUTCOMES = {
     "improved": "improved",
@@ -23,14 +25,14 @@ OUTCOMES = {
     "hit": "both hit",
     "open": "no picks to compare",
 }
-# For a single system.
+# Used for a single system.
 LONE_OUTCOMES = {"hit": "hit", "missed": "missed", "open": "no pick"}
-HIGHLIGHTS = 3  # sets at the top of a page
+HIGHLIGHTS = 3  # number of sets at the top of a page
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One picture of a set. ``taken_by``: systems for whose caption the scorer retrieved it instead of the target."""
+    """One picture in a set. ``taken_by``: systems for whose caption the scorer retrieved it instead of the target."""
 
     number: int
     id: str
@@ -42,7 +44,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """A system's caption of the target, and the picture that the scorer retrieved. Missing scores are ``–``."""
+    """A system's caption for the target, and the picture that the scorer retrieved. Missing scores are shown as
+    ``–``.
+    """
 
     name: str
     caption: str
@@ -59,13 +63,13 @@ class SetVerdict:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """Returns the words that make a false claim, each with the reason."""
+        """Returns the words that make a false claim, each with a reason."""
         return tuple(piece for piece in self.pieces if piece.why)
 
 
 @dataclass(frozen=True)
 class SetView:
-    """One set as shown on the page; ``outcome`` is a key of `OUTCOMES`, ``outcome_words`` its label."""
+    """One set as shown on the page. ``outcome`` is a key in `OUTCOMES`, ``outcome_words`` its label."""
 
     number: int
     target: str
@@ -77,7 +81,7 @@ class SetView:
 
     @property
     def judged(self) -> bool:
-        """Returns whether any word has a worth and a belief."""
+        """Returns whether any words have a worth and a belief."""
         return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> SetVerdict | None:
@@ -87,10 +91,10 @@ class SetView:
 
 @dataclass(frozen=True)
 class GalleryView:
-    """The sets that are shown, their total number, and each outcome that occurs: (key, label, count).
+    """The sets to show, their total number, and (key, label, count) for each outcome that occurs.
 
-    highlights: a few titled sets for the top of the page.
-    marked: whether false words are marked, because the ground truth is known.
+    highlights: a few sets with titles for the top of the page.
+    marked: whether false words are marked, which requires ground truth.
     unverified: whether words that a factuality metric could not verify are marked.
     """
 
@@ -109,9 +113,9 @@ class GalleryView:
 
 
 def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
-    """Returns the run's gallery, after adding its pictures to ``album``; None if there is no gallery.
+    """Adds the pictures of a run's gallery to ``album`` and returns the gallery; None if there is none.
 
-    Unreadable pictures stay blank and are noted in the run's gaps.
+    Unreadable pictures are left blank and noted in the run's gaps.
     """
     if run.gallery is None:
         return None
@@ -132,7 +136,7 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
 
 
 def _pair(run: RunFolder) -> tuple[str, ...]:
-    """Returns the two systems that the page compares, or the only system."""
+    """Returns the two systems that the page compares, or the only one."""
     comparison = compare(run.results) if run.results else None
     if comparison:
         return comparison.before, comparison.after
@@ -144,7 +148,7 @@ def _pair(run: RunFolder) -> tuple[str, ...]:
 def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
     """Selects three representative sets: a gain without a false word, a gain with one (or a miss), and a loss.
 
-    Takes the first of each kind in the gallery's order; replaces a missing kind by another set of a different kind.
+    Takes the first set of each kind in the order of the gallery. If a kind is missing, another set takes its place.
     """
     last = pair[-1]
 
@@ -184,7 +188,7 @@ def _ids(s: LookalikeSet) -> list[str]:
 
 
 def picked(answer: SetAnswer) -> str | None:
-    """Returns the retrieved candidate: the stored one, otherwise the one with the highest score."""
+    """Returns the candidate that was retrieved: the one stored, otherwise the one with the highest score."""
     if answer.picked is not None:
         return answer.picked
     scores = {id: x for id, x in answer.scores.items() if x is not None and math.isfinite(x)}
@@ -215,7 +219,7 @@ def _view(
 
 
 def _outcome(taken: Sequence[str | None], target: str) -> str:
-    """Returns a key of `OUTCOMES`; "open" if the scorer retrieved nothing for one of the compared systems."""
+    """Returns a key of `OUTCOMES`; "open" if the scorer retrieved nothing for one of the two systems."""
     if None in taken:
         return "open"
     before, after = taken[0] == target, taken[-1] == target
@@ -259,7 +263,7 @@ def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
 
 
 def _places(scores: list[float]) -> int:
-    """Returns the number of decimals for scores: by their size, and enough to distinguish the best two."""
+    """Returns the number of decimals for scores, according to their size and enough to distinguish the best two."""
     best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
     if not best:
         return 0

@@ -1,4 +1,4 @@
-"""Splits texts into pieces so that a page can mark words, and makes bars for the worth of each word."""
+"""Splits texts into pieces so that a page can mark words, and computes bars for the worth of each word."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tellapart.report.shown import format_number
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text; ``why``: the reason why it is marked, "" if it is not.
+    """A piece of a text. ``why``: the reason for which it is marked, "" if it is not marked.
 
-    ``new``: the words are not known to be false, but no source contains them.
+    ``new``: whether the words are not known to be false, but missing from all sources.
     """
 
     text: str
@@ -25,9 +25,10 @@ Span = tuple[int, int, str]  # start, end, why
 
 
 def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[Piece, ...]:
-    """Splits ``text`` at spans (character offsets); leaves spans unmarked that overlap others or lie outside the text.
+    """Splits ``text`` at spans (character offsets); leaves unmarked any span that overlaps another or lies outside the
+    text.
 
-    A word that is both false and new is marked as false.
+    Words that are both false and new are marked as false.
     """
     wrong = [(start, end, why) for start, end, why in false if 0 <= start < end <= len(text)]
     free = [span for span in new if not any(span[0] < end and start < span[1] for start, end, _ in wrong)]
@@ -43,7 +44,7 @@ def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[
 class JudgedWord:
     """A content word with its bars: ``worth`` and ``belief`` as text, bar widths in percent.
 
-    ``against``: the word has negative worth, because it describes a look-alike.
+    ``against``: whether its worth is negative, because it describes a look-alike.
     """
 
     text: str
@@ -54,11 +55,11 @@ class JudgedWord:
     belief_width: float
 
 
-MOST_NATS = 3.0  # worth shown by the longest bar: the maximum reward of a word
+MOST_NATS = 3.0  # the worth at which bars reach their full length: the maximum reward for a word
 
 
 def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> tuple[JudgedWord, ...]:
-    """Returns the words at those spans that lie inside ``text``, in order."""
+    """Returns the words at the spans that lie within ``text``, in order."""
     words = []
     for start, end, worth, belief in sorted(found):
         if 0 <= start < end <= len(text) and math.isfinite(worth) and math.isfinite(belief):

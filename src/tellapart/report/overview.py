@@ -1,4 +1,4 @@
-"""Compares several runs: a table, and a sentence that says which run ends highest."""
+"""Compares several runs: a table, and a sentence that says which run has the highest final value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OVERVIEW_METRICS = 6
 
 @dataclass(frozen=True)
 class OverviewCell:
-    """One run's value of a metric. ``unlike``: it is not comparable with most others in its column."""
+    """One run's value of a metric. ``unlike``: whether it is not comparable with most others in its column."""
 
     value: str
     change: str = ""
@@ -46,7 +46,7 @@ class OverviewRow:
 class Overview:
     """The comparison of several runs.
 
-    ``settings``: shown below the metrics' names; ``unlike``: says which cells are not comparable, and why.
+    ``settings``: the text below each metric's name; ``unlike``: lines that say which cells are not comparable, and why.
     """
 
     metrics: tuple[ShownMetric, ...]
@@ -56,7 +56,9 @@ class Overview:
 
 
 def overview(folders: Sequence[RunFolder]) -> Overview:
-    """Builds the table of several runs: the headline's metric, then the metrics that most runs share."""
+    """Builds the table for several runs: first the headline's metric, then the metrics that most runs have in
+    common.
+    """
     endings = [_ending(folder.results) for folder in folders]
     metrics = arrange(
         metric_of(_results(folder), key) for folder, keys in zip(folders, endings, strict=True) for key in keys
@@ -93,7 +95,7 @@ class _Column:
 def _column(
     folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Interval]], metric: ShownMetric
 ) -> _Column:
-    """Builds the column of one metric; marks runs outside the largest class of comparable runs."""
+    """Builds the column for one metric; marks runs outside the largest class of comparable runs."""
     with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
     first, *others = comparable(folders, with_it, metric.key)
     named = _described(folders, metric.key, first)
@@ -115,7 +117,9 @@ def _column(
 
 
 def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) -> list[list[int]]:
-    """Groups the ``places`` of runs into classes within which this metric is comparable, largest first."""
+    """Groups runs, given by the indices ``places``, into classes within which this metric is comparable,
+    largest first.
+    """
     found = classes([_results(folders[place]) for place in places], key)
     return [[places[own] for own in members] for members in found]
 
@@ -131,7 +135,7 @@ def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -
 
 
 def _ending(results: Results | None) -> dict[str, Interval]:
-    """Returns the values of a run's final system: ``after``, or the first that is not a reference system."""
+    """Returns the values for a run's final system: ``after``, or the first one that is not a reference system."""
     if results is None:
         return {}
     comparison = compare(results)
@@ -154,7 +158,7 @@ def _overview_cell(
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
-    """Returns the runs' names; adds the folders of runs with the same name."""
+    """Returns the runs' names, with the folder if several runs have the same name."""
     names = [folder.name for folder in folders]
     paths = [f" ({folder.path})" if names.count(folder.name) > 1 else "" for folder in folders]
     return [name + path for name, path in zip(names, paths, strict=True)]
@@ -167,16 +171,17 @@ def quoted(names: Sequence[str], places: Sequence[int]) -> str:
 
 
 def overview_headline(folders: Sequence[RunFolder]) -> str:
-    """Returns one sentence: which run ends highest in the headline's metric, and whether the difference is clear.
+    """Returns one sentence: which run has the highest final value of the headline's metric, and whether the difference
+    is clear.
 
-    Ranks only runs with the same pictures and signature; for others, says what differs.
+    Ranks only runs with the same pictures and signature; for the others, says what differs.
     """
     endings = [_ending(folder.results) for folder in folders]
     names = unique_names(folders)
     shared = [key for key in dict.fromkeys(k for e in endings for k in e) if sum(key in e for e in endings) > 1]
     key = main_metric(shared)
     if key is None:
-        return f"{len(folders)} runs side by side; they have no recall in common by which they could be compared."
+        return f"{len(folders)} runs side by side; they have no recall metric in common by which to compare them."
     ranked, *others = comparable(folders, [i for i, e in enumerate(endings) if key in e], key)
     outside = [i for other in others for i in other]
     if len(ranked) == 1:

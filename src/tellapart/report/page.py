@@ -1,4 +1,4 @@
-"""Renders run folders as one self-contained HTML page: no network, no other files, readable without scripts."""
+"""Renders run folders as one self-contained HTML page that needs no network, no other files and no scripts."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from tellapart.report.verdict import (
 from tellapart.utils.files import check_output, write_output
 
 KEPT_START = "Validation selected step 0, so the saved model has the initial weights."
-# The most informative recipe entries; the whole recipe is in a details element.
+# The most informative recipe entries; a details element contains the whole recipe.
 _SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
             "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything that the template shows of one run; ``anchor`` is its id on the page. tests: the table of each further
-    test set, by name, and the notes below it.
+    """Everything that the template shows for one run. ``anchor`` is its id on the page.
+
+    tests: the table for each additional test set, by name, and the notes below it.
     """
 
     anchor: str
@@ -59,12 +60,12 @@ class RunView:
 def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Describe = unexplained) -> Path:
     """Writes one HTML page about ``runs`` (run folders) and returns its path.
 
-    ``out`` defaults to ``report.html`` in the run folder, or in the current folder for several runs. The file is
-    replaced atomically, so readers never see a partial page. Raises `UsageError` if a run is not a run folder,
+    ``out`` defaults to ``report.html`` in the run folder, or in the current folder if there are several runs. The file
+    is replaced atomically, so readers never see a partial page. Raises `UsageError` if a path is not a run folder, and
     `TellapartError` if the page cannot be written. ``describe``: see `read_run`.
     """
     if not runs:
-        raise UsageError("no run given; use tellapart report RUN")
+        raise UsageError("no run specified; use tellapart report RUN")
     folders = [read_run(Path(path), describe) for path in runs]
     default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
     own = len(folders) == 1 and not out
@@ -118,7 +119,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns the facts about a run, as (label, text)."""
+    """Returns facts about a run, as (label, text) pairs."""
     info = run.info
     versions = ", ".join(f"{name} {version}" for name, version in info.versions.items() if version)
     facts = [
@@ -136,7 +137,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
 
 
 def moment(text: str) -> str:
-    """Formats an ISO time for people; returns any other text unchanged."""
+    """Formats an ISO time for readers; returns any other text unchanged."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -145,7 +146,7 @@ def moment(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds in their two largest units: ``3 min 12 s``."""
+    """Formats seconds in the two largest units: ``3 min 12 s``."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
@@ -155,7 +156,7 @@ def duration(seconds: float) -> str:
 
 
 def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns the main entries of the recipe with dotted keys; the details element has the whole recipe."""
+    """Returns the main entries of the recipe, with dotted keys; the details element contains the whole recipe."""
     if run.recipe is None:
         return []
     try:
@@ -183,7 +184,7 @@ def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
 
 
 def entry_text(value: Any) -> str:
-    """Formats a recipe entry for people: lists with commas, tables as ``kind, key value``; "" for an empty list."""
+    """Formats a recipe entry for readers: lists with commas, tables as ``kind, key value``; "" for an empty list."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Presents metrics to readers: the meaning of result keys, which direction is better, and number formats."""
+"""How metrics are presented to readers: the meaning of result keys, which direction is better, and number formats."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ class ShownMetric:
 
     @property
     def retrieval(self) -> bool:
-        """Returns whether this is a retrieval metric, which is shown with the number of candidates and chance."""
+        """Returns whether this is a retrieval metric, which is shown with the number of candidates and the chance
+        level.
+        """
         return self.candidates is not None or self.key.startswith(("recall@", "mean_rank.", "listener_accuracy"))
 
     def setting(self, *estimates: Interval | None) -> str:
-        """Returns the known setting of a recall, e.g. ``n = 500, 10 candidates, chance 10.0``."""
+        """Returns what is known of the setting for a recall, e.g. ``n = 500, 10 candidates, chance 10.0``."""
         if not self.retrieval:
             return ""
         counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
@@ -47,14 +49,15 @@ class ShownMetric:
 
     @property
     def base(self) -> str:
-        """Returns the key without the suffix of a held-out scorer."""
+        """Returns the key without the suffix for a held-out scorer."""
         return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
 
 
 def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
     """Returns the metric for a key such as ``recall@1.random100@held-out``.
 
-    ``info``: the results' description; without it, the key is the name. ``candidates``: default: the number in the key.
+    ``info``: its description in the results; if missing, the key is the name. ``candidates``: default: the number in
+    the key.
     """
     parsed = parse_key(key)
     info = info or MetricInfo(label=parsed.base.replace("_", " "))
@@ -65,12 +68,12 @@ def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | 
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:
-    """Returns the metric for a key of these results."""
+    """Returns the metric for a key in these results."""
     return describe(key, results.candidates.get(key), results.metrics.get(key))
 
 
 def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
-    """Sorts metrics for tables: by group, then in the given order, with held-out scorers after the first scorer."""
+    """Sorts metrics for tables: by group, then in the given order, held-out scorers after the first scorer."""
     metrics = list({metric.key: metric for metric in metrics}.values())
     seen: dict[str, int] = {}
     for metric in metrics:

@@ -1,4 +1,4 @@
-"""Builds the table of one run: systems by metric, with intervals and differences."""
+"""Builds the table for one run: systems by metric, with intervals and differences."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tellapart.report.verdict import (
     order,
 )
 
-# Width of the strip that shows intervals, in its own units.
+# Width of the strip that shows intervals; defines its units.
 STRIP = 120.0
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """One system's value in a row: formatted, with its interval and the exact value for the hover text."""
+    """One system's value in a row: formatted, with its interval, and with the exact value as hover text."""
 
     value: str
     interval: str
@@ -61,7 +61,7 @@ class ResultsTable:
 
 
 def results_table(results: Results) -> ResultsTable | None:
-    """Builds the table of one run; None if nothing was measured."""
+    """Builds the table for one run; returns None if nothing was measured."""
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
         return None
@@ -102,7 +102,7 @@ def _cell(estimate: Interval | None, places: int) -> TableCell | None:
 
 
 def _whiskers(pair: tuple[Interval, Interval]) -> tuple[Whisker, ...]:
-    """Places before and after on a common scale; empty if an interval is missing."""
+    """Places before and after on a common scale; returns nothing if an interval is missing."""
     numbers = [x for e in pair for x in (e.low, e.value, e.high)]
     if any(math.isnan(x) for x in numbers):
         return ()

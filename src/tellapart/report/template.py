@@ -1,4 +1,4 @@
-"""Loads page templates; they escape every text and reject undefined names."""
+"""Loads page templates, which escape all text and reject undefined names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 
 def template(path: Path) -> jinja2.Template:
-    """Loads a page's template, which escapes every text and rejects undefined names; ``base.html`` is its frame."""
+    """Loads a page's template, which escapes all text and rejects undefined names; ``base.html`` is its frame."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([path.parent, HERE]),
         autoescape=True,
@@ -29,7 +29,7 @@ def template(path: Path) -> jinja2.Template:
 
 
 def printable(value: Any) -> Any:
-    """Replaces characters that UTF-8 cannot encode with the replacement character, because captions are untrusted."""
+    """Replaces characters that UTF-8 cannot encode with U+FFFD, because captions are untrusted."""
     if not isinstance(value, str):
         return value
     return _UNPRINTABLE.sub("\ufffd", value) if _UNPRINTABLE.search(value) else value

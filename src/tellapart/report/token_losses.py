@@ -1,4 +1,4 @@
-"""Draws the loss of each token of a caption."""
+"""Draws the loss of each token in a caption."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tellapart.report.curves import nice_ticks, value_text
 
 
 def draw_token_losses(title: str, losses: Sequence[tuple[str, float, float, str, float]]) -> str:
-    """Draws an SVG of the loss of each token under MLE and SMILE, side by side, with the likeliest token below it.
+    """Draws an SVG with the loss of each token under MLE and SMILE, side by side, and the likeliest token below it.
 
     losses: the result of `tellapart.evaluation.token_losses.token_losses`.
     """

@@ -17,8 +17,8 @@ from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.report.verdict import compare, main_metric
 
 TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
-LOOKS = 6  # colours in the style sheet; further runs reuse them
-VALIDATIONS = 60  # maximum per line; more validations are thinned
+LOOKS = 6  # number of colours in the style sheet; additional runs reuse them
+VALIDATIONS = 60  # maximum number of points per line; additional validations are omitted evenly
 COST = "cider"
 IN_TRAINING = "on the validation pictures, during training"
 BY_TEST = "on the test pictures, before and after training"
@@ -37,8 +37,8 @@ class Spot:
 class Course:
     """A run's trajectory from its first measurement to its last.
 
-    ``number`` marks the run in the legend and at ``spots[kept]``, its selected checkpoint. ``line`` is the path up to
-    that checkpoint, ``later`` the path after it.
+    ``number`` identifies the run in the legend and at ``spots[kept]``, its selected checkpoint. ``line`` is the path up
+    to that checkpoint, ``later`` the path after it.
     """
 
     number: int
@@ -69,9 +69,9 @@ class TradeOff:
 
 @dataclass(frozen=True)
 class Measured:
-    """Points (when, CIDEr, recall in percent) in order; ``kept`` is the position of the kept checkpoint.
+    """Points (when, CIDEr, recall in percent) in order; ``kept`` is the index of the selected checkpoint.
 
-    Runs with equal ``test`` use the same ``n`` pictures and the same measurement.
+    Runs with the same ``test`` use the same ``n`` pictures and the same measurement.
     """
 
     points: list[tuple[str, float, float]]
@@ -82,16 +82,16 @@ class Measured:
 
 
 def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | None:
-    """Builds the chart of the runs that measured both metrics; None if none did so at least twice.
+    """Builds the chart for the runs that measured both metrics; returns None if none did so at least twice.
 
-    Uses the validation logs if every run that can be drawn has logged both; otherwise the tests before and after,
-    because values on different pictures do not belong in one chart.
+    Uses the validation logs if all runs that can be drawn logged both metrics, otherwise the test results before and
+    after training, because values for different pictures do not belong in one chart.
     """
     log_key = main_metric([key for folder in folders for key in folder.log.validation])
     test_key = main_metric([key for folder in folders for key in _tested_keys(folder.results)])
     logged = [_logged(folder, log_key) for folder in folders]
     tested = [_tested(folder.results, test_key) for folder in folders]
-    # The tests of a single run are in its table.
+    # For a single run, the table already shows the test results.
     use_tests = len(folders) > 1 and sum(m is not None for m in tested) > sum(m is not None for m in logged)
     key, found = (test_key, tested) if use_tests else (log_key, logged)
     if key is None or not any(m is not None for m in found):
@@ -100,7 +100,7 @@ def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | 
 
 
 def _logged(folder: RunFolder, key: str | None) -> Measured | None:
-    """Returns the steps whose validation has both metrics; None if there are fewer than two."""
+    """Returns the steps at which validation logged both metrics; None if there are fewer than two."""
     costs, recalls = folder.log.validation.get(COST, {}), folder.log.validation.get(key or "", {})
     steps = sorted(costs.keys() & recalls.keys())
     if key is None or len(steps) < 2:
@@ -109,13 +109,13 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     best = folder.log.best_step if folder.log.best_step in steps else steps[-1]
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
-    # Validation has as many candidates as the test, but its own pictures.
+    # Validation has as many candidates as the test, but other pictures.
     recall = metric_of(folder.results or Results([]), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
 def _validation(folder: RunFolder) -> tuple[object, ...]:
-    """Returns the recipe settings that two runs must share for their validations to be drawn in one chart."""
+    """Returns the recipe settings that must be the same for the validations of two runs to be drawn in one chart."""
     try:
         recipe = tomllib.loads(folder.recipe or "")
     except tomllib.TOMLDecodeError:
@@ -126,7 +126,7 @@ def _validation(folder: RunFolder) -> tuple[object, ...]:
 
 
 def _tested(results: Results | None, key: str | None) -> Measured | None:
-    """Returns before and after if both metrics were measured for both."""
+    """Returns the results before and after training if both metrics were measured for both."""
     comparison = compare(results) if results else None
     if results is None or comparison is None or key is None:
         return None
@@ -169,8 +169,9 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         line, later = _path(spots[: course.kept + 1]), _path(spots[course.kept :])
         courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, summary))
     left_out = f"Not drawn because one of the two metrics is missing: {', '.join(without)}. " if without else ""
-    left_out += f"Not drawn because they are not comparable (other pictures or settings): {', '.join(unlike)}." * bool(
-        unlike
+    left_out += (
+        f"Not drawn because they are not comparable (different pictures or settings): {', '.join(unlike)}."
+        * bool(unlike)
     )
     return TradeOff(
         recall,

@@ -1,4 +1,4 @@
-"""Classifies each metric's change as better, worse, unclear or neutral, and writes the headline of a page."""
+"""Classifies the change in each metric as better, worse, unclear or neutral, and writes the headline of a page."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
 from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
 
-# Reference systems. They are shown, but a run is compared with them only if there is nothing else.
+# Reference systems. They are shown, but a run is compared with them only if there is no other system.
 YARDSTICKS = ("human", "chance", "random")
 BEFORE_AFTER = ("before", "after")
 # The headline is about the first of these that was measured.
 HEADLINE = ("recall@1.lookalike", "recall@1.truematch", "recall@1.random100", "recall@1", "listener_accuracy")
-# If several metrics got worse, the headline names these first.
+# If several metrics got worse, the headline lists these first.
 COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "binding_error_rate", "cider", "bleu4")
 
 
 @dataclass(frozen=True)
 class Change:
-    """Change of one metric from before to after; ``paired`` is the paired difference, after minus before."""
+    """The change in one metric from before to after. ``paired`` is the paired difference, after minus before."""
 
     metric: ShownMetric
     before: Interval
@@ -30,7 +30,7 @@ class Change:
 
     @property
     def difference_places(self) -> int:
-        """Returns enough decimals that no nonzero bound of the difference is shown as zero."""
+        """Returns a number of decimals at which no nonzero bound of the difference is shown as zero."""
         return places_for(self.places, (self.paired.value, self.paired.low, self.paired.high))
 
     @property
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """Returns ``better``, ``worse``, ``unclear``, or ``neutral`` if neither direction is better."""
+        """Returns ``better``, ``worse``, ``unclear``, or, if neither direction is better, ``neutral``."""
         if self.metric.direction == 0:
             return "neutral"
         if not self.clear:
@@ -67,7 +67,7 @@ class Change:
 
     @property
     def p_text(self) -> str:
-        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``; "" if there is none."""
+        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``; "" if there is no p-value."""
         corrected = not math.isnan(self.paired.p_holm)
         p = self.paired.p_holm if corrected else self.paired.p
         text = "" if math.isnan(p) else format_p(p)
@@ -81,7 +81,7 @@ class Change:
 
     @property
     def setting(self) -> str:
-        """Returns the setting of a recall, e.g. ``n = 500, 10 candidates, chance 10.0``; "" for other metrics."""
+        """Returns the setting for a recall, e.g. ``n = 500, 10 candidates, chance 10.0``; "" for other metrics."""
         return self.metric.setting(self.before, self.after)
 
     @property
@@ -92,7 +92,7 @@ class Change:
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """Comparison of the systems ``before`` and ``after``, metric by metric, as shown in the tables."""
+    """The comparison of the systems ``before`` and ``after``, metric by metric, as shown in the tables."""
 
     before: str
     after: str
@@ -108,26 +108,26 @@ class BeforeAfter:
         return [c for c in self.changes if c.verdict == verdict]
 
     def get(self, key: str) -> Change | None:
-        """Returns the change of the metric ``key`` if both systems have it."""
+        """Returns the change in the metric ``key``; None unless both systems have it."""
         return next((c for c in self.changes if c.metric.key == key), None)
 
 
 def order(names: list[str]) -> list[str]:
-    """Sorts systems for tables: before, after, others, and reference systems last."""
+    """Sorts systems for tables: before, after, other systems, reference systems."""
     place = {"before": 0, "after": 1, **{name: 3 + i for i, name in enumerate(YARDSTICKS)}}
     return sorted(names, key=lambda name: place.get(name, 2))
 
 
 def compare(results: Results) -> BeforeAfter | None:
-    """Returns the comparison that the headline is about; None if there are no two systems to compare."""
+    """Returns the comparison that the headline is about; None if there are fewer than two systems."""
     return next(iter(comparisons(results)), None)
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Returns all pairs of systems that were compared, except with references; the headline's pair comes first.
+    """Returns all pairs of systems that were compared, except with reference systems; the headline's pair comes first.
 
-    The headline compares before and after training, if present, else the first system with the best of the others in
-    the main metric.
+    The headline compares before and after training if both exist, otherwise the first system with the best other system
+    in the main metric.
     """
     tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS))
     pairs = [pair for pair in tested if set(pair) <= set(results.systems)]
@@ -177,13 +177,13 @@ def _difference(results: Results, a: str, b: str, key: str) -> Difference:
 
 
 def main_metric(keys: list[str]) -> str | None:
-    """Returns the headline's metric; prefers recall among look-alikes to recall among random pictures."""
+    """Returns the headline's metric. Recall among look-alikes takes precedence over recall among random pictures."""
     recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).scorer]
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
 
 
 def headline(results: Results | None) -> str:
-    """Returns one sentence about what got better and what got worse; `statistics` returns its numbers."""
+    """Returns one sentence about what got better and what got worse; `statistics` returns the numbers for it."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so there are no results to compare."
     comparison = compare(results)
@@ -224,7 +224,7 @@ def _tally(comparison: BeforeAfter) -> str:
 
 
 def statistics(results: Results | None) -> str:
-    """Returns the statistics of the headline's number; "" if it has none."""
+    """Returns the statistics for the headline's number; "" if there are none."""
     if results is None or not any(results.systems.values()):
         return ""
     comparison = compare(results)
@@ -244,7 +244,7 @@ def statistics(results: Results | None) -> str:
 
 
 def _doubt(comparison: BeforeAfter, main: Change) -> str:
-    """Returns a caveat if a held-out scorer does not confirm the gain, which may then be reward hacking."""
+    """Returns a caveat if a held-out scorer does not confirm the gain, because it may then be reward hacking."""
     others = [
         c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
     ]
@@ -271,7 +271,7 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
 
 
 def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:
-    """Returns the only system, and its metric and value for the headline."""
+    """Returns the only system, with its metric and value for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
     return name, metric_of(results, key), results.systems[name][key]

@@ -1,8 +1,8 @@
-"""Application and server of a review page.
+"""Application and server for a review page.
 
 Requests contain numbers and fixed words, never paths. Only browsers on this machine can use the page. A request must
-name this host (protection against DNS rebinding), and a writing request must come from this page (Origin) with a token
-that only this page can read.
+name this host (protection against DNS rebinding), and a request that changes something must come from this page
+(Origin), with a token that only this page can read.
 """
 
 from __future__ import annotations

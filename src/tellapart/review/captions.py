@@ -13,7 +13,7 @@ from tellapart.review.app import Page
 from tellapart.review.session import ReviewSession, Saved, prepending, replacing, stating, tagging
 from tellapart.utils.web import path_number, want, within
 
-LARGEST_BATCH = 4 << 20  # bytes: the numbers of all rows of a large folder
+LARGEST_BATCH = 4 << 20  # bytes; enough for the numbers of all rows of a large folder
 
 
 def captions_page(session: ReviewSession) -> Page:
@@ -60,7 +60,7 @@ def captions_page(session: ReviewSession) -> Page:
 
 
 def batch_edit(what: str, body: Mapping[str, Any]) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that a batch request names. Raises `UsageError`."""
+    """Returns the edit that a batch request asks for. Raises `UsageError` if the request is invalid."""
     text = str(body.get("text") or "")
     if what == "replace":
         flags = {name: bool(body.get(name)) for name in ("case", "whole_words")}
@@ -75,7 +75,7 @@ def batch_edit(what: str, body: Mapping[str, Any]) -> Callable[[StoredCaption], 
 
 
 def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:
-    """Returns the ``numbers`` of a request. Raises `UsageError` unless they are a list of picture numbers."""
+    """Returns the ``numbers`` in a request. Raises `UsageError` unless they are a list of picture numbers."""
     numbers = want(dict(body), "numbers", list)
     if not all(type(number) is int for number in numbers):
         raise UsageError("numbers: expected a list of numbers")
@@ -83,6 +83,6 @@ def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:
 
 
 def answer_of(session: ReviewSession, saved: Saved) -> dict[str, Any]:
-    """Returns the response to a write, with the current state of its rows."""
+    """Returns the response to a change, with the current state of its rows."""
     rows = {number: session.row(number) for number in saved.rows}
     return {"rows": rows, "conflicts": saved.conflicts, "message": saved.message, **session.undoable()}

@@ -1,4 +1,4 @@
-"""Adds a scorer and a captioner to the review page: finds the pictures that a caption fits, and recaptions them."""
+"""Adds a scorer and a captioner to the review page: finds the pictures that a caption fits, and recaptions pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAPTIONS_PER_BLOCK = 1024  # captions per block when compared with all pictures
 
 
 class FitFinder:
-    """Finds the pictures that a caption fits, by a scorer. Thread-safe."""
+    """Finds the pictures that a caption fits according to a scorer. Thread-safe."""
 
     def __init__(self, scorer: Scorer, dataset: Dataset) -> None:
         self.scorer, self._dataset = scorer, dataset
@@ -52,16 +52,16 @@ class FitFinder:
         return np.stack([self._texts[text] for text in texts])
 
     def cosines(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        """Returns the ids of the N readable pictures, and cosine_CN of C texts with them."""
+        """Returns the ids of the N readable pictures, and their cosine_CN with C texts."""
         with self._lock:
             image_ND = self._encode()
             cosine_CN = self._text_features(texts) @ image_ND.T if texts else np.zeros((0, len(image_ND)))
             return list(self._places), cosine_CN
 
     def fits(self, id_: str, text: str, count: int) -> tuple[list[tuple[str, float]], int]:
-        """Returns the pictures that the scorer finds most similar to a text, with their cosine, best first.
+        """Returns (id, cosine) of the pictures that the scorer finds most similar to a text, best first.
 
-        The result always includes the picture ``id_``. Also returns how many other pictures are more similar.
+        The picture ``id_`` is always included. Also returns how many other pictures are more similar than it.
         """
         with self._lock:
             image_ND = self._encode()
@@ -74,7 +74,7 @@ class FitFinder:
             return [(one, float(cosine_N[self._places[one]])) for one in shown], int((cosine_N > own).sum())
 
     def collisions(self, texts: Mapping[str, str]) -> dict[str, int]:
-        """Counts, for each caption, the other pictures that it fits at least as well as its own; omits zeros."""
+        """Counts, for each caption, the other pictures that it fits at least as well as its own; omits counts of 0."""
         with self._lock:
             image_ND = self._encode()
             ids = [id_ for id_, text in texts.items() if text.strip() and id_ in self._places]
@@ -88,14 +88,14 @@ class FitFinder:
             return found
 
     def best_of(self, ids: Sequence[str]) -> BestOf:
-        """Returns a `BestOf`, which ranks samples by how well the scorer finds their picture among its look-alikes."""
+        """Creates a `BestOf`, which ranks samples by how well the scorer finds their picture among look-alikes."""
         with self._lock:
             image_ND = self._encode()
             return BestOf.of_features(self.scorer, list(self._places), image_ND, wanted=ids, progress=False)
 
 
 class Recaptioner:
-    """Recaptions pictures so that a scorer can distinguish them from their look-alikes."""
+    """Recaptions pictures so that a scorer can tell them from their look-alikes."""
 
     def __init__(self, captioner: Captioner, finder: FitFinder, dataset: Dataset) -> None:
         self._captioner, self._finder = captioner, finder
@@ -130,7 +130,7 @@ class Recaptioner:
 
 
 def open_models(scorer: str, model: str | None, device: str, dataset: Dataset) -> tuple[FitFinder, Recaptioner | None]:
-    """Loads the scorer and, if named, the captioner. Raises `UsageError` if a name is not a model."""
+    """Loads the scorer and, if one is named, the captioner. Raises `UsageError` if a name is not a model."""
     place = resolve_device(device)
     finder = FitFinder(load_scorer(scorer, place), dataset)
     return finder, None if model is None else Recaptioner(load_captioner(model, place), finder, dataset)

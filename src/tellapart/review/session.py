@@ -1,4 +1,4 @@
-"""Review session: the numbered captions of a folder, and the operations that the page offers."""
+"""Review session: the numbered captions of a folder, and the operations on them that the page offers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
 
 @dataclass(frozen=True)
 class Saved:
-    """Result of a write for the page: the changed rows by number, and a message."""
+    """Result of a change, for the page: the changed rows by number, and a message."""
 
     rows: dict[int, StoredCaption]
     conflicts: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class ReviewSession:
         self._lock = threading.RLock()
         self._known: dict[str, StoredCaption] = {}
         self._revisions: list[set[int]] = []  # rows that changed in each revision
-        self._changed: set[int] = set()  # rows that this page has changed since it was started
+        self._changed: set[int] = set()  # rows changed on this page since it was started
 
     # Reading.
 
@@ -59,7 +59,7 @@ class ReviewSession:
             return len(self._revisions)
 
     def state(self) -> dict[str, Any]:
-        """Returns everything that the page shows except pixels."""
+        """Returns everything that the page shows except for the pixels."""
         with self._lock:
             revision = self.refresh()
             return {
@@ -74,7 +74,7 @@ class ReviewSession:
             }
 
     def row(self, number: int) -> dict[str, Any]:
-        """Returns a row for the page; omits empty fields."""
+        """Returns a row as the page needs it, without empty fields."""
         one = self._known[self.ids[number]]
         author = one.author
         row = {
@@ -100,14 +100,16 @@ class ReviewSession:
         return stored + [line for line in doubts_of(one.text) if line.partition(":")[0] not in kinds]
 
     def since(self, revision: int, *, look: bool) -> dict[str, Any]:
-        """Returns the rows that changed after a revision; ``look``: includes changes by other programs."""
+        """Returns the rows that changed after a revision. ``look``: first read changes that other programs made."""
         with self._lock:
             now = self.refresh() if look else len(self._revisions)
             numbers = sorted(set[int]().union(*self._revisions[max(0, revision) :]))
             return {"revision": now, "rows": {number: self.row(number) for number in numbers}, **self.undoable()}
 
     def undoable(self) -> dict[str, Any]:
-        """Returns the change that undo would revert and the undo that redo would revert; None if there is none."""
+        """Returns the change that undo would revert and the undo that redo would revert; None if there is no such
+        change.
+        """
         active = self.store.active()
         last = next((change for change in reversed(active) if not change.undoes and change.what != MOVE), None)
         undone = active[-1] if active and active[-1].undoes else None
@@ -130,7 +132,7 @@ class ReviewSession:
     # Writing.
 
     def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Saved:
-        """Saves a person's edits of rows: text, accepted, decorative or language, and the version that was seen."""
+        """Saves a person's edits to rows: text, accepted, decorative or language, and the version seen."""
         changes, versions = dict[str, Edit](), dict[str, str]()
         for number, fields in edits.items():
             id_ = self.ids[number]
@@ -145,16 +147,16 @@ class ReviewSession:
             return self._saved(self.store.write(edits, what))
 
     def undo(self, change: str) -> Saved:
-        """Undoes one change, which may itself be an undo. Raises `UsageError` if it is already undone."""
+        """Undoes one change, which may itself be an undo. Raises `UsageError` if it has already been undone."""
         with self._lock:
             if change not in {one.id for one in self.store.active()}:
                 raise UsageError("this change has already been undone; the page shows the current captions")
             done = self.store.undo([change])
-            message = f"{len(done.stayed):,} captions have changed since and were kept" if done.stayed else ""
+            message = f"{len(done.stayed):,} captions have since been changed and were kept" if done.stayed else ""
             return self._saved(done, message)
 
     def recaption(self, numbers: Sequence[int]) -> Saved:
-        """Recaptions pictures with the model; keeps people's texts. Raises `UsageError` if there is no model."""
+        """Recaptions pictures, but keeps texts that people wrote. Raises `UsageError` if there is no captioner."""
         if self.recaptioner is None:
             raise UsageError("no captioner loaded; start the review with --model MODEL --scorer MODEL")
         now = self.store.captions([self.ids[number] for number in numbers])
@@ -175,10 +177,10 @@ class ReviewSession:
             rows = {number: self._known[self.ids[number]] for number in sorted(written | set(conflicts))}
             return Saved(rows, conflicts, done.change, message)
 
-    # Operations that need the scorer.
+    # These operations need the scorer.
 
     def look_alikes(self, number: int, text: str) -> dict[str, Any]:
-        """Returns the pictures that a text fits best, including its own, and how many it fits better than its own."""
+        """Returns the pictures that a text fits best, its own among them, and how many it fits better than its own."""
         if self.finder is None:
             raise UsageError("no scorer loaded; start the review with --scorer MODEL")
         fits, better = self.finder.fits(self.ids[number], text, LOOK_ALIKES)
@@ -194,7 +196,7 @@ class ReviewSession:
 
 
 def doubts_of(text: str) -> list[str]:
-    """Returns what a person should check in a text: a refusal, or an opening such as "The image shows"."""
+    """Returns the reasons why a person should check a text: a refusal, or an opening such as "The image shows"."""
     if not text:
         return []
     if said := refusal(text):
@@ -204,7 +206,7 @@ def doubts_of(text: str) -> list[str]:
 
 
 def checked_edit(fields: Mapping[str, Any]) -> Edit:
-    """Validates the fields and returns the edit of a row. Raises `UsageError` if a field has the wrong type."""
+    """Validates the fields and returns the edit to a row. Raises `UsageError` if a field has the wrong type."""
     text = fields.get("text")
     if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
         raise UsageError(f"text: expected at most {LONGEST_TEXT:,} characters")
@@ -247,7 +249,7 @@ def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
 
 
 def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that appends a tag to captions that lack it, or removes it from all."""
+    """Returns the edit that appends a tag to captions that lack it, or removes it from all captions."""
     tag = tag.strip().strip(",")
     if not tag:
         raise UsageError("tag: enter a tag")

@@ -16,13 +16,13 @@ from tellapart.utils.messages import say
 def open_session(
     folder: str, captions: Path | None = None, scorer: str | None = None, model: str | None = None, device: str = "auto"
 ) -> ReviewSession:
-    """Opens the review of a folder; moves captions along with renamed pictures. Raises `UsageError`."""
+    """Opens the review of a folder; captions follow renamed pictures. Raises `UsageError`."""
     dataset = open_many([folder])
     store = CaptionStore.open(dataset, captions, Path(folder))
     for line in dataset.report():
         say(line)
     if moved := store.follow():
-        say(f"moved {len(moved):,} captions along with their renamed or moved pictures")
+        say(f"moved {len(moved):,} captions with their renamed or moved pictures")
     finder = recaptioner = None
     if scorer is not None:
         from tellapart.review.models import open_models  # imports torch, which most reviews do not need
@@ -32,7 +32,7 @@ def open_session(
 
 
 def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
-    """Serves the page until Ctrl-C. ``open_page``: also opens it in this machine's browser.
+    """Serves the page until Ctrl-C. ``open_page``: also open it in this machine's browser.
 
     Meanwhile records the picture of each text, so that texts can follow pictures that are renamed.
     """

@@ -1,4 +1,4 @@
-"""Thumbnails for pages with thousands of pictures, cached on disk outside the folder of the pictures."""
+"""Thumbnails for pages with thousands of pictures, cached outside the folder of pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def thumbnail(picture: Picture) -> tuple[bytes, str]:
         data = path.read_bytes()
         return data, "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
     data, kind = encode_picture(picture.image(), THUMBNAIL_SIDE)
-    with contextlib.suppress(OSError):  # if the disk is full, the thumbnail is made again next time
+    with contextlib.suppress(OSError):  # if the disk is full, the thumbnail is created again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda new: new.write_bytes(data), sync=False)
     return data, kind

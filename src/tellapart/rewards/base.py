@@ -27,8 +27,9 @@ BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", 
 class Reward(Protocol):
     """``reward(rollout, batch)`` returns reward_BS, one number per caption, or reward_BST, one per token; NaN abstains.
 
-    Any scale is allowed. T matches ``rollout.tokens_RT``; values on padding are ignored. A per-token reward may define
-    a method ``word_classes(rollout) -> class_RT``, integers from 0; its baseline then compares tokens within a class.
+    Any scale is allowed. T is that of ``rollout.tokens_RT``; values on padding are ignored. A per-token reward may
+    define a method ``word_classes(rollout) -> class_RT`` (integers from 0); its baseline then compares tokens of the
+    same class.
     """
 
     def __call__(self, rollout: Rollout, batch: Batch, /) -> torch.Tensor: ...
@@ -36,18 +37,18 @@ class Reward(Protocol):
 
 @dataclass(frozen=True)
 class RunParts:
-    """The parts of a run that factories of objectives and rewards may use.
+    """The parts of a run that the factories of objectives and rewards may use.
 
-    captioner: the captioner in training.
+    captioner: the captioner that is trained.
     scorer: the frozen scorer configured by the recipe's [scorer]; None if the recipe has none.
     train_items: the training pictures, indexed by ``batch.rows_B``.
-    vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then holds pixels.
+    vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then contains pixels.
     load_scorer(name): loads another frozen scorer.
     start(prompt=""): returns the initial captioner of the run, frozen and without dropout; its weights are shared.
-    train_features(scorer): returns features_ND of the training pictures.
-    trained_on(name): returns seen_N, True for training pictures that the named scorer was trained on, according to its
-        run.
-    train_visual(): returns a function that maps rows_B of training pictures to the captioner's input, as in a batch.
+    train_features(scorer): returns features_ND for the training pictures.
+    trained_on(name): returns seen_N, True for the training pictures on which the named scorer was trained, according to
+        its run.
+    train_visual(): returns a function that maps rows_B of training pictures to the captioner's input as in a batch.
     nearest_train(scorer, count): returns a function that maps rows_B of training pictures to rows_BK, their ``count``
         most similar other training pictures.
     """
@@ -67,23 +68,24 @@ class RunParts:
 class RewardOptions(Strict):
     """Base options of every reward: ``kind = "name"`` selects it, ``weight`` scales it. Subclasses add their own.
 
-    ``within`` enables the length-conditional masking of BalCapRL (Ye et al. 2026): captions that are too long get a
-    reward of 0. It requires non-negative rewards.
+    ``within`` enables length-conditional masking as in BalCapRL (Ye et al. 2026): captions with more than ``within``
+    times the mean number of words in the picture's references get a reward of 0. It requires non-negative rewards per
+    caption (ValueError for per-token rewards).
     """
 
     kind: str
     weight: float = 1.0
-    baseline: BaselineName | None = Field(None, description="baseline of this reward; overrides the objective's")
+    baseline: BaselineName | None = Field(None, description="baseline for this reward; overrides that of the objective")
     within: float | None = Field(
         None,
         gt=0,
-        description="captions with more than this many times the mean number of words of the picture's "
-        "references get a reward of 0",
+        description="captions with more than this many times the mean number of words in the picture's references get "
+        "a reward of 0",
     )
 
     @model_validator(mode="after")
     def is_of_captions(self) -> RewardOptions:
-        """Checks that ``within`` is set only for rewards of whole captions."""
+        """Checks that ``within`` is set only for rewards per caption."""
         if self.within is not None and self.per_token:
             raise ValueError("within requires a reward per caption, but this reward is per token; remove within")
         return self
@@ -92,12 +94,12 @@ class RewardOptions(Strict):
         """Raises `UsageError` before any model is loaded if the reward cannot be built."""
 
     def needs(self) -> tuple[str, ...]:
-        """Returns the reward's requirements, a subset of ``references``, ``scorer``, ``start`` and ``truth``."""
+        """Returns what the reward requires: a subset of ``references``, ``scorer``, ``start`` and ``truth``."""
         needs = REWARDS.find(self.kind).needs
         return needs if self.within is None or "references" in needs else (*needs, "references")
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns the names of scorers that replace the recipe's [scorer]."""
+        """Returns the names of scorers to use instead of the recipe's [scorer]."""
         return ()
 
     @property
@@ -107,7 +109,9 @@ class RewardOptions(Strict):
 
     @property
     def compares_pictures(self) -> bool:
-        """Returns True if the reward compares a picture with others in the batch and with ``batch.distractors_BK``."""
+        """Returns True if the reward compares a picture with the others in the batch and with
+        ``batch.distractors_BK``.
+        """
         return False
 
     @property
@@ -117,7 +121,7 @@ class RewardOptions(Strict):
 
 
 class PluginRewardOptions(RewardOptions, PluginOptions):
-    """Options of a plug-in without an options class; every other key is passed to its factory as a keyword argument."""
+    """Options for a plug-in without an options class; all other keys are passed to its factory as keyword arguments."""
 
     @property
     def compares_pictures(self) -> bool:
@@ -166,7 +170,7 @@ def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[Scorer]:
-    """Returns the named scorers, or the recipe's [scorer] if ``names`` is empty; the schema then requires [scorer]."""
+    """Returns the named scorers, or the recipe's [scorer], which the schema then requires, if ``names`` is empty."""
     if names:
         return [parts.load_scorer(name) for name in names]
     assert parts.scorer is not None, "[scorer] is required; the recipe schema checks this"

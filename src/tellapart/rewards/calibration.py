@@ -1,8 +1,8 @@
 """Calibration reward: the negative Brier score of a caption's claims.
 
-The confidence q of a claim is the fraction of the picture's samples that make it; y is 1 for a true claim, else 0. The
-reward of a claim is −(q − y)²: a claim that most samples make should be true, and most samples should make a true
-claim.
+The confidence q in a claim is the fraction of the picture's samples that make it; y is 1 for a true claim, else 0. The
+reward for a claim is −(q − y)²: claims that most samples make should be true, and true claims should be made by most
+samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tellapart.scenes.truth import stated_claims
 from tellapart.scenes.world import Scene
 from tellapart.types import Batch, Item, Rollout
 
-Judged = Mapping[Hashable, bool]  # maps each distinct claim of a caption to whether it is true
+Judged = Mapping[Hashable, bool]  # maps each distinct claim in a caption to whether it is true
 
 
 def brier_rewards(samples: Sequence[Judged]) -> list[float]:
@@ -32,8 +32,8 @@ def brier_rewards(samples: Sequence[Judged]) -> list[float]:
 
 
 def judged_by_scene(caption: str, scene: Scene) -> Judged:
-    """Judges the claims of a caption against a scene. True claims are keyed by the fact that they state, false ones by
-    their words.
+    """Checks the claims in a caption against a scene. The keys of true claims are the facts that they state, those of
+    false claims their words.
     """
     words = tokens(caption)
     return {
@@ -45,13 +45,13 @@ def judged_by_scene(caption: str, scene: Scene) -> Judged:
 
 
 def judged_by_references(caption: str, references: Sequence[str]) -> Judged:
-    """Judges the claims of a caption against its references: a claim is true if any reference makes it."""
+    """Checks the claims in a caption against its references: a claim is true if any reference makes it."""
     known = {claim for text in references for claim in distinct_claims(text)}
     return {claim: claim in known for claim in distinct_claims(caption)}
 
 
 class Calibration:
-    """Computes `brier_rewards` for the samples of each picture, B×S; NaN for captions without claims."""
+    """Computes `brier_rewards` for the samples of each picture, B×S in [−1, 0]; NaN for captions without claims."""
 
     @reward(
         "calibration",
@@ -89,7 +89,7 @@ class Calibration:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def judged(self, caption: str, item: Item) -> Judged:
-        """Returns a caption's claims, each with whether it is true."""
+        """Returns a caption's claims, and whether each is true."""
         if self.verifier == "truth":
             return judged_by_scene(caption, item.truth)
         return judged_by_references(caption, item.references)

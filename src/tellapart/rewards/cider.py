@@ -17,7 +17,9 @@ from tellapart.utils.options import fill_in, written_file
 
 
 def frequencies(idf: str, info: ValidationInfo) -> str:
-    """Resolves ``idf``: returns a built-in name unchanged, or a file's path relative to the recipe that names it."""
+    """Resolves ``idf``: returns built-in names unchanged, and the path of a file relative to the recipe that
+    names it.
+    """
     if idf in ("training", "batch"):
         return idf
     if not idf.endswith(".json"):
@@ -32,16 +34,16 @@ def frequencies(idf: str, info: ValidationInfo) -> str:
 class CiderReward:
     """CIDEr-D of each caption against its picture's references, in [0, 10] (tables print 1.2 as 120).
 
-    ``references``: the references of every training picture, indexed by `batch.rows_B`: texts, or rows of token ids if
-    ``end_token`` is given. ``idf``: document frequencies from "references" (the training set's), from "batch" (as in
-    paper 2's code), or frozen `DocumentFrequencies`. ``end``: whether the end token counts as a word (token ids only);
-    a truncated caption has no end token, whereas all its references do.
+    ``references``: the references of all training pictures, indexed by `batch.rows_B`: texts, or rows of token ids if
+    ``end_token`` is given. ``idf``: document frequencies from "references" (those of the training set) or "batch" (as
+    in paper 2's code), or frozen `DocumentFrequencies`. ``end``: whether the end token counts as a word (token ids
+    only); a truncated caption has no end token, whereas all its references do.
     """
 
     @reward("CIDEr-D", help="CIDEr-D of the caption against the references.", needs=("references",))
     class Config(RewardOptions):
-        """CIDEr-D against the references. ``idf``: "training", "batch", or a file that `DocumentFrequencies.save`
-        wrote.
+        """CIDEr-D against the references. ``idf``: "training", "batch", or a file written by
+        `DocumentFrequencies.save`.
         """
 
         kind: Literal["cider"]
@@ -85,7 +87,7 @@ class CiderReward:
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         captions: Any = rollout.texts
-        if self.ids:  # padding may share its id with a word, so cut each row at its valid length
+        if self.ids:  # padding may have the same id as a word, so cut each row at its valid length
             captions = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
         pictures_R = np.repeat(batch.rows_B.numpy(), rollout.samples)
         return torch.from_numpy(self.cider(captions, pictures_R)).float().view(-1, rollout.samples)

@@ -1,8 +1,9 @@
-"""Claim reward: counts the claims of a caption and how many are wrong (after ClaimDiff-RL, arXiv 2605.20278).
+"""Claim reward: counts the claims in a caption and how many are wrong (after ClaimDiff-RL, arXiv 2605.20278).
 
 For a caption with D claims of which a are wrong, the reward is a product of three factors: the fraction of correct
-claims, a penalty for each wrong claim, and a bonus for detail. Two verifiers decide which claims are wrong: the ground
-truth of `scenes`, an upper bound, and the consensus of the start model's own samples, which needs no ground truth.
+claims, a penalty for each wrong claim, and a bonus for detail. There are two verifiers to decide which claims are
+wrong: the ground truth of `scenes`, which gives an upper bound, and the consensus of the initial model's own samples,
+which needs no ground truth.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from tellapart.types import Batch, Rollout
 
 SAMPLES = Decoding(kind="sample", samples=16, temperature=0.6)
 LEAST_SHARE = 0.05  # one of 16 samples is enough, because synonyms split the votes (docs/research/objectives.md)
-LEAST_DETAIL = 0.7  # lower bound of the third factor; a single claim gets slightly more
+LEAST_DETAIL = 0.7  # lower bound of the third factor; for a single claim it is slightly higher
 Claim = tuple[str, Tuple]  # kind and words
 
 
 def claim_reward(
     wrong: int, claims: int, *, epsilon: float = 0.05, alpha: float = 2.0, kappa: float = 4.0, most_claims: int = 10
 ) -> float:
-    """Computes the reward of a caption with D = ``claims`` claims of which a = ``wrong`` are wrong, 0 to 1.
+    """Computes the reward, 0 to 1, for a caption with D = ``claims`` claims of which a = ``wrong`` are wrong.
 
         [ε + (1 − ε)(1 − a/D)^α] · exp(−a/κ) · (0.7 + 0.3 · min(1, ln(1 + D) / ln(1 + D_max)))
 
-    A caption without claims gets 0 because it contains nothing that could be correct.
+    A caption without claims gets 0, because nothing in it could be correct.
     """
     if not claims:
         return 0.0
@@ -47,12 +48,12 @@ def claim_reward(
 
 
 def distinct_claims(caption: str) -> set[Claim]:
-    """Extracts the distinct claims (objects, attributes, relations) of a caption. Requires HanTa (extra ``words``)."""
+    """Extracts the distinct claims (objects, attributes, relations) in a caption. Requires HanTa (extra ``words``)."""
     return {(kind, claim) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)}
 
 
 def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:
-    """Computes the confidence q of every claim: the fraction of a picture's samples that make it.
+    """Computes the confidence q in every claim: the fraction of a picture's samples that make it.
 
     samples: the distinct claims of each sample.
     """
@@ -61,9 +62,9 @@ def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:
 
 
 class ClaimReward:
-    """Computes `claim_reward` of each caption, B×S, in [0, 1].
+    """Computes `claim_reward` for each caption, B×S, in [0, 1].
 
-    consensus: samples captions of each picture from the start model, at every step. If None, the scene's ground truth
+    consensus: samples captions of each picture from the initial model in every step. If None, the scene's ground truth
         decides which claims are wrong.
     least_share: a claim is wrong if a smaller fraction of these samples makes it.
     """
@@ -72,7 +73,8 @@ class ClaimReward:
     class Config(RewardOptions):
         """Reward in [0, 1] from the number of claims in a caption and how many are wrong (ClaimDiff-RL).
 
-        ``verifier``: ``consensus`` of the start model's own samples, or the ground ``truth`` of scenes (upper bound).
+        ``verifier``: the ``consensus`` of the initial model's own samples, or the ground ``truth`` of scenes (upper
+        bound).
         """
 
         kind: Literal["claims"]
@@ -81,7 +83,7 @@ class ClaimReward:
         alpha: float = Field(2.0, gt=0, description="exponent of the fraction of correct claims")
         kappa: float = Field(4.0, gt=0, description="number of wrong claims that reduces the reward by a factor of e")
         most_claims: int = Field(10, ge=1, description="number of claims beyond which the detail bonus stops growing")
-        decoding: Decoding = Field(SAMPLES, description="decoding of the samples that form the consensus")
+        decoding: Decoding = Field(SAMPLES, description="decoding settings for the samples that form the consensus")
         least_share: float = Field(
             LEAST_SHARE,
             gt=0,

@@ -1,8 +1,8 @@
-"""Consensus reward: rewards words on which the start model's own samples of a picture agree.
+"""Consensus reward: rewards words on which the initial model's own samples of a picture agree.
 
-A captioner repeats what it knows about a picture in most of its samples and what it hallucinates in few. MBR decoding
-(Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. Likelihood is
-divided among all phrasings of the same belief; the fraction of samples that mention a word is not.
+A captioner repeats what it knows about a picture in most of its samples, and what it hallucinates only in a few. MBR
+decoding (Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. Likelihood is
+divided among all phrasings of the same statement; the fraction of samples that mention a word is not.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from tellapart.types import Batch, Rollout
 
 
 class Consensus:
-    """Computes reward_BS: the fraction of the start model's samples that contain a content word, averaged over the
-    content words of the caption.
+    """Computes reward_BS: the fraction of the initial model's samples that contain a content word, averaged over the
+    caption's content words.
 
-    In [0, 1]; 0 for a caption without content words. Every step draws ``decoding.samples`` new samples of each picture,
+    In [0, 1]; 0 for a caption without content words. Each step draws ``decoding.samples`` new samples of each picture,
     independently of the rest of the batch. Each rank samples for its share of the pictures.
     """
 
     @reward(
         "consensus",
-        help="Fraction of the start model's own samples that contain each content word of the caption.",
+        help="Fraction of the initial model's own samples that contain each content word in the caption.",
         needs=("start",),
     )
     class Config(RewardOptions):
-        """Fraction of the start model's own samples that contain a content word, averaged over the caption's words.
+        """Fraction of the initial model's own samples that contain a content word, averaged over the caption's content
+        words.
 
-        In [0, 1]. ``decoding``: how these samples are drawn, for each picture and step. ``words``: selects
-        content words with a closed list of English function words or with the ``tagger`` HanTa (extra ``words``).
+        In [0, 1]. ``decoding``: how these samples are drawn, for each picture and step. ``words``: selects content
+        words with a closed list of English function words or with the ``tagger`` HanTa (extra ``words``).
         """
 
         kind: Literal["consensus"]
@@ -78,7 +79,7 @@ class Consensus:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def samples(self, batch: Batch) -> list[str]:
-        """Samples ``decoding.samples`` captions of each picture from the start model, grouped by picture."""
+        """Samples ``decoding.samples`` captions of each picture from the initial model, grouped by picture."""
         share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
         own_seeds = (
             None if seeds is None else seeds.apart("consensus")[share]
@@ -89,7 +90,7 @@ class Consensus:
 
 
 def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords = content_words) -> list[float]:
-    """Computes the fraction of samples that contain a content word, averaged over the words of each caption.
+    """Computes the fraction of samples that contain a content word, averaged over each caption's content words.
 
     In [0, 1]; 0 for a caption without content words. Repeated words count once per caption.
     """
@@ -102,6 +103,6 @@ def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords
 
 
 def distinct_words(text: str, find: FindWords) -> set[str]:
-    """Returns the set of lower-cased content words of a caption."""
+    """Returns the set of lowercase content words in a caption."""
     lower = text.lower()
     return {lower[word.start : word.end] for word in find(lower)}

@@ -13,7 +13,8 @@ from tellapart.utils.allowed_code import PATTERN, call_factory, code_path, insta
 
 @reward("custom reward", help="User-defined reward, given as module:factory.")
 class Custom(RewardOptions):
-    """User-defined reward: ``reward = "my.module:factory"`` is called with ``options`` and returns the reward.
+    """User-defined reward: the factory ``reward = "my.module:factory"`` is called with ``options`` and returns the
+    reward.
 
     ``reward`` may also name an installed entry point in the group ``tellapart.rewards``.
     """

@@ -1,4 +1,4 @@
-"""Ground truth of `scenes` as a reward: an upper bound for rewards that may not use it."""
+"""The ground truth of `scenes` as a reward: an upper bound for rewards that may not use it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tellapart.types import Batch, Rollout
 
 
 class ExactTruth:
-    """Penalizes false claims, judged by the scene's ground truth. Works only on `scenes`, as an upper bound.
+    """Penalizes false claims according to the scene's ground truth. Works only on `scenes`, as an upper bound.
 
     ``per``: ``caption`` returns reward_BS, minus the number of false claims; ``token`` returns reward_BST, −1 on the
-    tokens of words that make a false claim and 0 elsewhere.
+    tokens of words that make a false claim and 0 on all others.
     """
 
     @reward(
@@ -26,7 +26,7 @@ class ExactTruth:
         needs=("truth",),
     )
     class Config(RewardOptions):
-        """Minus the number of false claims of each caption, or −1 on each ``token`` of a false claim.
+        """Minus the number of false claims in each caption, or −1 on each ``token`` of a false claim.
 
         It uses ground truth, so it is an upper bound for other rewards rather than a method.
         """

@@ -1,7 +1,8 @@
-"""Per-word reward: pays each content word for separating look-alikes, weighted by the belief that it is true.
+"""Per-word reward: rewards each content word for distinguishing look-alikes, weighted by the confidence that it is
+true.
 
-The cosine of a caption rises with a false word almost as often as with a true one, because an extra claim costs
-nothing. This reward therefore measures each content word separately: how much the score drops without its claim.
+A false word raises the cosine of a caption almost as often as a true one, because an extra claim costs nothing. This
+reward therefore measures each content word separately: how much the score drops without its claim.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
 if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK of their look-alikes
+    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to the rows_BK of their look-alikes
 
 SHARE = 0.5  # weight of the mutual information that ``both`` adds to the log-probability
 
 
 @dataclass(frozen=True)
 class Price:
-    """Computes the reward of a word: gate · worth − (1 − gate) · penalty − rent, in nats.
+    """Computes the reward for a word: gate · worth − (1 − gate) · penalty − rent, in nats.
 
-    The gate is sigmoid(slope · (evidence − offset)). The evidence is the start model's confidence in the word (mutual
-    information with the picture, or log-probability) + ``truth`` · the word's score drop among random pictures.
-    ``rent`` sets the operating point on the precision-recall curve. ``worth`` is a factor on the score drop among
-    look-alikes, which is clipped to [−``limit``, ``limit``].
+    The gate is sigmoid(slope · (evidence − offset)). The evidence is the initial model's confidence in the word (mutual
+    information with the picture, or log-probability) + ``truth`` · the score drop among random pictures when the word
+    is removed. ``rent`` sets the operating point on the precision-recall curve. ``worth`` is a factor for the score
+    drop among look-alikes, which is clipped to [−``limit``, ``limit``].
     """
 
     rent: float = 0.0
@@ -56,21 +57,25 @@ class Price:
     limit: float = 3.0
 
     def gate(self, confidence: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
-        """Computes the belief in each word, in [0, 1]. far: the word's score drop among random pictures, in nats."""
+        """Computes the belief in each word, in [0, 1]. far: the score drop among random pictures without the word, in
+        nats.
+        """
         return torch.sigmoid(self.slope * (confidence + self.truth * far - self.offset))
 
     def credit(self, gate: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
-        """Computes the credit of each word. near: the word's score drop among look-alikes, in nats."""
+        """Computes the credit for each word, in nats. near: the score drop among look-alikes without the word,
+        in nats.
+        """
         worth = self.worth * near.clamp(-self.limit, self.limit)
         return gate * worth - (1 - gate) * self.penalty - self.rent
 
 
 @dataclass(frozen=True)
 class JudgedWords:
-    """The content words of R captions; near_RW: worth in nats; gate_RW: belief in [0, 1]; word_RT: see
+    """The content words of R captions. near_RW: worth in nats; gate_RW: belief in [0, 1]; word_RT: see
     `words_of_tokens`.
 
-    If a caption has fewer than W words, the remaining entries of its row are undefined.
+    If a caption has fewer than W words, the other entries in its row are undefined.
     """
 
     found: list[list[Word]]
@@ -82,7 +87,7 @@ class JudgedWords:
 class WordEffects:
     """Measures how much the scorer's log-probability of the picture drops when a content word is removed.
 
-    ``features_ND``: the scorer's features of every training picture. ``nearest``: returns look-alikes of training
+    ``features_ND``: the scorer's features for all training pictures. ``nearest``: returns look-alikes of training
     pictures. ``replace``: ``neutral`` substitutes a neutral word of the same class, ``delete`` removes the word.
     """
 
@@ -138,30 +143,30 @@ class WordEffects:
 
 
 class PaidWords:
-    """Computes `Price.credit` of every content word.
+    """Computes `Price.credit` for every content word.
 
-    Returns reward_BST, the credit on each token of the word and NaN elsewhere; with ``per`` = ``caption``, reward_BS,
-    the sum over the words of a caption.
+    Returns reward_BST, with the credit on each token of the word and NaN elsewhere; if ``per`` is ``caption``, returns
+    reward_BS, the sum over the words in a caption.
 
-    ``confidence``: the start model's measure of a word: ``log_prob``, its log-probability given the preceding text;
-    ``pmi``, its mutual information with the picture; ``both``, the first plus half of the second, the best predictor of
-    which words are true (docs/research). ``shuffled``: a control that permutes the gates among words of the same kind,
-    so that the same total is paid, but to random words.
+    ``confidence``: how the initial model's confidence in a word is measured: ``log_prob``, its log-probability given
+    the preceding text; ``pmi``, its mutual information with the picture; ``both``, the first plus half of the second,
+    the best predictor of which words are true (docs/research). ``shuffled``: a control that permutes the gates among
+    words of the same kind, so that the total reward is the same but goes to random words.
     """
 
     @reward(
         "paid words",
-        help="Rewards each content word for separating look-alikes, weighted by the belief that it is true.",
+        help="Rewards each content word for distinguishing look-alikes, weighted by the confidence that it is true.",
         needs=("start", "scorer"),
     )
     class Config(RewardOptions):
-        """Pays gate · worth − (1 − gate) · penalty − rent, in nats, on the tokens of each content word.
+        """Rewards the tokens of each content word with gate · worth − (1 − gate) · penalty − rent, in nats.
 
-        ``worth``: factor on the drop of the scorer's score among the ``nearest`` look-alikes when the word's claim is
+        ``worth``: factor for the drop in the scorer's score among the ``nearest`` look-alikes when the word's claim is
         removed, at most ``limit``. The gate is sigmoid(``slope`` · (confidence + ``truth`` · drop among the batch's
-        pictures − ``offset``)). The confidence comes from the start model: its log-probability of the word, the mutual
-        information of word and picture against ``others`` pictures of the batch (0: their average), or ``both``.
-        ``rent`` sets the operating point on the precision-recall curve.
+        pictures − ``offset``)). The confidence comes from the initial model: its log-probability of the word, the
+        mutual information of word and picture in comparison with ``others`` pictures in the batch (0: their average),
+        or ``both``. ``rent`` sets the operating point on the precision-recall curve.
 
         ``per`` = "caption" sums the credits of a caption's words. ``shuffled_gates`` permutes the gates as a control.
         """
@@ -237,7 +242,7 @@ class PaidWords:
         return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
-        """Returns the rewarded words and the belief in each, before shuffling and summing."""
+        """Returns the rewarded words and the belief in each, before they are shuffled and summed."""
         log_p_ORT = self.speaker.log_probs(rollout, batch)
         words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, words.words_R, batch.rows_B.numpy())
@@ -245,7 +250,7 @@ class PaidWords:
         return JudgedWords(words.words_R, words.word_RT, near_RW, gate_RW)
 
     def confidence_of(self, words: WordEvidence) -> torch.Tensor:
-        """Computes confidence_RW, the start model's confidence in each word, in nats."""
+        """Computes confidence_RW, the initial model's confidence in each word, in nats."""
         if self.confidence == "log_prob":
             return words.log_p_RW
         if self.confidence == "pmi":
@@ -263,7 +268,7 @@ class PaidWords:
 
 
 def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch) -> torch.Tensor:
-    """Permutes the gates of the batch's words among words of the same kind."""
+    """Permutes the gates among words of the same kind in the batch."""
     mixed_RW = gate_RW.clone()
     generator = torch.Generator().manual_seed(batch.seed * 1_000_003 + batch.step)
     for kind in WORD_KINDS:

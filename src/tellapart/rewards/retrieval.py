@@ -1,4 +1,4 @@
-"""Self-retrieval reward: how well a scorer retrieves a picture by its caption among the pictures of a batch or bag."""
+"""Self-retrieval reward: how well a scorer retrieves a picture from a batch or bag by its caption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
-TIE = 1e-6  # cosines closer than this count as equal, so summation order does not matter
+TIE = 1e-6  # cosines that differ by less count as equal, so that the summation order does not matter
 Score = Literal["log_prob", "accuracy", "cosine"]
 
 
@@ -34,27 +34,27 @@ def self_retrieval(
     distractors_BKD: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes the self-retrieval reward_R: how well a scorer retrieves each caption's picture (paper 3, section 3 and
-    B.2; paper 2, eq. 1). No gradient flows through it.
+    B.2; paper 2, eq. 1). Not differentiable.
 
     texts: R = B·S captions, the S captions of each picture consecutive.
-    images: the B pictures, or their features B×D from ``scorer.image_features``, which callers can compute once.
-    scorer: a scorer, or a name for `tellapart.scorers.load_scorer`, which is loaded once.
-    score: ``log_prob`` is log p(picture | caption), the log-softmax of the matches, in nats, at most 0 (chance is
-    −log K for K pictures); a match is the scorer's cosine times its learned scale. ``accuracy`` is 1 if no other
-    picture matches better (ties count as hits), else 0. ``cosine`` is the cosine alone.
-    bag_B: the bag index of each picture; restricts the candidates to the pictures of the same bag.
-    candidate_BB: replaces ``bag_B``; True if the second picture is a candidate for the captions of the first.
+    images: the B pictures, or their features B×D from ``scorer.image_features``, which can be computed once in advance.
+    scorer: a scorer, or a name for `tellapart.scorers.load_scorer`, which is loaded only once.
+    score: ``log_prob`` is log p(picture | caption) in nats, at most 0: the log-softmax over the candidates of the
+        scorer's cosine times its learned scale (chance is −log K for K pictures). ``accuracy`` is 1 if no other picture
+        matches better (ties count as hits), else 0. ``cosine`` is the cosine alone, −1 to 1.
+    bag_B: the bag index of each picture; restricts the candidates to pictures in the same bag. candidate_BB:
+        alternative to ``bag_B``; True if the second picture is a candidate for the captions of the first.
     distractors_BKD: features of extra candidates for each picture, padded with NaN.
 
-    A picture without any other candidate abstains (NaN), unless the score is ``cosine``. Raises ValueError for an
-    unknown ``score``, for features that are zero, NaN or infinite, and if R is not a multiple of B.
+    The reward abstains (NaN) if a picture has no other candidates, unless the score is ``cosine``. Raises ValueError
+    for an unknown ``score``, for features that are zero, NaN or infinite, and if R is not a multiple of B.
     """
     if score not in get_args(Score):
         raise ValueError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
     if not len(images) or len(texts) % len(images):
         raise ValueError(
-            "Expected the same number of captions for each picture, in consecutive rows; got "
-            f"{len(texts)} captions of {len(images)} pictures"
+            f"Expected the same number of captions for each picture, in consecutive rows; got {len(texts)} captions "
+            f"for {len(images)} pictures"
         )
     scorer = _scorer(scorer) if isinstance(scorer, str) else scorer
     with torch.no_grad():
@@ -84,9 +84,10 @@ def self_retrieval(
 def retrieval_reward(
     cosine_RN: torch.Tensor, target_R: torch.Tensor, candidate_RN: torch.Tensor, scale: float, score: Score
 ) -> torch.Tensor:
-    """Computes reward_R of R captions from their cosines with N pictures; see `self_retrieval` for the three scores.
+    """Computes reward_R for R captions from their cosines with N pictures (see `self_retrieval` for the three scores).
 
-    target_R: the column of each caption's own picture. candidate_RN: True for candidates, including the own picture.
+    target_R: the column of each caption's own picture. candidate_RN: True for candidates, including the caption's own
+        picture.
     scale: multiplies the cosine.
     """
     own_R = cosine_RN.gather(1, target_R[:, None]).squeeze(1)
@@ -111,10 +112,10 @@ def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:
 
 
 def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
-    """Returns candidate_BB: the other pictures of the batch that complement each picture's own distractors.
+    """Returns candidate_BB: the pictures in the batch that are candidates in addition to each picture's distractors.
 
-    Each step draws enough of them for B candidates in total: for a batch of 100, 99 − k random pictures and k hard
-    distractors (paper 3, appendix D.2). A picture that is already a distractor is not counted twice. ``alone``: uses
+    Each step draws as many as give B candidates in total: for a batch of 100, 99 − k random pictures and k hard
+    distractors (paper 3, appendix D.2). A picture that is already a distractor is not counted twice. ``alone``: use
     only the distractors.
     """
     assert batch.distractors_BK is not None
@@ -132,22 +133,23 @@ def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
 class SelfRetrieval:
     """`self_retrieval` as a training reward: computes reward_BS from a rollout and its batch.
 
-    ``features_ND`` holds the scorer's features of every training picture, indexed by ``batch.rows_B``. ``candidates``
-    selects the whole ``batch`` or the picture's own ``bag`` (``batch.bag_B``). If the batch has distractors
-    (``batch.distractors_BK``), the candidates are the picture's own distractors, filled up to B with other pictures of
-    the batch; with ``bag``, only its own distractors.
+    ``features_ND`` contains the scorer's features for all training pictures, indexed by ``batch.rows_B``.
+    ``candidates`` selects the whole ``batch`` or the picture's own ``bag`` (``batch.bag_B``). If the batch has
+    distractors (``batch.distractors_BK``), the candidates are the picture's own distractors, filled up to B with other
+    pictures from the batch, or, with ``bag``, only its own distractors.
     """
 
     @reward(
         "self-retrieval",
-        help="Self-retrieval: how well a scorer retrieves the picture by its caption.",
+        help="Self-retrieval: how well a scorer retrieves the picture from its caption.",
         needs=("scorer",),
     )
     class Config(RewardOptions):
-        """Self-retrieval with paper 3's three scores, among the pictures of the batch or of the picture's bag.
+        """Self-retrieval with paper 3's three scores, among the pictures in the batch or in the picture's bag.
 
-        ``scorers``: replaces [scorer]. Several scorers are averaged, ``alternate`` by step, or contribute the
-        ``lowest`` reward among the scorers that were not trained on the picture (by the ids in their runs' recipes).
+        ``scorers``: used instead of [scorer]. Several scorers are averaged, ``alternate`` by step, or contribute the
+        ``lowest`` reward among the scorers that were not trained on the picture (according to the ids in their runs'
+        recipes).
         """
 
         kind: Literal["self_retrieval"]

@@ -13,7 +13,7 @@ from tellapart.types import Batch, Rollout
 
 
 class Averaged:
-    """Averages several rewards and ignores those that abstain; NaN if all abstain."""
+    """Averages several rewards, ignoring those that abstain; NaN if all abstain."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
@@ -23,7 +23,9 @@ class Averaged:
 
 
 class Alternating:
-    """Alternates between rewards by step. The batch number selects the reward, so resumed runs continue the cycle."""
+    """Alternates between rewards from step to step. The step's number selects the reward, so resumed runs continue the
+    cycle.
+    """
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
@@ -33,7 +35,7 @@ class Alternating:
 
 
 class LowestUnseen:
-    """Takes the lowest reward over the scorers that were not trained on the picture: cross-fitting plus pessimism.
+    """Takes the lowest reward over the scorers that were not trained on the picture (cross-fitting and pessimism).
 
     A scorer overrates captions of its training pictures, and each scorer overrates different captions. unseen_KN: True
     if scorer k was not trained on training picture n. NaN if all of these scorers abstain.
@@ -50,9 +52,9 @@ class LowestUnseen:
 
 
 def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
-    """Returns unseen_KN: True for training pictures that a scorer was not trained on.
+    """Returns unseen_KN: True for training pictures on which a scorer was not trained.
 
-    Raises `UsageError` if some picture was in the training data of every scorer.
+    Raises `UsageError` if a picture was in the training data of all scorers.
     """
     unseen_KN = ~np.stack([parts.trained_on(name) for name in names])
     lost_N = np.flatnonzero(~unseen_KN.any(0))

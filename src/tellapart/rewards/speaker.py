@@ -1,8 +1,8 @@
-"""Rewards from the start model's likelihoods: how much likelier a caption is for its own picture than for others.
+"""Rewards from the initial model's likelihoods: how much likelier a caption is for its own picture than for others.
 
 A scorer's cosine averages over the claims of a caption. A likelihood multiplies them: one false claim makes the whole
 caption unlikely. Pointwise mutual information compares the likelihood with that for other pictures, so that rare
-synonyms cost nothing (Frank and Goodman 2012, rational speech acts; Cohn-Gordon et al. 2018, for captions).
+synonyms cost nothing (Rational Speech Acts: Frank and Goodman 2012; for captions: Cohn-Gordon et al. 2018).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.types import Batch, Rollout
 
-OTHERS = 4  # number of pictures that represent all others if there is no average picture
+OTHERS = 4  # number of pictures that stand for all others if there is no average picture
 SCORES_AT_ONCE = 1 << 26  # tokens × vocabulary per pass, in float32 values
 
 
 class Speaker:
-    """Computes log-probabilities of captions under a frozen captioner for their own and other pictures of the batch.
+    """Computes log-probabilities of captions under a frozen captioner, for their own and other pictures in the batch.
 
-    ``others``: the number of other pictures, capped at all of them. They are spread over the batch to avoid neighbours
-    from the same bag. 0 uses the average picture, the mean of the batch's features, in place of all others; this costs
-    one extra pass and predicts which words are true almost as well as eight pictures (docs/research). Pictures of
-    varying shapes have no average, so four others are used instead. ``pixels``: ``batch.visual`` holds pixels because
-    the vision encoder is trained. Each rank scores the captions of its share of the pictures.
+    ``others``: the number of other pictures, at most all. They are spread over the batch to avoid neighbours from the
+    same bag. 0 uses the average picture, the mean of the batch's features, instead of other pictures; this costs one
+    extra pass and predicts which words are true almost as well as eight pictures (docs/research). Features of different
+    shapes cannot be averaged, so four other pictures are used in that case. ``pixels``: whether ``batch.visual``
+    contains pixels because the vision encoder is trained. Each rank scores the captions of its share of the pictures.
     """
 
     def __init__(self, start: CaptionerLike, others: int = 0, *, pixels: bool = False) -> None:
@@ -43,11 +43,11 @@ class Speaker:
     def log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         """Computes log_p_ORT of each token given the previous ones, first for its own picture, then for O − 1 others.
 
-        In nats, 0 on padding. Each picture is encoded once for all its captions. Raises ValueError if the batch has a
-        single picture.
+        In nats, 0 on padding. Each picture is encoded once for all of its captions. Raises ValueError if the batch
+        contains only one picture.
         """
         if len(batch.rows_B) < 2:
-            raise ValueError("mutual information compares the pictures of a batch; expected at least 2 pictures, got 1")
+            raise ValueError("mutual information compares the pictures in a batch; expected at least 2 pictures, got 1")
         if self.others:
             return self._among_pictures(rollout, batch)
         share = ranks.share(len(batch.rows_B))
@@ -65,11 +65,13 @@ class Speaker:
             return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
 
     def visual(self, batch: Batch, part: slice) -> torch.Tensor:
-        """Returns the start model's input for these pictures."""
+        """Returns the initial model's input for these pictures."""
         return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
     def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Computes log_p_RT of each token for these B pictures, in nats, in chunks that fit in memory; 0 on padding."""
+        """Computes log_p_RT of each token for these B pictures, in nats, in chunks that fit into memory; 0 on
+        padding.
+        """
         at_once = self._at_once(rollout.samples * rollout.tokens_RT.shape[1])
         scored = []
         for first in range(0, len(visual), at_once):
@@ -122,13 +124,15 @@ class Speaker:
 def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
     """Computes log p(text | its picture) − log of the mean of p(text | picture) over the other pictures, in nats.
 
-    log_p_OR: for O pictures, the text's own picture first; trailing dimensions are kept.
+    log_p_OR: log-probabilities for O pictures, the text's own picture first; trailing dimensions are kept.
     """
     return log_p_OR[0] - log_p_OR[1:].logsumexp(0) + math.log(len(log_p_OR) - 1)
 
 
 def word_log_probs(log_p_ORT: torch.Tensor, word_RT: torch.Tensor, words: int) -> torch.Tensor:
-    """Computes log_p_ORW, the sum over the tokens of each word; 0 for missing words. ``words``: W, the row maximum."""
+    """Computes log_p_ORW, the sum over the tokens of each word; 0 for missing words. ``words``: W, the largest number
+    of words.
+    """
     belongs_RTW = word_RT[..., None] == torch.arange(words)
     return torch.einsum("ort,rtw->orw", log_p_ORT, belongs_RTW.to(log_p_ORT))
 
@@ -148,7 +152,9 @@ class WordEvidence:
     evidence_RW: torch.Tensor
 
     def written(self, r: int) -> list[tuple[int, Word]]:
-        """Returns the indexed words of a caption that the captioner's tokenizer can encode; others have no evidence."""
+        """Returns the words of a caption, with their indices, that the captioner's tokenizer can encode; others have no
+        evidence.
+        """
         tokens = set(self.word_RT[r].tolist())
         return [(w, word) for w, word in enumerate(self.words_R[r]) if w in tokens]
 
@@ -161,9 +167,10 @@ def word_evidence(
     *,
     itself_KR: torch.Tensor | None = None,
 ) -> WordEvidence:
-    """Computes the evidence for each content word of the captions from the output of `Speaker.log_probs`.
+    """Computes the evidence for each content word in the captions from the output of `Speaker.log_probs`.
 
-    itself_KR: True if one of the K = O − 1 other pictures is the caption's own picture, which is then ignored.
+    itself_KR: True where one of the K = O − 1 other pictures is in fact the caption's own picture, which is then
+    ignored.
     """
     words_R, word_RT = words_of_tokens(rollout, tokenizer, find)
     log_p_ORW = word_log_probs(log_p_ORT.cpu(), word_RT, max(1, *map(len, words_R)))
@@ -176,23 +183,25 @@ def word_evidence(
 
 
 def spread(value_RW: torch.Tensor, word_RT: torch.Tensor) -> torch.Tensor:
-    """Copies the value of each word to all its tokens, R×T; NaN on tokens that belong to no word."""
+    """Copies the value of each word to all of its tokens, R×T; NaN on tokens that do not belong to any word."""
     value_RW = F.pad(value_RW, (0, 1), value=math.nan)
     return value_RW.gather(1, torch.where(word_RT == NO_WORD, value_RW.shape[1] - 1, word_RT))
 
 
 class Likelihood:
-    """Computes reward_BS, the mean log-probability of a caption's tokens under the start model, in nats.
+    """Computes reward_BS, the mean log-probability of a caption's tokens under the initial model, in nats, at most 0.
 
     An empty caption gets the log-probability of its end token.
     """
 
-    @reward("likelihood", help="Mean log-probability per token of the caption under the start model.", needs=("start",))
+    @reward(
+        "likelihood", help="Mean log-probability per token of the caption under the initial model.", needs=("start",)
+    )
     class Config(RewardOptions):
-        """Mean log-probability per token of the caption under the start model, in nats, at most 0.
+        """Mean log-probability per token of the caption under the initial model, in nats, at most 0.
 
-        A scorer's cosine does not penalize a false word, but the start model finds it unlikely. Combined with
-        self-retrieval, this reward is the speaker of rational speech acts (Frank and Goodman 2012), as in
+        A scorer's cosine does not penalize a false word, but the initial model finds it unlikely. Combined with
+        self-retrieval, this reward is the speaker in the Rational Speech Acts framework (Frank and Goodman 2012), as in
         ``self_distillation``.
         """
 
@@ -210,21 +219,22 @@ class Likelihood:
 
 
 class MutualInformation:
-    """Computes the pointwise mutual information of caption and picture under the start model, in nats.
+    """Computes the pointwise mutual information of caption and picture under the initial model, in nats.
 
     ``per``: ``caption`` returns reward_BS; ``word`` returns reward_BST on the tokens of content words, each conditioned
-    on the preceding text, and NaN on other tokens. Text that is independent of the picture gets 0.
+    on the preceding text, and NaN on other tokens. Text that is independent of the picture gets 0; values may be
+    negative.
     """
 
     @reward(
         "mutual information",
-        help="Pointwise mutual information of caption and picture under the start model.",
+        help="Pointwise mutual information of caption and picture under the initial model.",
         needs=("start",),
     )
     class Config(RewardOptions):
-        """Mutual information of caption and picture under the start model, in nats.
+        """Mutual information of caption and picture under the initial model, in nats.
 
-        ``others``: number of other pictures of the batch to compare with; 0 uses the average picture.
+        ``others``: number of other pictures in the batch to compare with; 0 uses the average picture.
 
         ``per``: one value per caption or per content ``word``. ``words``: selects content words with a closed list of
         English function words or with the ``tagger`` HanTa (extra ``words``).
@@ -239,8 +249,8 @@ class MutualInformation:
         def has_an_effect(self) -> MutualInformation.Config:
             if self.words == "tagger" and self.per == "caption":
                 raise ValueError(
-                    "words selects the words that are rewarded one by one, but per = 'caption'; set per = "
-                    "'word' or remove words"
+                    "words selects the words that are rewarded one by one, but per = 'caption'; set per = 'word' or "
+                    "remove words"
                 )
             return self
 

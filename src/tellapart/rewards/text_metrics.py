@@ -20,7 +20,7 @@ from tellapart.types import Batch, Rollout
 class MetricReward:
     """Scores each caption separately against its picture's references (``batch.items``), in [0, 1].
 
-    ``measure(captions, references)`` returns the corpus score and the score of each caption; NaN abstains.
+    ``measure(captions, references)`` returns the corpus score and a score for each caption; NaN abstains.
     """
 
     def __init__(self, measure: Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[float, np.ndarray]]) -> None:

@@ -1,4 +1,4 @@
-"""Scorers: measure how well a text matches a picture (the papers' retriever)."""
+"""Scorers: models that measure how well a text matches a picture (the retriever in the papers)."""
 
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.load import SCORERS, ScorerEntry, load_scorer

@@ -1,4 +1,4 @@
-"""Scorers: any dual encoder of transformers (CLIP, SigLIP, SigLIP 2, vision-text dual encoders), by name."""
+"""Scorers: any dual encoder in transformers (CLIP, SigLIP, SigLIP 2, vision-text dual encoders)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scorer:
     """Measures how well a text matches a picture: the cosine of L2-normalized features, times ``scale``.
 
     ``model`` provides ``get_image_features``, ``get_text_features`` and ``logit_scale``, like CLIP. The feature of a
-    clip is the normalised mean over ``frames`` of its frames (CLIP4Clip's mean pooling, Luo et al. 2021).
+    clip is the normalized mean over ``frames`` of its frames (mean pooling in CLIP4Clip, Luo et al. 2021).
     """
 
     frames = 8
@@ -34,8 +34,8 @@ class Scorer:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         speed_up(model)
         self.window = text_window(model, tokenizer)
-        self.cut_texts = 0  # number of texts that were truncated to the window
-        self.shared = False  # whether all ranks encode the same texts and each takes a share
+        self.cut_texts = 0  # number of texts that were truncated to the context window
+        self.shared = False  # whether all ranks encode the same texts, so that each takes a share
         self._fingerprint: str | None = None
 
     @property
@@ -50,7 +50,7 @@ class Scorer:
 
     @property
     def scale(self) -> float:
-        """The learned scale of the cosine (about 100 for CLIP; DiscriTune's `match` needs it)."""
+        """The learned scale of the cosine, about 100 for CLIP."""
         return float(self.model.logit_scale.detach().exp())
 
     @property
@@ -67,14 +67,16 @@ class Scorer:
 
     @cached_property
     def _of_features(self) -> str:
-        """Identifies its features in the store and in signatures; includes the configuration, which affects them."""
+        """Identifies the scorer's features in the store and in signatures; includes the configuration, which affects
+        them.
+        """
         return hashlib.blake2b(f"{self.fingerprint} {settings_of(self.model)}".encode(), digest_size=12).hexdigest()
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """Preprocesses PIL pictures for the model: float B×C×height×width.
 
-        NaFlex variants of SigLIP 2 keep the shape of a picture: B×patches×(pixels + 3), with the validity of each patch
-        and the grid shape after its pixels.
+        NaFlex variants of SigLIP 2 keep the aspect ratio: B×patches×(pixels + 3), where the pixels of each patch are
+        followed by its validity and the shape of the grid.
         """
         read = self.processor(images=list(images), return_tensors="pt")
         pixels: torch.Tensor = read["pixel_values"]
@@ -98,7 +100,7 @@ class Scorer:
         Equal texts are encoded once. Texts longer than the window are truncated and counted in ``cut_texts``. Batches
         group texts of similar length and are padded to the longest one instead of the window; text towers are causal or
         masked, so the features do not change. The default batch size is 256 texts, or 64 on a CPU, where padding costs
-        more than calls.
+        more than calls. Raises `TellapartError` if there are no texts, or if a feature is zero or not finite.
         """
         batch_size = batch_size or (64 if self.device.type == "cpu" else 256)
         unique = list(dict.fromkeys(texts))
@@ -129,15 +131,16 @@ class Scorer:
         return [row if len(row) <= self.window else [*row[: self.window - 1], end or row[-1]] for row in rows]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Counts the tokens of each text, including special tokens, without truncation."""
+        """Counts the tokens in each text, including special tokens, without truncation."""
         if not texts:
             return []
         return [len(row) for row in self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
 
     @property
     def has_token_features(self) -> bool:
-        """Returns whether single tokens can be embedded among pictures: the text tower projects one token's state, as
-        in CLIP.
+        """Returns whether single tokens can be embedded in the same space as pictures.
+
+        This is the case if the text feature is a projection of one token's state, as in CLIP.
         """
         text = getattr(self.model.config, "text_config", None)
         return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
@@ -145,8 +148,8 @@ class Scorer:
     def token_features(self, texts: Sequence[str], batch_size: int = 64) -> list[tuple[list[int], np.ndarray]]:
         """Returns the token ids of each text, including special tokens, and their L2-normalized features T×D, float32.
 
-        Each token's state is projected like the state of the end token, which gives the feature of the text. Texts are
-        truncated and counted as in `text_features`. Raises `TellapartError` if the model has no such states.
+        Each token's state is projected in the same way as that of the end token, which gives the feature of the text.
+        Texts are truncated and counted as in `text_features`. Raises `TellapartError` if the model has no such states.
         """
         if not self.has_token_features:
             raise TellapartError(
@@ -210,10 +213,10 @@ class Scorer:
 
 
 def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
-    """L2-normalises the last axis in float32.
+    """L2-normalizes the last axis in float32.
 
-    Without gradient, raises `TellapartError` for a row without a direction: zeros, NaN, infinity, or a norm that
-    overflows.
+    If no gradient is computed, raises `TellapartError` for a row without a direction: zeros, NaN, infinity, or a norm
+    that overflows.
     """
     rows = rows.float()
     unit = F.normalize(rows, dim=-1)
@@ -226,15 +229,15 @@ def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
 
 
 def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:
-    """Returns the normalised mean D of the frame features; a single frame is returned bit for bit."""
+    """Returns the normalized mean D of the frame features; a single frame is returned unchanged."""
     return F.normalize(features_FD.mean(0), dim=-1) if len(features_FD) > 1 else features_FD[0]
 
 
 def text_window(model: Any, tokenizer: Any) -> int:
     """Returns the maximum text length of the text tower in tokens.
 
-    For CLIP, the model's positions determine it, because tokenizers of long-text CLIPs often still declare 77. RoBERTa
-    and similar models lose some positions to padding.
+    For CLIP it is the number of position embeddings, because the tokenizers of long-text CLIPs often still declare 77.
+    RoBERTa and similar models lose some positions to padding.
     """
     text = getattr(model.config, "text_config", model.config)
     kind, positions = str(getattr(text, "model_type", "")), int(getattr(text, "max_position_embeddings", 512))

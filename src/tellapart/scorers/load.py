@@ -1,4 +1,4 @@
-"""Loads scorers by name: any dual encoder of transformers, one trained by this project, or a user-defined one."""
+"""Loads scorers by name: any dual encoder in transformers, one trained with tellapart, or a user-defined one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from tellapart.utils.registry import Entry, Registry
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 
-# Installed packages add scorers through entry points of the group; dual encoders of transformers do not need an entry.
+# Installed packages add scorers through entry points in this group; dual encoders in transformers need no entry.
 SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scorers")
 
 
 def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
-    """Loads a scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
+    """Loads a scorer from a folder, a hub name, ``scenes`` (included in the package), or ``my.module:factory``.
 
-    A user's factory is called with ``device`` and returns a `Scorer`; it runs only if `utils.registry` allows it.
-    ``device``: ``auto`` selects the accelerator if there is one. ``precision``: precision of the weights; ``auto`` is
-    fp32 because rewards and metrics are computed from cosines. Features are always float32. Loads safetensors only.
-    Raises `TellapartError` with the command to type if the model does not exist.
+    A user-defined factory is called with ``device`` and must return a `Scorer`; it runs only if `utils.registry` allows
+    it.
+    ``device``: ``auto`` selects the accelerator if there is one. ``precision``: that of the weights; ``auto`` is fp32,
+        because rewards and metrics are computed from cosines. Features are always float32. Loads safetensors only.
+        Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
     """
 
     device = resolve_device(device)
@@ -51,7 +52,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; expected a dual "
             "encoder such as CLIP; use --scorer openai/clip-vit-base-patch32"
         )
-    why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; type: --scorer "
+    why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; use --scorer "
     check_whole(name, model, report, f"{why}openai/clip-vit-base-patch32")
     set_precision(model, chosen)
     kind = PartsScorer if isinstance(model, PartsModel) else Scorer
@@ -62,7 +63,7 @@ SCORERS.register(
     ScorerEntry(
         name="scenes",
         factory=lambda device: load_scorer("scenes", device),
-        help="Dual encoder for synthetic scenes, included in the package.",
+        help="Dual encoder for synthetic scenes (included in the package).",
         label="scenes",
         direction="higher",
     )

@@ -1,7 +1,7 @@
-"""Scorers from pretrained parts: any vision encoder and any text encoder, each followed by a head.
+"""Scorers built from pretrained parts: any vision encoder and any text encoder, each followed by a head.
 
-The encoders may stay frozen. The feature store then encodes each picture once, in rows shared with captioners of the
-same encoder and view. The same holds for each reference that a training run reads.
+The encoders may stay frozen. Each picture is then encoded only once, and its row in the feature store is shared with
+captioners that have the same encoder and view. References are likewise encoded only once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class PartsConfig(PreTrainedConfig):
-    """Configuration of a scorer from parts.
+    """Configuration of a scorer built from parts.
 
-    ``vision_config`` and ``text_config``: any vision and text encoder of transformers. ``visual``: ``pooled``, one
+    ``vision_config`` and ``text_config``: any vision and text encoder in transformers. ``visual``: ``pooled``, one
     vector per picture, or ``cells``, which the head pools with learned weights. ``grid``: cells per side after a first
     pooling; 0 keeps the encoder's grid. ``pooling``: the text vector is the ``mean`` of token states (sentence
     encoders), the ``first`` token's state (BERT), or the ``pooler`` output. ``hidden``: width of a head's hidden layer;
@@ -62,7 +62,9 @@ class PartsConfig(PreTrainedConfig):
 
 
 class Head(nn.Module):
-    """Projects an encoder's width to D: dropout and a linear layer, plus a parallel hidden layer with ``hidden``."""
+    """Projects an encoder's width to D: dropout and a linear layer, plus, if ``hidden`` is set, a parallel MLP of that
+    width.
+    """
 
     def __init__(self, width: int, config: PartsConfig) -> None:
         super().__init__()
@@ -86,7 +88,9 @@ class Head(nn.Module):
 
 
 class PartsModel(PreTrainedModel):
-    """Two encoders, each with a head. Has ``get_image_features``, ``get_text_features``, ``logit_scale`` like CLIP."""
+    """Two encoders, each with a head. Has ``get_image_features``, ``get_text_features`` and ``logit_scale``,
+    like CLIP.
+    """
 
     config_class = PartsConfig
     base_model_prefix = "parts"
@@ -109,14 +113,14 @@ class PartsModel(PreTrainedModel):
         return cells_of(output, self.config.grid) if self.config.visual == "cells" else pooled_of(output)
 
     def place_images(self, visual: torch.Tensor) -> torch.Tensor:
-        """Computes features B×E from the output of `look`; averages cells with learned weights first."""
+        """Computes features B×E from the output of `look`, after averaging cells with learned weights."""
         if self.cell_weight is not None:
             visual = (self.cell_weight(visual).softmax(1) * visual).sum(1)
         placed_BE: torch.Tensor = self.image_head(visual)
         return placed_BE
 
     def read(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Computes one vector per text, R×H, with the text encoder only."""
+        """Computes one vector per text, R×H, with the text encoder alone."""
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask)
         if self.config.pooling == "pooler":
             pooled_RH: torch.Tensor = output.pooler_output
@@ -147,8 +151,8 @@ class PartsModel(PreTrainedModel):
 class PartsScorer(Scorer):
     """`PartsModel` as a scorer.
 
-    ``kept_texts``: caches the frozen text encoder's outputs by the bytes of the token rows while the heads are trained;
-    None disables the cache. ``text_rows``: the same cache on disk, shared by all scorers with this text encoder.
+    ``kept_texts``: cache of the frozen text encoder's outputs, by the bytes of the token rows, while the heads are
+    trained; None disables it. ``text_rows``: the same cache on disk, shared by all scorers with this text encoder.
     """
 
     model: PartsModel
@@ -173,7 +177,7 @@ class PartsScorer(Scorer):
 
     @cached_property
     def tower(self) -> Encoder:
-        """The vision encoder with the fingerprint that a captioner of the same encoder and view would give it.
+        """The vision encoder, with the same fingerprint as in a captioner with this encoder and view.
 
         It is hashed only once, so the encoder must stay frozen.
         """
@@ -214,7 +218,7 @@ class PartsScorer(Scorer):
                 kept.update(zip((names[name] for name in known), rows_NH, strict=True))
         new = sorted({key: row for row, key in enumerate(keys) if key not in kept}.values(), key=lambda row: sizes[row])
         with torch.no_grad():
-            for size, rows in itertools.groupby(new, key=sizes.__getitem__):  # rows of one length need no padding
+            for size, rows in itertools.groupby(new, key=sizes.__getitem__):  # rows of the same length need no padding
                 kept.update(self._read_alone(tokens_RT[:, :size], mask_RT[:, :size], keys, list(rows)))
         if store is not None and new:
             names_N = [hashlib.blake2b(keys[row], digest_size=16).hexdigest() for row in new]
@@ -235,7 +239,9 @@ class PartsScorer(Scorer):
 
     @cached_property
     def _text_label(self) -> str:
-        """Names the text table in the feature store. Hashes the text encoder once because it stays frozen."""
+        """Returns the name of the text table in the feature store. Hashes the text encoder only once, because it stays
+        frozen.
+        """
         text, pooling = self.model.text_model, self.model.config.pooling
         return f"texts {weights_fingerprint(text, None, f'{pooling} {settings_of(text)}')}"
 
@@ -271,7 +277,7 @@ def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str,
 
 
 def load_text(name: str) -> tuple[Any, Any]:
-    """Loads any text encoder of transformers in fp32, and its tokenizer; errors as in `load_scorer`."""
+    """Loads any text encoder in transformers in fp32, and its tokenizer. Raises the errors of `load_scorer`."""
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as sentence-transformers/all-MiniLM-L6-v2"):

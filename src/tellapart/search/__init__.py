@@ -1,1 +1,1 @@
-"""Searches a folder by its captions and its pictures."""
+"""Searches a folder of pictures by caption and by content."""

@@ -1,7 +1,7 @@
-"""Picture search: BM25 over captions and a scorer over pictures, combined by reciprocal rank fusion.
+"""Picture search: BM25 over the captions and a scorer over the pictures, combined by reciprocal rank fusion.
 
 Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009) sums 1 / (60 + rank) over both rankings. A picture whose
-caption contains no word of the query has no rank among the captions; ties share their best rank.
+caption contains no word of the query has no caption rank; ties share their best rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECALLS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Hit:
-    """One search result. ``by_caption`` and ``by_picture``: its ranks, starting at 1; None if it has none."""
+    """One search result. ``by_caption`` and ``by_picture``: its ranks from 1; None if it has none."""
 
     id: str
     caption: str
@@ -45,7 +45,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchFigures:
-    """Retrieval metrics in percent, by method (captions, pictures, both) and metric."""
+    """Retrieval metrics in percent, by method (captions, pictures or both) and metric."""
 
     queries: int
     pictures: int
@@ -53,7 +53,7 @@ class SearchFigures:
 
 
 class SearchIndex:
-    """The captions of some pictures and, with a scorer, their features."""
+    """Index of the captions of some pictures and, if there is a scorer, of their features."""
 
     def __init__(
         self, items: Sequence[Item], texts: Sequence[str], scorer: Scorer | None = None,
@@ -80,7 +80,11 @@ class SearchIndex:
         return cls(items, texts, scorer, image_ND)
 
     def scores(self, queries: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns scores_QN by method: ``captions`` (BM25) and, with a scorer, ``pictures`` (cosine) and ``both``."""
+        """Scores N pictures for Q queries; returns scores_QN by method. Higher is better.
+
+        The methods are ``captions`` (BM25, at least 0) and, if there is a scorer, ``pictures`` (cosine) and ``both``
+        (the sum of 1 / (60 + rank) over the two rankings).
+        """
         words = [query_words(text) for text in ptb_tokenize(queries)]
         bm25_QN = np.stack([self._captions.scores(own) for own in words])
         if self._scorer is None or self._image_ND is None:
@@ -91,7 +95,7 @@ class SearchIndex:
         return {"captions": bm25_QN, "pictures": cosine_QN, "both": np.asarray(fused_QN)}
 
     def search(self, query: str, count: int = 10) -> list[Hit]:
-        """Returns the ``count`` best pictures for a query, best first; omits pictures without any match."""
+        """Returns the ``count`` best pictures for a query, best first; omits pictures that do not match at all."""
         scores = self.scores([query])
         best_N = scores.get("both", scores["captions"])[0]
         rank_N = _ranks(scores["captions"], zero=True)[0]
@@ -112,7 +116,7 @@ class SearchIndex:
         ]
 
     def measure(self, queries: Sequence[tuple[str, str]]) -> SearchFigures:
-        """Computes R@k and MRR, with 95 % intervals, of (query, id of the target picture) pairs.
+        """Computes R@k and MRR, with 95 % intervals, for pairs of a query and the id of its target picture.
 
         The bootstrap resamples pictures, because queries for the same picture are not independent.
         """
@@ -130,7 +134,7 @@ class SearchIndex:
 
 
 def _ranks(score_QN: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Returns ranks Q×N, starting at 1; ties share their best rank. ``zero``: a score of 0 has no rank (inf)."""
+    """Returns ranks Q×N from 1; ties share their best rank. ``zero``: give scores of 0 no rank (inf)."""
     rank_QN = np.empty(score_QN.shape)
     for q, score_N in enumerate(score_QN):
         descending = np.sort(score_N)[::-1]

@@ -29,7 +29,7 @@ class QueryHits:
 def write_search_page(
     path: Path, title: str, found: Sequence[QueryHits], items: Sequence[Item], figures: Sequence[str] = ()
 ) -> None:
-    """Writes a single HTML file with embedded pictures. ``figures``: lines above them. Raises as `write_output`."""
+    """Writes a single HTML file with embedded pictures. ``figures``: lines above them. Raises like `write_output`."""
     pictures = {item.id: item for item in items}
     images = {id_: _image(pictures[id_]) for id_ in {hit.id for one in found for hit in one.hits}}
     results = [

@@ -1,4 +1,4 @@
-"""Reads queries with their target pictures: a CSV of ``query,picture``, or JSON lines with both keys."""
+"""Reads queries with their target pictures from a CSV with the columns ``query,picture``, or from JSON lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUERY_KEYS = ("query", "queries", "question", "search", *GENERATED_KEYS)
 
 
 def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
-    """Returns each query with the id of its target picture, which the file gives by id, file name or stem.
+    """Returns each query with the id of its target picture. The file may give ids, file names or stems.
 
     Raises `UsageError` if a row lacks a query or a picture, or if a picture is not among the items.
     """

@@ -31,7 +31,7 @@ def open_index(folder: str, captions: Path | None, scorer: str | None, device: s
     if scorer is None and not any(one.text or one.texts for one in texts.values()):
         raise UsageError(
             f"{folder}: none of {len(texts):,} pictures has a caption in {store.layout.name}; write captions "
-            f"(tellapart caption MODEL {folder} -o captions.jsonl), name their file with --captions, or add --scorer "
+            f"(tellapart caption MODEL {folder} -o captions.jsonl), pass their file with --captions, or pass --scorer "
             "MODEL to search the pictures alone"
         )
     loaded = None if scorer is None else load_scorer(scorer, resolve_device(device))
@@ -42,7 +42,7 @@ def open_index(folder: str, captions: Path | None, scorer: str | None, device: s
 
 
 def search_all(index: SearchIndex, query: str | None, queries: Path | None, count: int) -> list[QueryHits]:
-    """Runs one query, or all queries of a file. Raises `UsageError` if the file does not contain queries."""
+    """Runs one query, or all queries in a file. Raises `UsageError` if the file does not contain queries."""
     if query is not None:
         return [QueryHits(query, index.search(query, count))]
     assert queries is not None

@@ -28,15 +28,15 @@ from tellapart.utils.ahead import ahead
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
-IN_MEMORY = 2**28  # bytes of features of all training pictures
-EQUAL = 1e-4  # in standard deviations; one grey level is about a hundred times larger
+IN_MEMORY = 2**28  # bytes; features of all training pictures up to this size are read into memory
+EQUAL = 1e-4  # tolerance in standard deviations; one grey level is about a hundred times larger
 
 
 class TrainingPixels:
-    """Prepares pictures for a vision encoder in training; clips are represented by their middle frame.
+    """Prepares pictures for a vision encoder that is being trained; clips are represented by their middle frame.
 
     If the processor resizes all pictures to one shape, they are stored as uint8 H×W×C and normalised on the device when
-    a batch is made (``as_bytes``). Otherwise (pictures that keep their shapes, further preprocessing) the output of
+    a batch is made (``as_bytes``). Otherwise (pictures that keep their shapes, other preprocessing), the output of
     ``pixels`` is stored in float32.
     """
 
@@ -45,7 +45,9 @@ class TrainingPixels:
         self.as_bytes = self._gives_bytes()
 
     def maker(self) -> RowMaker:
-        """Returns the maker for `FeatureStore.readable` and `FeatureStore.rows`; its label names the preprocessing."""
+        """Returns the maker for `FeatureStore.readable` and `FeatureStore.rows`; its label identifies the
+        preprocessing.
+        """
         if not self.as_bytes:
             pixels = self.learner.pixels
             fingerprint = self.learner.encoder.fingerprint
@@ -57,7 +59,9 @@ class TrainingPixels:
         return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
     def augmented(self, pictures: Sequence[Picture], seeds: ItemSeeds) -> np.ndarray:
-        """Returns `blip_augmented` pictures for `tensor`, uint8 B×H×W×C; reads and augments them in threads."""
+        """Returns pictures augmented by `blip_augmented`, uint8 B×H×W×C, for `tensor`; reads and augments them in
+        threads.
+        """
         height, width = self.size
         draws = zip(pictures, seeds.uniform("blip", BLIP_DRAWS).tolist(), strict=True)
 
@@ -74,18 +78,18 @@ class TrainingPixels:
         return height, width
 
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
-        """Converts stored rows to the vision encoder's input on the learner's device: float B×C×H×W, or B×… ."""
+        """Converts stored rows to the vision encoder's input on the learner's device: float B×C×H×W, or B×…."""
         block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
         return normalise(block, self.learner.processor) if self.as_bytes else block
 
     def _bytes(self, image: Image.Image) -> np.ndarray:
-        """Returns a picture resized and cropped, H×W×C, before it is rescaled and normalised."""
+        """Returns a picture H×W×C after resizing and cropping, before rescaling and normalization."""
         read = self.learner.processor(images=[image], do_rescale=False, do_normalize=False, return_tensors="np")
         picture_CHW: np.ndarray = np.asarray(read["pixel_values"])[0]
         return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
-        """Checks on a wide and a tall picture whether normalised `_bytes` equal ``pixels``."""
+        """Checks on a wide and a tall picture whether normalized `_bytes` are equal to ``pixels``."""
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
         images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
         expected = [self.learner.pixels([image]).cpu().float() for image in images]
@@ -99,7 +103,7 @@ class TrainingPixels:
 
 
 def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
-    """Rescales and normalises uint8 B×H×W×C as the processor does: float B×C×H×W."""
+    """Rescales and normalizes uint8 B×H×W×C like the processor; returns float B×C×H×W."""
     device, grey_levels = pictures_BHWC.device, 1.0
     if getattr(processor, "do_rescale", True):
         grey_levels = round(1 / getattr(processor, "rescale_factor", 1 / 255), 6)
@@ -123,9 +127,9 @@ BLIP_OPERATIONS = (
 def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[float]) -> Image.Image:
     """Applies BLIP's training augmentation and returns a picture of the given ``size`` (width, height).
 
-    A random part (0.5 to 1 of its area, proportions 3:4 to 4:3) is resized, bicubic, and mirrored half the time. Then
-    two of ten operations are drawn, with replacement, and each is applied half the time (`blip_operation`). ``drawn``:
-    `BLIP_DRAWS` random numbers in [0, 1).
+    A random crop (0.5 to 1 of the area, aspect ratio 3:4 to 4:3) is resized (bicubic), and mirrored with probability
+    0.5. Then two of ten operations are drawn with replacement, and each is applied with probability 0.5
+    (`blip_operation`). ``drawn``: `BLIP_DRAWS` random numbers in [0, 1).
     """
     image = image.resize(size, Image.Resampling.BICUBIC, box=resized_crop(image.size, drawn))
     if drawn[4 * TRIES] < 0.5:
@@ -159,8 +163,8 @@ def resized_crop(size: tuple[int, int], drawn: Sequence[float]) -> tuple[int, in
 def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
     """Applies one of `BLIP_OPERATIONS` to a picture at strength 5 of 10.
 
-    Shears are by 0.15, shifts by 5 pixels, rotations by 15 degrees, in the direction of ``sign``, over grey. Brightness
-    and sharpness have the factor 1.8 · 0.5 + 0.1 = 1 at this strength, which does not change a picture.
+    Shears by 0.15, shifts by 5 pixels and rotates by 15 degrees, in the direction of ``sign``, filling with grey. At
+    this strength, the factor for brightness and sharpness is 1.8 · 0.5 + 0.1 = 1, which leaves the picture unchanged.
     """
     if name == "autocontrast":
         return ImageOps.autocontrast(image)
@@ -184,7 +188,7 @@ ROWS_PER_HASH = 4096  # rows hashed at a time
 def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
     """Builds the sampler that ``training.batches`` names. Raises `UsageError` before training.
 
-    load: loads a scorer by its name in the recipe; its features decide which pictures look alike.
+    load: loads a scorer by its name in the recipe; its features determine which pictures look alike.
     """
     settings = recipe.training
     if settings.batches == "bags":
@@ -223,10 +227,10 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
 
 
 def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, scorer: Scorer) -> np.ndarray:
-    """Finds each picture's nearest neighbours by the scorer's features, or by picture and captions: row indices N×K.
+    """Finds each picture's nearest neighbours by the scorer's features of pictures, or of pictures and captions.
 
-    The result is cached in the feature store under a hash of its inputs, so a resumed run, or another run on the same
-    pictures, does not search again.
+    Returns row indices N×K. They are cached in the feature store under a hash of the inputs, so a resumed run, or
+    another run on the same pictures, does not search again.
     """
     count, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
     image_ND = np.asarray(store.features(items, scorer.encoder))
@@ -269,7 +273,7 @@ class ShuffleSampler:
 class DeferredBatch(Batch):
     """A batch that computes ``visual`` on first access, so that each rank computes only its own share.
 
-    ``visual`` may be a function that returns the rows of a slice of the batch.
+    ``visual`` may be a function that returns the rows for a slice of the batch.
     """
 
     __slots__ = ("_visual",)
@@ -300,12 +304,12 @@ class DeferredBatch(Batch):
 class TrainingSet:
     """Batches of training pictures and their references.
 
-    ``batch(step)`` is a function of ``seed`` and ``step`` alone, so a run can stop anywhere and resume.
+    ``batch(step)`` depends only on ``seed`` and ``step``, so a run can stop anywhere and resume.
 
-    visual: features of a frozen encoder, N×…, or rows of ``pixels`` if the vision encoder is trained. Rows are read
+    visual: features from a frozen encoder, N×…, or rows of ``pixels`` if the vision encoder is trained. They are read
         into memory if they take at most `IN_MEMORY` bytes.
     rows: the token ids of each picture's references; None if the objective does not use references.
-    sampler: chooses the pictures of a batch (`tellapart.bags.sampler`).
+    sampler: chooses the pictures in a batch (`tellapart.bags.sampler`).
     """
 
     def __init__(
@@ -328,7 +332,7 @@ class TrainingSet:
         self.captions_per_picture, self.augment, self.pixels = captions_per_picture, augment, pixels
 
     def batch(self, step: int) -> Batch:
-        """Returns the batch of a step. Pixels are computed lazily, for this rank's share only."""
+        """Returns the batch for a step. Pixels are computed lazily, and only for this rank's share."""
         chosen = self.sampler(step)
         chosen_B = chosen.rows_B
         items = [self.items[i] for i in chosen_B]

@@ -47,7 +47,7 @@ from tellapart.utils.messages import say
 class TrainingSetup:
     """The parts of one run. Models, data and features are created on first access.
 
-    upstream: returns the path or name of the model behind a name in the recipe, and trains it if necessary.
+    upstream: returns the path or name of the model that a name in the recipe refers to, after training it if necessary.
     frozen_scorers: the scorers loaded so far for rewards and validation.
     """
 
@@ -63,12 +63,12 @@ class TrainingSetup:
     # Models
     @cached_property
     def learner(self) -> Captioner | Scorer:
-        """The model in training, with the weights it starts from."""
+        """The model that is trained, with its initial weights."""
         return build_learner(self)
 
     @cached_property
     def scorer(self) -> Scorer | None:
-        """The frozen scorer for rewards and validation; None if the run needs none."""
+        """The frozen scorer for rewards and validation; None if the recipe names none."""
         named = self.recipe.scorer
         if self.recipe.trains == "scorer" or named is None or named.name is None:
             return None
@@ -76,24 +76,24 @@ class TrainingSetup:
 
     @cached_property
     def frozen_start(self) -> Captioner:
-        """The captioner that the run starts from, frozen and without dropout."""
+        """The initial captioner, frozen and without dropout."""
         return load_start(self)
 
     @property
     def captioner(self) -> Captioner:
-        """The captioner in training."""
+        """The captioner that is trained."""
         assert isinstance(self.learner, Captioner), "This run does not train a scorer"
         return self.learner
 
     @property
     def trained_scorer(self) -> Scorer:
-        """The scorer in training."""
+        """The scorer that is trained."""
         assert isinstance(self.learner, Scorer), "This run does not train a captioner"
         return self.learner
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        """Names of the learner's trained parts; by default all but a captioner's vision encoder."""
+        """Names of the learner's parts that are trained; by default all but a captioner's vision encoder."""
         if self.recipe.trains == "captioner":
             return parts_of(self.recipe, self.captioner)
         named = self.recipe.scorer.train if self.recipe.scorer else None
@@ -106,14 +106,14 @@ class TrainingSetup:
 
     @property
     def reads_pixels(self) -> bool:
-        """True if batches hold pixels, because a vision encoder is trained."""
+        """True if batches contain pixels, because a vision encoder is trained."""
         return self.vision_learns or (self.recipe.trains == "scorer" and not self.recipe.frozen_vision)
 
     @cached_property
     def step_context(self) -> StepContext:
-        """The settings of this run's steps.
+        """The settings for this run's steps.
 
-        Uses torch's autocast rather than accelerate's, whose state is shared by the whole process.
+        Uses torch's autocast, because the state of accelerate's is shared by the whole process.
         """
         bf16 = resolve_precision(self.recipe.training.precision, self.device) == "bf16"
         return StepContext(
@@ -125,16 +125,17 @@ class TrainingSetup:
         )
 
     def load_scorer(self, name: str) -> Scorer:
-        """Loads a frozen scorer of this run."""
+        """Loads a frozen scorer for this run."""
         scorer = load_scorer(self.upstream(name), self.device)
         scorer.shared = ranks.count() > 1
         self.frozen_scorers.append(scorer)
         return scorer
 
     def start(self, prompt: str = "") -> Captioner:
-        """Returns the captioner that this run starts from, frozen and without dropout, with ``prompt`` if given.
+        """Returns the initial captioner, frozen and without dropout, with ``prompt`` if given.
 
-        Rewards, the KL term and the evaluation share its weights. Raises `UsageError` if the captioner takes no prompt.
+        Rewards, the KL term and the evaluation share its weights. Raises `UsageError` if the captioner does not support
+        prompts.
         """
         return self.frozen_start.with_prompt(prompt)
 
@@ -161,7 +162,7 @@ class TrainingSetup:
 
     @cached_property
     def view(self) -> View:
-        """The input of the model in training if its vision encoder is frozen."""
+        """The view that provides the learner's visual input if its vision encoder is frozen."""
         if isinstance(self.learner, PartsScorer):
             return EncodedView(lambda: self.learner.tower, self.store)  # type: ignore[union-attr]
         return self.view_of(self.captioner)
@@ -173,12 +174,12 @@ class TrainingSetup:
 
     @cached_property
     def pixels(self) -> TrainingPixels:
-        """Prepares pictures for a vision encoder in training."""
+        """Prepares pictures for a vision encoder that is trained."""
         pixels = TrainingPixels(self.learner)
         if self.recipe.training.augment != "none" and not pixels.as_bytes:
             raise UsageError(
-                f"training.augment requires pictures of one shape, but {self.learner.name} keeps their shapes; "
-                "remove it"
+                f"training.augment requires pictures of the same shape, but {self.learner.name} does not resize them "
+                "to one; remove it"
             )
         return pixels
 
@@ -215,14 +216,14 @@ class TrainingSetup:
         )
 
     def objective(self) -> Objective[Any]:
-        """Builds the recipe's objective."""
+        """Builds the objective that the recipe specifies."""
         return build_objective(self.recipe.objective, run_parts(self))
 
 
 def run_parts(setup: TrainingSetup) -> RunParts:
-    """Returns the parts of this run that factories of objectives and rewards may use."""
+    """Returns the parts of this run that the factories of objectives and rewards may use."""
     return RunParts(
-        captioner=setup.learner,  # type: ignore[arg-type]  # a scorer's objective does not use it
+        captioner=setup.learner,  # type: ignore[arg-type]  # an objective for scorers does not use it
         scorer=setup.scorer,
         train_items=setup.train_items,
         vision_learns=setup.vision_learns,
@@ -239,7 +240,7 @@ def run_parts(setup: TrainingSetup) -> RunParts:
 
 
 def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
-    """Loads or creates the model in training. Raises `UsageError` if a name is not a model."""
+    """Loads or creates the model to train. Raises `UsageError` if a name is not a model."""
     recipe = setup.recipe
     torch.manual_seed(recipe.seed)
     if recipe.trains == "scorer":
@@ -251,11 +252,12 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
             scorer = new_scorer(setup, recipe.scorer.new)
             scorer.model.to(setup.device)
         if isinstance(scorer, PartsScorer):
-            scorer.model.requires_grad_(False)  # `TrainableParts` unfreezes the trained parts
+            scorer.model.requires_grad_(False)  # `TrainableParts` unfreezes the parts to train
             scorer.kept_texts, scorer.text_rows = {}, setup.store.table
         elif recipe.scorer.train is not None:
             raise UsageError(
-                f"scorer.train requires a scorer built from two encoders, but {scorer.name} is not; remove it"
+                f"scorer.train requires a scorer built from two encoders, which {scorer.name} is not; remove "
+                "scorer.train"
             )
         return scorer
     assert recipe.captioner is not None
@@ -271,7 +273,9 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
 
 
 def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
-    """Validates the levels of detail. Raises `UsageError` if the captioner cannot read or distinguish prompts."""
+    """Validates the levels of detail. Raises `UsageError` if the captioner does not know or cannot distinguish the
+    prompts.
+    """
     known: dict[tuple[int, ...], str] = {}
     for _, prompt in levels:
         captioner.with_prompt(prompt)
@@ -290,26 +294,26 @@ def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
 
 
 def load_start(setup: TrainingSetup) -> Captioner:
-    """Loads the captioner that the recipe names, in fp32."""
+    """Loads the captioner that the recipe names in fp32."""
     options = setup.recipe.captioner
     assert options is not None and options.name is not None
     return with_frames(options, load_captioner(setup.upstream(options.name), setup.device, "fp32"))
 
 
 def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
-    """Sets the number of frames per clip from the recipe and returns the captioner."""
+    """Sets the recipe's number of frames per clip; returns the captioner."""
     if options.frames is not None:
         captioner.frames = options.frames
     if captioner.frames > 1 and "vision" in (options.train or ()):
         raise UsageError(
-            f"captioner.train contains 'vision', but the captioner reads {captioner.frames} frames of a clip and "
-            "its vision encoder can only be trained on single pictures; remove 'vision'"
+            f"captioner.train contains 'vision', but the captioner reads {captioner.frames} frames of a clip, and "
+            "vision encoders can only be trained on single pictures; remove 'vision'"
         )
     return captioner
 
 
 def adapted(setup: TrainingSetup, captioner: Captioner) -> Captioner:
-    """Adds new words, dropout and LoRA to the captioner as the recipe specifies, and returns it."""
+    """Adds new words, dropout and LoRA to the captioner as specified in the recipe, and returns it."""
     options = setup.recipe.captioner
     assert options is not None
     if options.dropout is not None:
@@ -324,7 +328,7 @@ def adapted(setup: TrainingSetup, captioner: Captioner) -> Captioner:
 
 
 def parts_of(recipe: Recipe, captioner: Captioner) -> tuple[str, ...]:
-    """Returns the names of a captioner's trained parts."""
+    """Returns the names of the captioner's parts to train."""
     assert recipe.captioner is not None
     return recipe.captioner.train or tuple(part for part in captioner.parts() if part != "vision")
 
@@ -334,7 +338,7 @@ def training_texts(setup: TrainingSetup) -> Iterator[str]:
 
 
 def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
-    """Creates a captioner with random weights on top of a vision encoder or of features from files."""
+    """Creates a captioner with random weights on top of a vision encoder or on features from files."""
     new, texts, name = options.new, training_texts(setup), setup.recipe.name
     assert new is not None
     if isinstance(new, NewCaptioner):
@@ -374,7 +378,7 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
 
 
 def new_scorer(setup: TrainingSetup, new: NewScorer) -> Scorer:
-    """Creates a scorer from two pretrained encoders with new heads, or with random weights throughout."""
+    """Creates a scorer from two pretrained encoders with new heads, or one with random weights throughout."""
     if new.vision is None or new.text is None:
         return build_scorer(new, training_texts(setup), setup.recipe.name)
     vision, text = load_vision(setup.upstream(new.vision)), load_text(setup.upstream(new.text))
@@ -384,7 +388,9 @@ def new_scorer(setup: TrainingSetup, new: NewScorer) -> Scorer:
 
 
 def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, processor: Any, name: str) -> ClipCap:
-    """Creates a ClipCap on a copy of the vision encoder ``tower``, with a new GPT-2 or an existing language model."""
+    """Creates a ClipCap on top of a copy of the vision encoder ``tower``, with a new GPT-2 or an existing language
+    model.
+    """
     config: Any
     if new.language_model is not None:
         language_model, tokenizer = load_language_model(new.language_model)
@@ -410,14 +416,14 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
         if language_model is not None:
             model.language_model.load_state_dict(language_model.state_dict())
     captioner = ClipCap(model, tokenizer, processor, name)
-    # Probes the frozen encoder in eval mode: train mode would change the running statistics of batch norms.
+    # Probe the frozen encoder in eval mode, because train mode would change the running statistics of batch norms.
     if new.visual == "cells" and captioner.encoder.encode(captioner.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
-        raise UsageError(f"{new.vision} does not return features of cells; remove captioner.new.visual")
+        raise UsageError(f"{new.vision} does not return grid features; remove captioner.new.visual")
     return captioner
 
 
 def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
-    """Returns the configuration of a new word-level GPT-2."""
+    """Returns the configuration for a new word-level GPT-2."""
     return transformers.GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=new.max_tokens,
@@ -437,7 +443,7 @@ def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
 def build_recurrent(
     new: NewRecurrent, texts: Iterable[str], name: str, vision: Any = None, processor: Any = None, width: int = 0
 ) -> Recurrent:
-    """Creates paper 4's captioner with a new LSTM, on a copy of ``vision`` or on features of dimension ``width``."""
+    """Creates paper 4's captioner: a new LSTM on top of a copy of ``vision``, or on features of dimension ``width``."""
     tokenizer = word_tokenizer(texts, min_count=new.min_count)
     if vision is not None:
         width = width_of(vision.config)
@@ -463,7 +469,7 @@ def build_recurrent(
 
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:
-    """Opens one data set, or several concatenated."""
+    """Opens one data set, or the concatenation of several."""
     return open_many([specs] if isinstance(specs, str) else specs)
 
 
@@ -473,7 +479,7 @@ def keeps_nothing(recipe: Recipe) -> bool:
 
 
 def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
-    """Decodes each picture once, returns the readable ones and reports the others on stderr.
+    """Decodes each picture once; returns the readable ones and reports the others on stderr.
 
     Raises `UsageError` if none is readable.
     """
@@ -536,18 +542,19 @@ def how_to_keep(setup: TrainingSetup) -> str:
     return ""
 
 
-# Functions on the training pictures for rewards and objectives (`RunParts`)
+# Functions of the training pictures for rewards and objectives (`RunParts`)
 
 
 def train_features(setup: TrainingSetup, scorer: Scorer) -> np.ndarray:
-    """Returns this scorer's features_ND of the training pictures."""
+    """Returns this scorer's features_ND for the training pictures."""
     return np.asarray(setup.store.features(setup.train_items, scorer.encoder))
 
 
 def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
-    """Returns seen_N: which training pictures the named scorer was trained on, by its run's recipe and their ids.
+    """Returns seen_N: whether the named scorer was trained on each training picture, by id, according to its run's
+    recipe.
 
-    All False if the name is neither a recipe nor a run, because the training data of other models are unknown.
+    All are False if the name is neither a recipe nor a run, because the training data of other models is unknown.
     """
     folder = Path(setup.upstream(name))
     run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)
@@ -558,7 +565,7 @@ def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
 
 
 def train_visual(setup: TrainingSetup) -> Callable[[np.ndarray], torch.Tensor]:
-    """Returns a function from rows_B to the learner's visual input B×… on the device, without augmentation."""
+    """Returns a function that maps rows_B to the learner's visual input B×… on the device, without augmentation."""
     rows = setup.visual(setup.train_items)
 
     def seen(rows_B: np.ndarray) -> torch.Tensor:
@@ -570,7 +577,7 @@ def train_visual(setup: TrainingSetup) -> Callable[[np.ndarray], torch.Tensor]:
 
 
 def nearest_train(setup: TrainingSetup, scorer: Scorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function from rows_B to rows_BK: the nearest training pictures by the scorer's features."""
+    """Returns a function that maps rows_B to rows_BK, the K nearest training pictures by the scorer's features."""
     if len(setup.train_items) <= count:
         raise UsageError(
             f"nearest is {count}, but there are only {len(setup.train_items)} training pictures; lower nearest"

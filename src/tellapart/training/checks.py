@@ -45,7 +45,7 @@ def check_setup(setup: TrainingSetup) -> None:
 
 
 def validated_items(recipe: Recipe) -> list[Item]:
-    """Returns the validation pictures without reading them."""
+    """Returns the validation pictures, without reading them."""
     return list(islice(open_specs(recipe.data.validation), recipe.validation.limit))
 
 

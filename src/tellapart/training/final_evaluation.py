@@ -34,9 +34,10 @@ from tellapart.utils.rng import ItemSeeds
 
 
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
-    """Writes ``captions/``, the gallery and ``results.json``. Returns None if there are no test data.
+    """Writes ``captions/``, the gallery and ``results.json``. Returns None if there is no test data.
 
-    ``results.json`` is written last and marks the evaluation as complete: a run killed before is evaluated again.
+    ``results.json`` is written last and marks the evaluation as complete; a run that was killed before is evaluated
+    again.
     """
     if setup.recipe.data.test is None:
         return None
@@ -45,7 +46,7 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
 
     def written(name: str, items: list[Item], decoding: Decoding) -> dict[str, dict[str, str]]:
-        """Writes the captions of a test set; ``name`` is "" for data.test."""
+        """Writes the captions for a test set; ``name`` is "" for data.test."""
         if captioners:
             systems = captioner_systems(setup, captioners, items, decoding, name)
         else:
@@ -75,7 +76,7 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
 
 
 def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> None:
-    """Writes each system's captions as ``SYSTEM.jsonl``."""
+    """Writes each system's captions to ``SYSTEM.jsonl``, one ``{"id": …, "caption": …}`` per line."""
     for name, captions in systems.items():
         lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
         with writing(folder):
@@ -85,7 +86,7 @@ def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> No
 
 @dataclass(frozen=True)
 class OpenedTest:
-    """A further test set. items: the items of ``dataset`` to caption; decoding: how to caption them."""
+    """An additional test set. items: the items in ``dataset`` to caption; decoding: how to caption them."""
 
     name: str
     on: TestSet
@@ -95,7 +96,7 @@ class OpenedTest:
 
 
 def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
-    """Opens a test set of ``evaluation.test_sets``; with ``read`` unreadable pictures are left out.
+    """Opens a test set from ``evaluation.test_sets``. ``read``: read the pictures and leave out unreadable ones.
 
     Raises `UsageError` if a file is missing or a bag names a missing picture.
     """
@@ -117,7 +118,7 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
 
 
 def candidates_of(test: OpenedTest) -> CandidateInputs:
-    """Reads the bags and the hard pool of a test set. Raises `UsageError` if they do not match the captions."""
+    """Reads the bags and the hard pool for a test set. Raises `UsageError` if they do not match the captions."""
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
@@ -143,7 +144,7 @@ def measured(
     scorer: Scorer | None,
     test: OpenedTest | None = None,
 ) -> Results:
-    """Evaluates captions of data.test, or of a further test set with its bags, hard pool and references."""
+    """Evaluates captions of data.test, or of an additional test set with its bags, hard pool and references."""
     settings = setup.recipe.evaluation
     if scorer is not None and test is not None and not test.on.has_pictures:
         scorer = None
@@ -185,7 +186,7 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
 def captioner_systems(
     setup: TrainingSetup, captioners: dict[str, Captioner], items: list[Item], decoding: Decoding, test: str = ""
 ) -> dict[str, dict[str, str]]:
-    """Generates each captioner's captions of the test pictures, by id. Decodings with a scorer use [scorer]."""
+    """Generates each captioner's captions for the test pictures, by id. Decoding that uses a scorer uses [scorer]."""
     chooser, of_test = None, f" of {test}" if test else ""
     if decoding.asks_scorer:
         assert setup.scorer is not None
@@ -205,7 +206,9 @@ def captioner_systems(
 
 
 def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
-    """Returns the texts to evaluate a scorer on: each picture's first reference, by id. ``key``: data key in errors."""
+    """Returns the texts on which to evaluate a scorer: each picture's first reference, by id. ``key``: data key for
+    errors.
+    """
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
             f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; a scorer is "
@@ -217,7 +220,7 @@ def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
 def load_eval_scorers(
     setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
 ) -> dict[str, tuple[Scorer, np.ndarray]]:
-    """Loads further scorers and their features of the test pictures, by short name."""
+    """Loads the additional scorers and their features for the test pictures, by short name."""
     scorers: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
@@ -236,7 +239,7 @@ def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None
 
 
 def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
-    """Returns a line for each scorer that truncated captions to its context window."""
+    """Returns a line for each scorer that had to truncate captions to its context window."""
     return [
         (
             f"{scorer.cut_texts:,} captions exceed the window of {scorer.name} ({scorer.window} tokens); it scored "

@@ -1,4 +1,4 @@
-"""Trains a planned recipe, writes a model card, and uploads both."""
+"""Trains a planned recipe, writes a model card, and uploads the model and the card."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def plan_summary(recipe: Recipe, out: Path) -> str:
 def run_finetune(
     recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False, overwrite: bool = False
 ) -> Run:
-    """Trains the recipe into ``out``, or resumes the run there (also for more steps), and writes a model card.
+    """Trains the recipe in the folder ``out``, or resumes the run there (or extends it to more steps), and writes a
+    model card.
 
     hub_id: the repository to upload the model and the card to.
-    overwrite: removes an existing run.
+    overwrite: whether to remove an existing run.
     """
     repository = None if hub_id is None else check_hub(hub_id)
     run = train(recipe, out, resume=True, overwrite=overwrite, extend=True, summary=plan_summary(recipe, out))

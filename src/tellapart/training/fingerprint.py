@@ -1,14 +1,14 @@
-"""The fingerprint of a run: a hash of everything that its result depends on.
+"""The fingerprint of a run: a hash of everything on which its result depends.
 
 Two recipes have the same fingerprint if their settings, initial weights, training data and code versions agree,
 regardless of machine and folder:
 
-- ``training.precision = "auto"`` is replaced by the precision that it resolves to on this machine;
-- defaults are omitted, so that a new key changes no fingerprint;
-- a recipe named as a model is replaced by its own fingerprint, a local model by a digest of its files, a model on
-  the hub by its name;
-- data are replaced by their specification without paths and a digest of their ids, splits, references and picture
-  file sizes (hashing all pictures would take as long as encoding them);
+- ``training.precision = "auto"`` is replaced with the precision that it resolves to on this machine;
+- defaults are omitted, so that a new key does not change existing fingerprints;
+- a recipe that is used as a model is replaced with its own fingerprint, a local model with a digest of its files, and a
+  model on the hub with its name;
+- data is replaced with its specification without paths and a digest of the ids, splits, references and picture file
+  sizes (hashing all pictures would take as long as encoding them);
 - each part of the code that the recipe uses is listed with its version (`tellapart.utils.versions`).
 """
 
@@ -35,7 +35,7 @@ from tellapart.utils.messages import few
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 
-WITHOUT_EFFECT = ("name", "about")  # recipe keys that affect no result, like training.trackers
+WITHOUT_EFFECT = ("name", "about")  # recipe keys that do not affect results, like training.trackers
 # Files in a model's folder that affect its output: weights, configuration, tokenizer, templates.
 DECIDING = frozenset((".safetensors", ".json", ".txt", ".model", ".jinja", ".pt", ".pth", ".bin", ".py"))
 IDF_KEYWORDS = ("references", "training", "batch")  # keywords accepted in place of a file
@@ -43,7 +43,7 @@ IDF_KEYWORDS = ("references", "training", "batch")  # keywords accepted in place
 
 @dataclass(frozen=True)
 class RunContent:
-    """Everything that determines a run's result, as plain JSON: ``recipe`` (canonical) and ``code`` (versions)."""
+    """Everything that determines a run's result, as JSON: ``recipe`` (in canonical form) and ``code`` (versions)."""
 
     document: dict[str, Any]
 
@@ -53,7 +53,9 @@ class RunContent:
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def differences(self, other: Mapping[str, Any], without: Collection[str] = ()) -> str:
-        """Describes how another document differs, e.g. ``training.steps 1000, now 10``; skips keys in ``without``."""
+        """Describes how another run's content differs, e.g. ``training.steps 1000, now 10``; skips keys in
+        ``without``.
+        """
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
         keys = [key for key in sorted(theirs.keys() | ours.keys()) if theirs.get(key) != ours.get(key)]
         keys = [key for key in keys if key.removeprefix("recipe.") not in without]
@@ -77,14 +79,14 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def content_of(recipe: Recipe, identities: Identities | None = None) -> RunContent:
     """Computes the content of a run: opens the recipe's data and hashes its local models (`FeatureStore.digest`).
 
-    Raises `UsageError` if data or recipes that it names are missing, or if recipes name each other.
+    Raises `UsageError` if data or recipes that it names are missing, or if recipes use each other as models.
     """
     table = canonical(recipe, identities or Identities())
     return RunContent({"recipe": table, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
-    """Returns the recipe as plain JSON without defaults, with names replaced by their ``identities``."""
+    """Returns the recipe as JSON without defaults, with names replaced by their ``identities``."""
     table = recipe.dump(identities, mode="json", exclude_defaults=True)
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
@@ -93,14 +95,14 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
     if recipe.captioner is not None and recipe.captioner.features == "off":  # storage does not affect results
         del table["captioner"]["features"]
     for test in table.get("evaluation", {}).get("test_sets", {}).values():
-        test.pop("needs", None)  # only the message for a missing file
-    if recipe.training.precision == "auto":  # the precision that this machine uses
+        test.pop("needs", None)  # used only in the message for a missing file
+    if recipe.training.precision == "auto":  # the precision used on this machine
         table["training"]["precision"] = resolve_precision("auto", best_device())
         if table["training"]["precision"] == Training.model_fields["precision"].default:
             del table["training"]["precision"]
     if recipe.validation.select is None and recipe.select in ("loss", "cider"):
         table.setdefault("validation", {})["select"] = recipe.select  # derived from the rewards, which may be plug-ins
-    table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept although it is the default of its class
+    table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept even if it is the default of its class
     return table
 
 
@@ -132,7 +134,7 @@ class Identities:
 
     known: identities that the caller already has, by name (e.g. of a run that has not been trained yet).
     memo: cache of identities; share it only as long as no file changes.
-    chain: the recipes that led to this one.
+    chain: the recipes through which this one was reached.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class Identities:
         return self.memo["model", name]
 
     def data(self, spec: str) -> str:
-        """Returns the specification without paths, and a digest of the items."""
+        """Returns the specification without paths, plus a digest of the items."""
         if spec in self.known:
             return self.known[spec]
         if ("data", spec) not in self.memo:
@@ -163,7 +165,9 @@ class Identities:
         return self.memo["data", spec]
 
     def file(self, path: str) -> str:
-        """Returns the digest of a file, or of the names and sizes of a folder's files; other strings are unchanged."""
+        """Returns the digest of a file, or of the names and sizes of the files in a folder; other strings are
+        unchanged.
+        """
         where = Path(path).expanduser()
         if path in IDF_KEYWORDS or not where.exists():
             return path
@@ -178,7 +182,7 @@ class Identities:
 
     def _of_model(self, name: str) -> str:
         bare, mark, options = name.partition("?")
-        if bare == "clipcap":  # built from other models, which its options name
+        if bare == "clipcap":  # built from other models, which are named in its options
             pairs = [pair.partition("=") for pair in options.split("&")]
             named = (f"{key}{equals}{self.model(value) if value else ''}" for key, equals, value in pairs)
             return bare + mark + "&".join(named)
@@ -203,7 +207,7 @@ def model_identity(name: str) -> str:
 
 
 def data_identity(spec: str) -> str:
-    """Returns ``kind?options#N-DIGEST``; for `scenes` only domain and options, which determine the data."""
+    """Returns ``kind?options#N-DIGEST``; for `scenes` only the domain and the options, which determine the data."""
     kind, path, options = parse(spec)
     pairs = sorted((key, value) for key, value in options.values.items() if key != "images")
     written = "&".join(f"{key}={value}" for key, value in pairs)

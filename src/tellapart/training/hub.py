@@ -1,4 +1,4 @@
-"""Uploads of a model to the hub."""
+"""Uploads a model to the hub."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
 @contextmanager
 def talking(hub_id: str, otherwise: str) -> Iterator[None]:
-    """Turns hub errors into a one-line `TellapartError`. ``otherwise``: what the user has and what to type instead."""
-    client_error: type[Exception]  # the HTTP client's base error; the client depends on the version
+    """Turns hub errors into a one-line `TellapartError`. ``otherwise``: what the user already has, and what to run
+    instead.
+    """
+    client_error: type[Exception]  # the base error of the HTTP client, which depends on the version
     client_error = huggingface_hub.errors.HfHubHTTPError.__bases__[0]
     try:
         yield

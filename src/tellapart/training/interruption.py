@@ -15,9 +15,9 @@ LINE = b"tellapart: finishing this step, then saving it; press Ctrl-C again to s
 
 
 class Interruption:
-    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`; a second one takes effect at once.
+    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`; a second one takes effect immediately.
 
-    Does nothing outside the main thread, which alone receives signals, and leaves ignored signals ignored.
+    Does nothing outside the main thread, the only one that receives signals. Ignored signals remain ignored.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Interruption:
             self._take_effect(number, frame)
         self._signal = number
         if ranks.is_main() and not quiet():
-            os.write(2, LINE)  # a handler may interrupt a write of sys.stderr, which cannot be entered twice
+            os.write(2, LINE)  # a handler may interrupt a write to sys.stderr, which is not reentrant
 
     def _take_effect(self, number: int, frame: FrameType | None) -> None:
         handler = self._handlers.get(number)

@@ -43,7 +43,7 @@ Track = Callable[[dict[str, float], int], None]  # logs and step
 
 @contextlib.contextmanager
 def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
-    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …); they write into the run's folder."""
+    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …); they write to the run's folder."""
     if not names:
         yield lambda logs, step: None
         return
@@ -54,7 +54,7 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
 
 
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
-    """Returns the step's loss and reward, the last validation's value of ``select``, and the best so far.
+    """Formats the step's loss and reward, the last validation's value of ``select``, and the best one so far.
 
     ``validated`` is NaN before this process's first validation; a resumed run then shows only the best.
     """
@@ -68,7 +68,9 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 @dataclass
 class Trainer:
-    """A run in training: its parts, and the ``state`` that a checkpoint stores besides weights and optimizer."""
+    """A run that is being trained: its parts, and the ``state`` that a checkpoint stores besides weights and
+    optimizer.
+    """
 
     setup: TrainingSetup
     run: Run
@@ -86,20 +88,20 @@ class Trainer:
 
     @classmethod
     def open(cls, setup: TrainingSetup, run: Run) -> Trainer:
-        """Returns the trainer of a run, resumed from its last checkpoint if there is one.
+        """Creates the trainer for a run, resumed from its last checkpoint if there is one.
 
-        Raises `UsageError` for a part that the learner does not have, `TellapartError` for a checkpoint of another
-        model.
+        Raises `UsageError` for a part that the learner does not have, and `TellapartError` for a checkpoint of a
+        different model.
         """
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
         goal = goal_of(recipe.validation.until, validator.select)
-        with ranks.main_first("encoding pictures"):  # once; the other ranks read the cached features
+        with ranks.main_first("encoding pictures"):  # computed once; the other ranks read the cached features
             data, objective = setup.training_set(), setup.objective()
             validator.prepare()
         check_ranks(objective, recipe.objective.kind)
         kind = TrainableParts if settings.sharding == "none" else ShardedParts
         trainable = kind(setup.learner, setup.trained_parts)
-        if recipe.trains == "captioner":  # the saved model decodes as in the evaluation
+        if recipe.trains == "captioner":  # so that the saved model decodes as in the evaluation
             setup.captioner.decoding = recipe.evaluation.decoding
         setup.learner.model.train()
         state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
@@ -120,7 +122,7 @@ class Trainer:
         )  # fmt: skip
 
     def checkpoint(self, step: int) -> None:
-        """Writes a checkpoint; a collective call."""
+        """Writes a checkpoint. A collective call."""
         parts = self.trainable, self.optimizer
         self.memory.update(memory_of(*parts))
         self.optimizer.zero_grad(set_to_none=True)  # frees gradients before the main rank gathers the optimizer state
@@ -130,7 +132,7 @@ class Trainer:
             save_state(None, *parts, self.scheduler)
 
     def validate(self, step: int) -> bool:
-        """Validates, saves the model if it is the best so far, and returns True if ``validation.until`` is reached."""
+        """Validates, and saves the model if it is the best so far. Returns True if ``validation.until`` is reached."""
         select = self.validator.select
         with self.trainable.whole():
             values = self.validator.run()
@@ -175,7 +177,7 @@ class Trainer:
     def publish(self) -> None:
         """Writes the best checkpoint as the run's model, and each rank's memory use. A collective call.
 
-        Raises `TellapartError` if no validation gave a finite value.
+        Raises `TellapartError` if no validation returned a finite value.
         """
         best = self.state["best_step"]
         if best is None:
@@ -187,15 +189,16 @@ class Trainer:
 
 
 def fit(setup: TrainingSetup, run: Run) -> None:
-    """Trains ``setup``'s recipe from the last checkpoint of ``run`` (or from the start) and writes ``model/``.
+    """Trains the recipe of ``setup`` from the last checkpoint of ``run`` (or from scratch) and writes ``model/``.
 
-    All objectives use the same loop: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of
-    which names the first as its captioner. ``run.folder`` holds the log, checkpoints and ``model/``, the best model by
-    ``validation.select``, including the untrained start (paper 1, section 3.3: by self-retrieval).
+    All objectives use the same loop. Paper 4's algorithm 1 (cross-entropy, then rewards) consists of two runs, of which
+    the second names the first as its captioner. ``run.folder`` contains the log, the checkpoints and ``model/``, the
+    best model according to ``validation.select``, which may be the initial one (paper 1, section 3.3, selects by
+    self-retrieval).
 
     Raises:
-        TellapartError: the loss or every validation is not finite, or a checkpoint is from another model.
-        UsageError: the learner has no part of a given name.
+        TellapartError: if the loss or all validations are not finite, or a checkpoint is of a different model.
+        UsageError: if the learner has no part of a given name.
     """
     recipe, trainer = setup.recipe, Trainer.open(setup, run)
     reached = False
@@ -215,7 +218,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
 
 
 def kept_start(recipe: Recipe) -> str:
-    """Returns the message that validation selected the untrained start."""
+    """Returns the message saying that validation selected the initial model."""
     return (
         f"the saved model has the initial weights because no training step improved {recipe.select}; train "
         "longer, change training.learning_rate, or set validation.select"
@@ -229,7 +232,7 @@ class StepClock:
         self._first, self._steps, self._started = first, steps, 0.0
 
     def advance(self, done: int) -> None:
-        """Records that ``done`` steps are complete."""
+        """Records that ``done`` steps have been completed."""
         if done == self._first + 1:
             self._started = time.monotonic()
         elif done == self._first + TIMED_STEPS:
@@ -237,6 +240,6 @@ class StepClock:
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:
-    """Prints how long these steps will take if it is a minute or more."""
+    """Prints how long these steps will take, if that is a minute or more."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
         say(f"about {minutes:,.0f} minutes remaining for {steps:,} steps, excluding validation")

@@ -17,7 +17,7 @@ from tellapart.training.trainable import TrainableParts
 def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
     """Returns this rank's bytes of trained weights, gradients and optimizer state, and its peak memory.
 
-    The peak is the accelerator's, or the resident set of the process on a CPU.
+    The peak is that of the accelerator, or on a CPU that of the process's resident set.
     """
     gradients = [p.grad for p in trainable.parameters if p.grad is not None]
     state = [t for values in optimizer.state.values() for t in values.values() if isinstance(t, torch.Tensor)]
@@ -32,12 +32,12 @@ def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]
 
 def bytes_here(tensor: torch.Tensor) -> int:
     """Returns the bytes of a tensor on this rank."""
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a share is a DTensor
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a shard is a DTensor
     return int(local.numel() * local.element_size())
 
 
 def peak_memory(device: torch.device) -> int:
-    """Returns the largest number of bytes that this process has had on the device, or resident on a CPU."""
+    """Returns the largest number of bytes that this process has used on the device, or on a CPU in its resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -47,13 +47,13 @@ def peak_memory(device: torch.device) -> int:
 class FreedMemory:
     """Returns the C library's freed memory to the system every ``seconds`` seconds.
 
-    Tensors of many sizes fragment glibc's heap: a long training on a CPU can hold twice the memory in use
+    Tensors of many sizes fragment glibc's heap: a long training run on a CPU can occupy twice the memory that it uses
     (docs/research). A call takes a tenth of a second for a few gigabytes.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:
         self._seconds, self._last = seconds, time.monotonic()
-        # Other C libraries neither have nor need this call.
+        # Other C libraries neither have this function nor need it.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     def give_back(self) -> None:

@@ -30,8 +30,8 @@ TEMPLATE = """
 
 {about}
 
-Made by tellapart {version}; the whole recipe is `recipe.toml` in the run's folder. Licence: see the licences of the
-base model and of the pictures.
+Made with tellapart {version}; the complete recipe is `recipe.toml` in the run's folder. License: see the licenses of
+the base model and of the pictures.
 
 ## Evaluation
 
@@ -73,7 +73,9 @@ print(captioner.caption(["photo.jpg"], decoding)[0])
 
 
 def model_card(run: Run, hub_id: str | None = None) -> str:
-    """Returns the card of a run's model. ``hub_id``: the model's hub id for the snippet; default: the local folder."""
+    """Returns the model card of a run's model. ``hub_id``: the model's hub id, for the snippet; default: the local
+    folder.
+    """
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
     results, _ = read_results(run.folder)
@@ -102,7 +104,9 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
 
 
 def metadata(folder: Path, recipe: Recipe) -> str:
-    """Returns the card's YAML, without values that the hub rejects (base models and data sets in local folders)."""
+    """Returns the card's YAML metadata, without values that the hub rejects (base models and data sets in local
+    folders).
+    """
     assert recipe.captioner is not None and recipe.captioner.name is not None
     data = huggingface_hub.ModelCardData(
         base_model=hub_base(recipe.captioner.name),
@@ -115,7 +119,7 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 
 
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
-    """Returns code that captions ``photo.jpg``, with transformers alone if it suffices, otherwise with tellapart."""
+    """Returns code that captions ``photo.jpg``, with transformers alone if possible, otherwise with tellapart."""
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")
@@ -136,12 +140,12 @@ def model_type(folder: Path) -> str:
 
 
 def of_transformers(folder: Path) -> bool:
-    """Returns whether transformers alone can load this model, without tellapart and without remote code."""
+    """Returns whether transformers can load this model without tellapart and without remote code."""
     return model_type(folder) in configuration_auto.CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
 
 
 def hub_base(name: str) -> str | None:
-    """Returns the hub id of the base model: the name itself, or the base model in its folder's card."""
+    """Returns the hub id of the base model: the name itself, or the base model named in its folder's card."""
     bare = name.partition("?")[0]
     if bare == "scenes" or Path(bare).expanduser().is_dir():
         card = Path(model_folder(bare, "captioner")) / CARD
@@ -159,7 +163,7 @@ def hub_base(name: str) -> str | None:
 
 
 def hub_datasets(recipe: Recipe) -> Iterator[str]:
-    """Yields the published data sets among the training data, by hub id or by their own name."""
+    """Yields the published data sets in the training data, by hub id or by name."""
     train = recipe.data.train
     for spec in (train,) if isinstance(train, str) else train:
         kind, path, _ = parse(spec)
@@ -170,7 +174,7 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
 
 
 def setting(candidates: dict[str, Any] | None) -> str:
-    """Returns the table cells with a recall's candidates and chance level; empty for other metrics."""
+    """Returns the table cells for a recall's number of candidates and chance level; empty for other metrics."""
     return " | " if candidates is None else f"{Candidates(**candidates)} | {candidates['chance']:.1f}"
 
 

@@ -17,10 +17,11 @@ from tellapart.training.trainable import TrainableParts
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Builds Adam or AdamW. Vectors and scalars (norms, biases, the scale) are decayed only if all parameters are.
+    """Builds Adam or AdamW. Weight decay applies to vectors and scalars (norms, biases, the scale) only if it applies
+    to all parameters.
 
-    A part with its own learning rate gets its own two parameter groups. Raises `UsageError` for the learning rate of a
-    part that is not trained.
+    A part with its own learning rate gets its own two parameter groups. Raises `UsageError` if a learning rate is set
+    for a part that is not trained.
     """
     if idle := sorted(settings.learning_rates.keys() - trainable.modules.keys()):
         raise UsageError(
@@ -42,7 +43,7 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
     """Returns whether to use the fused optimizer: on CUDA, and on a CPU for models that exceed its caches.
 
-    The fused kernel sums in another order and so rounds differently; small models on a CPU do not use it.
+    The fused kernel sums in a different order and so rounds differently; small models on a CPU do not use it.
     """
     if {p.device.type for p in parameters} == {"cuda"}:
         return True
@@ -50,7 +51,7 @@ def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
 
 
 def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
-    """Builds the recipe's learning rate schedule; after warm-up the rate changes every ``schedule_every`` steps."""
+    """Builds the recipe's learning rate schedule. After warm-up, the rate changes every ``schedule_every`` steps."""
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
     every, warmup, steps = settings.schedule_every, settings.warmup, settings.steps

@@ -1,4 +1,4 @@
-"""Plans the recipe of ``finetune`` for a captioner and pictures."""
+"""Plans the recipe that ``finetune`` trains for a captioner and pictures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RATE, LORA_RATE = 3e-5, 3e-4
 TOKENS_A_WORD = 1.4  # average for English tokenizers, including punctuation
 STEPS, BATCH_SIZE = 300, 50
 MIN_PICTURES = 8  # two for the test set, two for validation, the rest for training
-MEMORY_SHARE = 0.4  # share of free memory for activations kept for the backward pass
+MEMORY_SHARE = 0.4  # share of free memory for the activations that the backward pass needs
 
 
 def plan(
@@ -52,8 +52,8 @@ def plan(
 ) -> Recipe:
     """Plans the recipe for a captioner and pictures.
 
-    Holds out a tenth of the pictures for validation and another tenth for the before-and-after table (a quarter each if
-    there are fewer than forty).
+    Holds out a tenth of the pictures for validation, and another tenth for the table that compares before and after (a
+    quarter each if there are fewer than forty pictures).
 
     Args:
         objective: name of a preset. Default: `default_objective`.
@@ -61,13 +61,14 @@ def plan(
         steps: number of training steps. Default: `STEPS`, or the steps of the run in ``folder``.
         epochs: number of passes over the training pictures; replaces ``steps``.
         batch_size: pictures per step, split into micro-batches that fit into free memory. Default: `BATCH_SIZE` or all.
-        settings: further keys as in ``--set``; they override everything else.
-        folder: the run's folder. An existing run's precision and micro-batches are reused: they affect the result.
-        overwrite: ignores the run in ``folder``.
+        settings: additional keys as in ``--set``; they override everything else.
+        folder: the run's folder. Precision and micro-batches of an existing run are reused, because they affect the
+            result.
+        overwrite: whether to ignore the run in ``folder``.
 
     Raises:
-        UsageError: the objective is unknown, there are too few pictures, pictures lack references that the objective
-            reads, or the run in ``folder`` has more steps.
+        UsageError: if the objective is unknown, there are too few pictures, pictures lack references that the objective
+            requires, or the run in ``folder`` has more steps.
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both set the length of training; remove one of them")
@@ -115,12 +116,13 @@ def plan(
 
 
 def steps_after(before: Training | None, steps: int | None, folder: Path | None) -> int:
-    """Returns the steps of the run that ``before`` began in ``folder``. Raises `UsageError` if ``steps`` is smaller."""
+    """Returns the number of steps for the run in ``folder`` with the settings ``before``. Raises `UsageError` if
+    ``steps`` is smaller.
+    """
     if before is not None and steps is not None and steps < before.steps:
         raise UsageError(
-            f"{folder} contains a run of {before.steps:,} steps; to continue it, train for more steps, for "
-            f"example --steps {2 * before.steps}; to start again with {steps:,} steps, add --overwrite or another "
-            "--out"
+            f"{folder} contains a run of {before.steps:,} steps; to continue it, train for more steps, for example "
+            f"--steps {2 * before.steps}; to start over with {steps:,} steps, add --overwrite or another --out"
         )
     return steps or (before.steps if before else STEPS)
 
@@ -128,19 +130,21 @@ def steps_after(before: Training | None, steps: int | None, folder: Path | None)
 def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the number of pictures and the number of words in their longest reference.
 
-    Raises `UsageError` if there are too few, or if some lack the references that the objective reads.
+    Raises `UsageError` if there are too few, or if some lack references that the objective requires.
     """
     count, bare, longest = survey(pictures)
     if bare and reads_references(table):
         raise UsageError(
-            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' requires; add "
-            "captions of them, or use --objective self-retrieval"
+            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' requires; add captions "
+            "for them, or use --objective self-retrieval"
         )
     return count, longest
 
 
 def parts_of_data(count: int) -> int:
-    """Returns the number of parts that pictures are split into: the last is the test set, the one before validation."""
+    """Returns the number of parts to split the pictures into: the last is the test set, the one before it
+    validation.
+    """
     return 4 if count < 40 else 10 if count <= 10_000 else 50
 
 
@@ -149,7 +153,7 @@ def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]
     parts = parts_of_data(count)
     places = {"train": range(1, parts - 1), "validation": [parts - 1], "test": [parts]}
     data = {name: [part_of(spec, chosen, parts) for spec in pictures] for name, chosen in places.items()}
-    # limit=… in a specification applies to each part, so this is not (parts − 2) / parts of all.
+    # limit=… in a specification applies to each part, so this is not (parts − 2) / parts of all pictures.
     return data, len(open_many(data["train"]))
 
 
@@ -166,7 +170,9 @@ def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[st
 
 
 def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
-    """Validates a table with ``settings`` applied and returns a recipe that selects by the objective's own metric."""
+    """Validates a table with ``settings`` applied; returns a recipe that selects the checkpoint by the objective's own
+    metric.
+    """
     for setting in settings:
         apply_override(table, setting)
     recipe = check_recipe(table, "finetune")
@@ -178,14 +184,14 @@ def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
 
 
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Returns the table [objective] with ``max_tokens`` set for its samples and for those that its rewards draw."""
+    """Returns the table [objective] with ``max_tokens`` set for its own samples and for those that its rewards draw."""
     longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
     rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
     return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
 
 
 def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
-    """Counts the pictures, the pictures without a reference, and the words of the longest reference."""
+    """Counts the pictures, the pictures without a reference, and the words in the longest reference."""
     dataset = open_many(list(pictures))
     count = len(dataset)
     if count < MIN_PICTURES:
@@ -205,7 +211,7 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
 def different_pictures(dataset: Dataset) -> int:
     """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
     identities: set[int | str] = set()
-    for identity in (picture_identity, key_of):  # by file sizes first, which often suffice
+    for identity in (picture_identity, key_of):  # first by file size, which is often enough
         identities = set()
         for item in dataset:
             identities.add(identity(item))
@@ -215,7 +221,7 @@ def different_pictures(dataset: Dataset) -> int:
 
 
 def key_of(item: Item) -> str:
-    """Returns the key of the picture's content, or its id if it is unreadable, which is reported when it is encoded."""
+    """Returns the key of the picture's content, or its id if it is unreadable (reported when it is encoded)."""
     try:
         return item.picture.key()
     except PictureError:
@@ -223,7 +229,7 @@ def key_of(item: Item) -> str:
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
-    """Returns the specification of the chosen parts of the data; a bare folder gets the kind ``folder``."""
+    """Returns the specification for some parts of the data; a bare folder gets the kind ``folder``."""
     if "part=" in spec:
         raise UsageError(f"{spec} already selects a part, but finetune holds parts out itself; remove part=…")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
@@ -244,7 +250,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     """
 
     bare, _, options = model.partition("?")
-    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, including published weights
+    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, including one with published weights
     try:
         text = transformers.AutoConfig.from_pretrained(
             checked_model_folder(named, "captioner"), trust_remote_code=False
@@ -256,7 +262,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
 
 
 def free_memory() -> int:
-    """Returns the main rank's free memory in bytes, on the GPU if there is one; all ranks plan the same run."""
+    """Returns the main rank's free memory in bytes, on the GPU if there is one, so that all ranks plan the same run."""
     if torch.cuda.is_available():
         return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
 

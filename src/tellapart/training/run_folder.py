@@ -1,4 +1,4 @@
-"""The run folder: stamp, log, atomic checkpoints, resume.
+"""The run folder: its stamp, log and atomic checkpoints, and resuming.
 
 recipe.toml      the resolved recipe     run.json       times, versions, content; "finished" once done
 log.jsonl        one record per line     checkpoints/   step-N (to resume from) and best-N (best by validation)
@@ -49,7 +49,7 @@ def writing(what: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         if isinstance(error, RuntimeError) and "inline_container" not in str(error):
-            raise  # torch.save reports a full disk this way; other RuntimeErrors pass
+            raise  # torch.save reports a full disk this way; other RuntimeErrors are not caught
         cause = (
             "torch.save failed, possibly because the disk is full" if isinstance(error, RuntimeError) else str(error)
         )
@@ -111,7 +111,7 @@ Write = TypeVar("Write", bound=Callable[..., None])
 
 
 def by_main_rank(write: Write) -> Write:
-    """Wraps a method so that only the main rank runs it, i.e. only one process writes."""
+    """Wraps a method so that only the main rank runs it and only one process writes."""
 
     @wraps(write)
     def on_one(*positional: Any, **named: Any) -> None:
@@ -122,7 +122,7 @@ def by_main_rank(write: Write) -> Write:
 
 
 class Run:
-    """One training run's folder. ``content``: what determines its result, if the caller has computed it already.
+    """The folder of one training run. ``content``: what determines its result, if the caller has already computed it.
 
     All ranks read; only the main rank writes.
     """
@@ -135,7 +135,7 @@ class Run:
 
     @property
     def content(self) -> RunContent:
-        """Everything that the recipe's result depends on, as it is now."""
+        """Everything on which the recipe's result depends, in its current state."""
         if self._content is None:
             self._content = content_of(self.recipe)
         return self._content
@@ -143,10 +143,10 @@ class Run:
     def difference(self, *, but_length: bool = False) -> str:
         """Describes briefly how the run in this folder differs from this recipe; "" if it does not.
 
-        ``but_length``: treats a recipe that trains for more steps as the same.
+        ``but_length``: whether to treat a recipe that trains for more steps as the same.
         """
         if "content" not in (recorded := self.info):
-            return "its run.json does not record what it was trained on"
+            return "its run.json does not record its training data"
         longer = but_length and self.recipe.training.steps > self.steps
         return self.content.differences(recorded["content"], LENGTH if longer else ())
 
@@ -160,7 +160,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """The total steps of the run in this folder, done or not."""
+        """The total number of steps for the run in this folder, whether done or not."""
         return int(self.info["content"]["recipe"]["training"]["steps"])
 
     @property
@@ -181,12 +181,14 @@ class Run:
 
     @property
     def reported(self) -> bool:
-        """True if the run is trained, evaluated and has its report."""
+        """True if the run is trained and evaluated and has its report."""
         return self.trained and self.evaluated and self.finished and (self.folder / "report.html").is_file()
 
     @property
     def started(self) -> bool:
-        """True if the run has a checkpoint, a model or results; a failed start leaves only a stamp, to be replaced."""
+        """True if the run has a checkpoint, a model or results. A run that failed at its start has only a stamp, which
+        may be replaced.
+        """
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
 
@@ -194,7 +196,9 @@ class Run:
     def lock(self, *, wait: bool = False) -> Iterator[None]:
         """Locks the folder for this process.
 
-        Raises `UsageError` if it has other files, or if another process holds the lock and ``wait`` is False."""
+        Raises `UsageError` if the folder contains other files, or if another process holds the lock and ``wait`` is
+        False.
+        """
         if not ranks.is_main():
             yield
             return
@@ -207,7 +211,7 @@ class Run:
 
     @by_main_rank
     def stamp(self, device: str) -> None:
-        """Writes recipe.toml and run.json before training. Raises `UsageError` if the folder has other files."""
+        """Writes recipe.toml and run.json before training. Raises `UsageError` if the folder contains other files."""
 
         self._keep_off_others()
         versions = {
@@ -230,13 +234,15 @@ class Run:
         }
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / "run.json", info)  # first: it marks the other files as a run's
+        write_json(self.folder / "run.json", info)  # written first, because it marks the other files as a run's
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
         with writing(self.folder):
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names a few files in the folder that are not ``ours``, or any if there is no run; "" if there are none."""
+        """Names a few files in the folder that are not ``ours``, or any files if there is no run; "" if there
+        are none.
+        """
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
         ours = ours if "fingerprint" in self.info else ()
@@ -245,12 +251,12 @@ class Run:
         return few(others)
 
     def _keep_off_others(self) -> None:
-        if some := self._others(BEGUN):  # `BEGUN` files are left by runs that ended before their first step
+        if some := self._others(BEGUN):  # runs that ended before their first step leave `BEGUN` files behind
             raise UsageError(f"{self.folder} is not a run but contains {some}; set --out to a new folder")
 
     def check_clear(self) -> None:
-        """Raises `UsageError` if the folder has files that `clear` would not remove."""
-        some = self._others((*RESULT, *BEGUN, self.recipe.name))  # trackers write into a folder of this name
+        """Raises `UsageError` if the folder contains files that `clear` would not remove."""
+        some = self._others((*RESULT, *BEGUN, self.recipe.name))  # trackers write to a folder of this name
         kept = [path for path in self.checkpoints.glob("*") if not path.name.lstrip(".").startswith(CHECKPOINTS)]
         if some := some or (f"checkpoints/{kept[0].name}" if kept else ""):
             raise UsageError(
@@ -260,7 +266,7 @@ class Run:
 
     @by_main_rank
     def clear(self) -> None:
-        """Removes the run in this folder. Raises `UsageError`, see `check_clear`."""
+        """Removes the run in this folder. Raises `UsageError` like `check_clear`."""
         self.check_clear()
         self._remove((*RESULT, self.recipe.name, *BEGUN))
 
@@ -303,7 +309,7 @@ class Run:
 
     @by_main_rank
     def cut_log(self, step: int) -> None:
-        """Drops records of steps that will be repeated, and an incomplete last line."""
+        """Drops the records of steps that will be repeated, and an incomplete last line."""
         if not self.log_path.is_file():
             return
         kept, damaged = [], 0
@@ -364,14 +370,14 @@ class Run:
 
     @by_main_rank
     def publish(self, source: Path) -> None:
-        """Writes ``model/``, a copy of the best checkpoint's model, and removes leftovers of killed processes."""
+        """Writes ``model/``, a copy of the best checkpoint's model, and removes what killed processes have left."""
         self._drop({folder.name for folder in self.checkpoints.iterdir() if not folder.name.startswith(".")})
         write_folder(self.folder / "model", lambda to: shutil.copytree(source, to, dirs_exist_ok=True))
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
             if folder.name not in keep and folder.name.lstrip(".").startswith(CHECKPOINTS):
-                half = temporary_beside(folder)  # its name must never hold half a checkpoint
+                half = temporary_beside(folder)  # so that half a checkpoint never has its name
                 with contextlib.suppress(OSError):
                     folder.replace(half)
                 shutil.rmtree(half, ignore_errors=True)

@@ -24,7 +24,9 @@ from tellapart.utils.messages import say
 
 
 def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
-    """Replaces named recipes by the folders of their adopted runs (name to folder) and returns the recipe."""
+    """Replaces recipes that are named as models with the folders of their adopted runs (by name); returns the
+    recipe.
+    """
     if not adopted:
         return recipe
     return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
@@ -33,8 +35,8 @@ def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
 def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
     """Returns the runs to adopt, by name.
 
-    Raises `UsageError` for a folder without a trained run, for two runs of the same name, and for a run whose name is
-    not used as a model by this recipe or by the recipes that it names.
+    Raises `UsageError` for a folder without a trained run, for two runs with the same name, and for a run whose recipe
+    is not used as a model, directly or indirectly.
     """
     adopted: dict[str, Path] = {}
     for folder in folders:
@@ -59,7 +61,7 @@ def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[
     recipe.dump(places)
     for path in places.recipes:
         other = read_recipe(Path(path))
-        if other.name not in known:  # stops cycles of recipes that name each other
+        if other.name not in known:  # stops at cycles of recipes that name each other
             known[other.name] = None
             named_recipes(other, known)
     return known
@@ -101,21 +103,22 @@ def train(
 ) -> Run:
     """Trains ``recipe``, evaluates the result and writes the report. Returns a finished run unchanged.
 
-    Trains the recipes named as models first, unless they are trained or ``adopted``. Several ranks train together
-    (`models.ranks`); only the main rank writes and evaluates.
+    First trains the recipes that are named as models, unless they are already trained or ``adopted``. Several ranks
+    train together (`models.ranks`); only the main rank writes and evaluates.
 
     Args:
         folder: the run's folder. Default: ``runs/NAME-FINGERPRINT``.
-        resume: resumes an unfinished run in the folder.
-        evaluate: evaluates the result on the test data.
-        wait: waits if another process works on the folder.
-        adopted: runs to use in place of recipes named as models, by name.
-        overwrite: removes the run in the folder once the models are loaded.
-        extend: continues the run in the folder if this recipe trains for more steps.
+        resume: resume an unfinished run in the folder.
+        evaluate: evaluate the result on the test data.
+        wait: wait if another process is using the folder.
+        adopted: runs to use instead of recipes that are named as models, by name.
+        overwrite: remove the run in the folder after the models have been loaded.
+        extend: continue the run in the folder if this recipe trains for more steps.
         summary: a line to print before training.
 
     Raises:
-        UsageError: the folder holds another run, an unfinished run without ``resume``, or is in use without ``wait``.
+        UsageError: if the folder contains another run, or an unfinished run and ``resume`` is not set, or is in use and
+            ``wait`` is not set.
     """
     ranks.start()
     recipe = adopt(recipe, adopted or {})
@@ -123,7 +126,7 @@ def train(
     run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
 
     def done() -> bool:
-        """Returns whether there is nothing to do; the same on all ranks."""
+        """Returns whether there is nothing to do. The result is the same on all ranks."""
         if overwrite:
             check_overwrite(run)
             return False
@@ -138,13 +141,13 @@ def train(
             ranks.barrier(f"locking {run.folder} on the main rank", ranks.LONGEST)
             if not overwrite:
                 check_resumed(run, resume)
-            if not done():  # another process may have finished it meanwhile
+            if not done():  # another process may have finished it in the meantime
                 complete(run, evaluate, adopted or {}, overwrite, summary)
     return run
 
 
 def check_same(run: Run, extend: bool = False) -> None:
-    """Raises `UsageError` if the folder holds a run of another recipe; see `train` for ``extend``."""
+    """Raises `UsageError` if the folder contains a run of another recipe. ``extend``: see `train`."""
     if run.started and (difference := run.difference(but_length=extend)):
         raise UsageError(
             f"{run.folder} contains a run of a different recipe ({difference}); set another folder with --out, or "
@@ -153,7 +156,7 @@ def check_same(run: Run, extend: bool = False) -> None:
 
 
 def check_overwrite(run: Run) -> None:
-    """Raises `UsageError` if the folder holds files that are not a run's, or a model that this run needs."""
+    """Raises `UsageError` if the folder contains files that do not belong to a run, or a model that this run needs."""
     run.check_clear()
     captioner, folder = run.recipe.captioner, run.folder.resolve()
     for name in (captioner and captioner.name, *(name for _, name in run.recipe.scorers())):
@@ -163,7 +166,7 @@ def check_overwrite(run: Run) -> None:
 
 
 def tell_of_older(run: Run) -> None:
-    """Reports a trained run of the same name that is not reused because it differs, and how to adopt it."""
+    """Reports a trained run of the same name that differs and is therefore not reused, and how to adopt it."""
     if (older_with_reason := older_run(run)) is not None:
         older, difference = older_with_reason
         say(
@@ -173,7 +176,7 @@ def tell_of_older(run: Run) -> None:
 
 
 def older_run(run: Run) -> tuple[Path, str] | None:
-    """Returns the newest trained run with this recipe's name in the default folder, and its differences."""
+    """Returns the newest trained run with this recipe's name in the default folder, and how it differs."""
     candidates = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
@@ -183,7 +186,7 @@ def older_run(run: Run) -> tuple[Path, str] | None:
 
 
 def check_resumed(run: Run, resume: bool) -> None:
-    """Raises `UsageError` if the folder holds an unfinished run and ``resume`` is False."""
+    """Raises `UsageError` if the folder contains an unfinished run and ``resume`` is False."""
     if run.started and not run.trained and not resume:
         at = run.last()
         raise UsageError(
@@ -193,16 +196,16 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
-    """Completes a run: trains, evaluates and reports as necessary. ``overwrite``, ``summary``: see `train`."""
+    """Completes a run: trains, evaluates and reports what is missing. ``overwrite``, ``summary``: see `train`."""
 
-    longer = run.started and not overwrite and bool(run.difference())  # `check_same` rejects all other differences
+    longer = run.started and not overwrite and bool(run.difference())  # `check_same` has rejected all other differences
     setup, started = TrainingSetup(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()
     check_setup(setup)
     if evaluate:
         check_tests(setup)
     if overwrite or longer or not run.trained:
         train_upstream(setup)
-        _ = setup.learner, setup.scorer  # reports wrong model names before the run begins
+        _ = setup.learner, setup.scorer  # so that wrong model names are reported before the run begins
         if summary:
             say(summary)
     ranks.barrier("loading the models")
@@ -229,7 +232,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
 
 
 def train_upstream(setup: TrainingSetup) -> None:
-    """Trains every recipe that this one names as a model, on all ranks together.
+    """Trains all recipes that this one names as models, on all ranks together.
 
     Skips held-out scorers, which only the final evaluation needs.
     """
@@ -240,7 +243,7 @@ def train_upstream(setup: TrainingSetup) -> None:
 
 
 def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
-    """Returns the model behind a name in a recipe: another recipe's result (trained if necessary), or the name.
+    """Returns the model that a name in a recipe refers to: another recipe's result (trained if necessary), or the name.
 
     Waits if another process is training that recipe.
     """

@@ -19,7 +19,7 @@ from tellapart.models import ranks
 from tellapart.scorers.base import Scorer
 from tellapart.training.trainable import TrainableParts
 
-GROUP_NUMBERS = 2**24  # parameters gathered, and gradients reduced, at once
+GROUP_NUMBERS = 2**24  # number of parameters gathered, and of gradients reduced, at once
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its own parameters
 
@@ -27,7 +27,8 @@ Place = tuple[nn.Module, str]  # a module and the name of one of its own paramet
 class Holder(nn.Module):
     """Shares a module's parameter table, so that FSDP replaces that module's own parameters.
 
-    FSDP also hooks the module that it manages, including ``state_dict``; this keeps the model itself free of hooks.
+    FSDP also adds hooks to the module that it manages, including for ``state_dict``; this keeps them off the model
+    itself.
     """
 
     def __init__(self, owner: nn.Module) -> None:
@@ -43,17 +44,17 @@ class GatherGroup(nn.Module):
         self.holders = nn.ModuleList(map(Holder, owners))
 
     def forward(self, one: torch.Tensor) -> torch.Tensor:
-        """Returns its input; its backward pass reduces the gradients."""
+        """Returns its input; the backward pass reduces the gradients."""
         return one * 1
 
 
 class ShardedParts(TrainableParts):
-    """`TrainableParts` that `shard` distributes over the ranks; with one rank they stay whole."""
+    """`TrainableParts` that `shard` distributes over the ranks; with a single rank, nothing is sharded."""
 
     def __init__(self, learner: Captioner | Scorer, parts: tuple[str, ...]) -> None:
         super().__init__(learner, parts)
         if hasattr(learner, "graphs"):
-            learner.graphs = None  # CUDA graphs read weights at fixed addresses; gathered ones move
+            learner.graphs = None  # CUDA graphs read weights at fixed addresses, but gathered ones move
         self._roots = [learner.model, *self.modules.values()]
         self._groups: list[fsdp.FSDPModule] = []
         for name, module in learner.model.named_modules():
@@ -68,7 +69,7 @@ class ShardedParts(TrainableParts):
                     )
 
     def shard(self) -> None:
-        """Keeps only this rank's shards. Create optimizers afterwards, because this replaces ``parameters``."""
+        """Keeps only this rank's shards. Create the optimizer afterwards, because this replaces ``parameters``."""
         if ranks.count() == 1:
             return
         if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
@@ -87,7 +88,7 @@ class ShardedParts(TrainableParts):
             others = {p for p in group.parameters() if id(p) not in mine}
             fsdp.fully_shard(group, mesh=mesh, reshard_after_forward=False, ignored_params=others)
             managed = cast("fsdp.FSDPModule", group)
-            managed.set_gradient_divide_factor(1.0)  # losses are already divided by the whole batch's counts
+            managed.set_gradient_divide_factor(1.0)  # losses have already been divided by the whole batch's counts
             managed.set_force_sum_reduction_for_comms(True)
             self._groups.append(managed)
         self.parameters = [getattr(*places[id(parameter)][0]) for parameter in self.parameters]
@@ -104,7 +105,7 @@ class ShardedParts(TrainableParts):
                 group.reshard()
 
     def add_up_gradients(self) -> None:
-        """Reduces each shard's gradient to its sum over the ranks; called within `whole`, which it ends."""
+        """Reduces each shard's gradient to its sum over the ranks. Call it within `whole`: it reshards the weights."""
         if not self._groups:
             super().add_up_gradients()
             return

@@ -1,4 +1,4 @@
-"""Saves and loads the weights, optimizer and scheduler of a checkpoint."""
+"""Saves and loads the weights, optimizer and scheduler in a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellapart.training.trainable import TrainableParts
 
 
 def save_state(folder: Path | None, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Writes weights, optimizer and scheduler into ``folder``. A collective call; ranks that do not write pass None."""
+    """Writes weights, optimizer and scheduler to ``folder``. A collective call; ranks that do not write pass None."""
     state = trainable.optimizer_state(optimizer)
     if folder is not None:
         torch.save({"optimiser": state, "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
@@ -26,7 +26,7 @@ def save_state(folder: Path | None, trainable: TrainableParts, optimizer: Optimi
 
 
 def load_weights(folder: Path, trainable: TrainableParts) -> None:
-    """Loads the weights that `save_state` wrote. Raises `TellapartError` for a checkpoint of another model."""
+    """Loads the weights that `save_state` wrote. Raises `TellapartError` for a checkpoint of a different model."""
     weights, tensors = load_file(folder / "weights.safetensors"), trainable.tensors()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
         raise TellapartError(f"{folder} is a checkpoint of a different model; start again with another --out")

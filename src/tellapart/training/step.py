@@ -28,11 +28,12 @@ def train_step(
     scheduler: LRScheduler,
     step: int,
 ) -> dict[str, float]:
-    """Takes one optimizer step and returns its logs.
+    """Performs one optimizer step and returns its logs.
 
     All randomness depends only on (seed, step), so only the weights, the optimizer and the objective's state carry over
-    between steps. Each item has its own random numbers (`Batch.seeds`); torch's generator drives dropout, which differs
-    between ranks. Raises `TellapartError` for a loss that is not finite, `UsageError` for fewer pictures than ranks.
+    between steps. Each item has its own random numbers (`Batch.seeds`); torch's generator is used for dropout, which
+    differs between ranks. Raises `TellapartError` if the loss is not finite, and `UsageError` if there are fewer
+    pictures than ranks.
     """
     recipe, context = setup.recipe, setup.step_context
     logs: dict[str, float] = {}

@@ -20,7 +20,7 @@ from tellapart.scorers.base import Scorer
 class TrainableParts:
     """The trained parts of a learner: parameters for the optimizer, and all tensors for a checkpoint.
 
-    In a part with LoRA only the LoRA parameters are trained; everything else is frozen. Raises `UsageError` for a part
+    In a part with LoRA, only the LoRA parameters are trained; everything else is frozen. Raises `UsageError` for a part
     that the learner does not have.
     """
 
@@ -38,8 +38,9 @@ class TrainableParts:
         self.parameters = list({id(p): p for p in learning}.values())
 
     def parameters_of(self, part: str | None, others: Collection[str]) -> list[nn.Parameter]:
-        """Returns a part's trained parameters (None: of all parts but ``others``). Tied ones belong to the first
-        part."""
+        """Returns a part's trained parameters (None: those of all parts except ``others``). Tied parameters belong to
+        the first part that has them.
+        """
         owner: dict[int, str] = {}
         for name, module in self.modules.items():
             for parameter in module.parameters():
@@ -49,7 +50,7 @@ class TrainableParts:
         return [p for p in self.parameters if (owner[id(p)] == part if part else owner[id(p)] not in others)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Returns parameters and buffers (e.g. batch norm's running statistics) by name; tied ones once.
+        """Returns parameters and buffers (e.g. batch norm's running statistics) by name; tied ones only once.
 
         A part with LoRA contributes only its LoRA weights and buffers, because its other parameters do not change.
         """
@@ -62,9 +63,9 @@ class TrainableParts:
         once = {tensor.data_ptr(): name for name, tensor in reversed(named.items())}
         return {name: named[name] for name in once.values()}
 
-    # With ``training.sharding`` the following are collective calls of all ranks.
+    # With ``training.sharding``, the following methods are collective calls.
     def shard(self) -> None:
-        """Keeps only this rank's shards between steps. A no-op here."""
+        """Keeps only this rank's shards between steps. Does nothing here."""
 
     def whole(self) -> AbstractContextManager[None]:
         """Returns a context in which this rank has all weights."""

@@ -24,14 +24,15 @@ from tellapart.training.memory import FreedMemory
 from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
-MAX_PICTURES = 100  # pictures whose features are held at once
-# Number of feature values held at once on a CPU: four pictures of BLIP at 384 pixels, whose patches have 42 MB of keys
+MAX_PICTURES = 100  # pictures whose features are in memory at once
+# Number of feature values in memory at once on a CPU: four pictures for BLIP at 384 pixels, whose patches have 42 MB of
+# keys
 # and values each.
 MAX_VALUES = 2**21
 
 
 class Validator:
-    """Validates a run's learner. Values that do not change between steps are computed once, on first use."""
+    """Validates a run's learner. Values that do not change between steps are computed only once, on first use."""
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup = setup
@@ -67,7 +68,7 @@ class Validator:
         held, freed = self._held(pictures), FreedMemory()
         for start in range(share.start, share.stop, held):  # all patches of 5,000 pictures would take 9 GB with BLIP
             freed.give_back()
-            block = slice(start, min(start + held, share.stop))  # not beyond this rank's share
+            block = slice(start, min(start + held, share.stop))  # at most this rank's share
             visual: Rows | torch.Tensor = pictures[block]
             if self.setup.reads_pixels:
                 visual = self.encode_pixels(pictures[block], self.setup.captioner.encode)
@@ -93,12 +94,12 @@ class Validator:
 
     @cached_property
     def token_rows(self) -> list[list[int]]:
-        """The token ids of each validation picture's first reference."""
+        """Token ids of each validation picture's first reference."""
         return tokenize_references(self.setup, [item.references[0] for item in self.items], "validation references")
 
     @cached_property
     def image_features_ND(self) -> np.ndarray:
-        """The frozen scorer's features of the validation pictures."""
+        """The frozen scorer's features for the validation pictures."""
         assert self.setup.scorer is not None
         return np.asarray(self.setup.store.features(self.items, self.setup.scorer.encoder))
 
@@ -112,7 +113,7 @@ class Validator:
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
 
     def _held(self, rows: Rows) -> int:
-        """Returns the number of pictures held in memory at once; on a CPU fewer if rows are large."""
+        """Returns the number of pictures to keep in memory at once; on a CPU fewer if rows are large."""
         if self.setup.device.type != "cpu" or not len(rows):
             return MAX_PICTURES
         return max(1, min(MAX_PICTURES, MAX_VALUES // math.prod(rows[:1].shape[1:])))
@@ -124,7 +125,7 @@ class Validator:
         return float(mle_of_references(self.setup.captioner, visual_R, tokens_RT, valid_RT)), int(valid_RT.sum())
 
     def _of_scorer(self) -> dict[str, float]:
-        """Computes R@1 of the references, averaged over the first five."""
+        """Computes R@1 for the references, averaged over each picture's first five."""
         items = self.items
         images_ND = self._scorer_images().cpu().numpy()
         lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
@@ -136,7 +137,7 @@ class Validator:
         return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
 
     def _scorer_images(self) -> torch.Tensor:
-        """Computes the features N×D of the validation pictures with the scorer in training."""
+        """Computes features N×D for the validation pictures with the scorer that is being trained."""
         pictures, scorer = self.pictures, self.setup.trained_scorer
         if self.setup.reads_pixels:
             return self.encode_pixels(pictures, scorer.image_features)
@@ -152,18 +153,18 @@ class Validator:
 
     @property
     def _pool_size(self) -> int:
-        """Returns the size of validation's random pool: 100, or all pictures if there are fewer."""
+        """Returns the size of the random pool in validation: 100, or all pictures if there are fewer."""
         return min(100, len(self.items))
 
     @property
     def select(self) -> str:
-        """The key of the validation value that selects the checkpoint, with the actual pool size."""
+        """The key of the validation value by which the checkpoint is selected, with the actual pool size."""
         select = self.setup.recipe.select
         return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
 
 
 def goal_of(until: float | str | None, select: str) -> float | None:
-    """Returns the value at which training stops; for a run, the best value that its validations logged.
+    """Returns the value at which training stops. If ``until`` is a run, this is the best value in its validation log.
 
     Raises `UsageError` if ``until`` is not a run or the run never logged ``select``.
     """

@@ -1,1 +1,1 @@
-"""Helpers for every folder: atomic files, lazy imports, messages on stderr, random numbers, registries."""
+"""Helpers shared by all subpackages: atomic file writes, lazy imports, messages, random numbers, registries."""

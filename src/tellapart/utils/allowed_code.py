@@ -1,8 +1,8 @@
 """Decides which user code may run, and runs it: ``module:factory`` by name.
 
-Recipes and model folders may come from anybody, so naming code in them is not enough to run it. Code runs only if the
-command line also names it (as a model, in ``--set``, or with ``--allow-code my.module:factory``), if a Python caller
-allows it (`allow_code`), or if an installed package offers it as an entry point of one of the `GROUPS`.
+Recipes and model folders may come from anyone, so code that is named in them does not run by itself. It runs only if
+the command line also names it (as a model, in ``--set``, or with ``--allow-code my.module:factory``), if a Python
+caller allows it (`allow_code`), or if an installed package offers it as an entry point of one of the `GROUPS`.
 """
 
 from __future__ import annotations

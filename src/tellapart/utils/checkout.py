@@ -1,4 +1,4 @@
-"""Finds the git commit of the package if it runs from a clone."""
+"""Finds the git commit of the package if it is run from a clone."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ CLONE = Path(__file__).parents[3]
 
 
 def git_state(digits: int = 8) -> str:
-    """Returns the commit of the clone, e.g. ``a7953fb7`` or ``a7953fb7-dirty``; empty for an installed package."""
+    """Returns the commit of the clone, such as ``a7953fb7`` or ``a7953fb7-dirty``; "" for an installed package."""
     if not (CLONE / ".git").exists() or not (CLONE / "pyproject.toml").exists():
         return ""
     command = ["git", "-C", str(CLONE), "describe", "--always", "--dirty", f"--abbrev={digits}", "--exclude=*"]

@@ -1,17 +1,18 @@
 """Writes the files that users name on the command line (`write_output`), and other helpers for files.
 
 All commands follow one rule: a file is replaced if it is empty, or if tellapart wrote it and it has not changed since.
-Any other file requires ``--overwrite``. Inputs of the command, folders and devices are never replaced. tellapart
-recognises its own files by size and modification time, which are recorded per path in ``$TELLAPART_CACHE/outputs`` and
-in the folder of a job; without that record (another machine, an emptied cache) ``--overwrite`` is required again. The
-rule does not apply to files in tellapart's own folders (runs, jobs, studies), which `replace_file` writes, nor to texts
-that people edit and that commands resume (of caption, alt-text, lora and boost), which are recognised by their content.
+Replacing any other file requires ``--overwrite``. Input files, folders and devices are never replaced. tellapart
+recognizes its own files by size and modification time, which are recorded per path in ``$TELLAPART_CACHE/outputs`` and
+in the folder of a job; without this record (on another machine, or after emptying the cache), ``--overwrite`` is
+required again. The rule does not apply to files in tellapart's own folders (runs, jobs, studies), which `replace_file`
+writes, nor to the captions that people edit and commands resume (caption, alt-text, lora and boost), which are
+recognized by their content.
 
-The module also has atomic writes, one-line file system errors, locks that name their owner, and checksums of weights. A
-lock is a kernel lock (``flock``) on a hidden file in the folder, so a killed process leaves no lock behind. The file
-names the holder's process and host for other processes. Network file systems that forward ``flock`` (NFS since Linux
-2.6.12) also lock between hosts. Checksums are a ``SHA256SUMS`` file for ``sha256sum -c SHA256SUMS``. Paths are never
-normalised.
+The module also provides atomic writes, one-line file system errors, locks that name their owner, and checksums of
+weights. A lock is a kernel lock (``flock``) on a hidden file in the folder, so a killed process leaves no lock behind.
+The file names the holder's process and host for other processes. On network file systems that forward ``flock`` (NFS
+since Linux 2.6.12), it also works between hosts. Checksums are stored in a file for ``sha256sum -c SHA256SUMS``. Paths
+are never normalized.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def set_output_rules(inputs: Iterable[tuple[str, str]] = (), *, overwrite: bool 
     """Declares the inputs and the overwrite option of a command.
 
     Args:
-        inputs: (option or argument, typed value) of the command's inputs. A value is a path or a data set such as
+        inputs: (option or argument, value) for each input, as typed. A value is a path or a data set such as
             ``kind:path?key=value``.
         overwrite: whether ``--overwrite`` was given.
     """
@@ -64,7 +65,7 @@ def set_output_rules(inputs: Iterable[tuple[str, str]] = (), *, overwrite: bool 
 
 
 def paths_in(value: str) -> set[str]:
-    """Returns the file names that a typed value may contain."""
+    """Returns the file names that a command-line value may contain."""
     path, _, query = value.partition("?")
     names = {value, path, path.partition(":")[2], value.partition("=")[2]} - {""}
     places = {os.path.expanduser(name) for name in names}  # noqa: PTH111
@@ -75,22 +76,24 @@ def paths_in(value: str) -> set[str]:
 
 
 def refuse_input(path: Path, option: str = "") -> None:
-    """Raises `UsageError` if ``path`` is an input file of the command, under this or another name, or a picture or the
-    text beside a picture in an input folder."""
+    """Raises `UsageError` if ``path`` is an input of the command: a file that was passed (even under another name), or
+    a picture or its text file in an input folder.
+    """
     real = os.path.realpath(path)
     name = _inputs.get(real)
-    if name is None and path.is_file():  # a hard link, or another case on a file system that ignores it
+    if name is None and path.is_file():  # a hard link, or different case on a case-insensitive file system
         inputs = ((Path(each), name) for each, name in _inputs.items())
         name = next((name for each, name in inputs if each.is_file() and each.samefile(real)), None)
     if name is not None and not path.is_dir():
         raise UsageError(f"{option} {path} is also used as {name}; choose another file".lstrip())
     if path.is_file() and (folder := input_folder(path)) is not None and _is_read_in_folders(path):
-        raise UsageError(f"{option} {path} is a picture or its text in the input folder {folder}; choose another "
-                         "file".lstrip())  # fmt: skip
+        raise UsageError(
+            f"{option} {path} is a picture or its text file in the input folder {folder}; choose another file".lstrip()
+        )
 
 
 def _is_read_in_folders(path: Path) -> bool:
-    """Returns whether a file is a picture or clip by its suffix, or the text file of one."""
+    """Returns whether the suffix is that of a picture or clip, or the file is the text of one."""
     if path.suffix.lower() in (".txt", ".caption"):
         others = (path.with_suffix(""), *path.parent.glob(f"{glob.escape(path.stem)}.*"))
         return any(_is_read_in_folders(other) for other in others if other.suffix != path.suffix and other.is_file())
@@ -106,7 +109,7 @@ def refuse_device(value: str, option: str) -> None:
 
 
 def input_folder(path: Path) -> Path | None:
-    """Returns the input folder of the command that contains or equals ``path``; None if there is none."""
+    """Returns the input folder that ``path`` is in or is itself; None if there is none."""
     real = Path(os.path.realpath(path))
     return next((each for each in map(Path, _inputs) if real.is_relative_to(each) and each.is_dir()), None)
 
@@ -115,7 +118,7 @@ def check_output(path: Path, *suffixes: str) -> Path:
     """Returns ``path`` if `write_output` may write it; otherwise raises `UsageError`. Call it before slow work.
 
     Args:
-        suffixes: the allowed suffixes, e.g. ``.html``; any if none are given.
+        suffixes: the allowed suffixes, such as ``.html``; if none are given, all are allowed.
     """
     real = writable_file(path)
     if suffixes and path.suffix.lower() not in suffixes:
@@ -139,16 +142,17 @@ def is_own_output(path: Path) -> bool:
 def write_output(
     path: Path, content: str | Callable[[Path], Any], *, own: bool = False, errors: str = "strict"
 ) -> None:
-    """Writes a file that a user named: checks it (`check_output`), creates its folder, and writes it atomically.
+    """Writes an output file that the user named, after `check_output`: creates its folder, and writes it atomically.
 
     Args:
         content: UTF-8 text, or a function that writes the file at a given path.
-        own: whether tellapart chose the name in one of its own folders (e.g. a run's report); replaces any file.
+        own: whether tellapart chose the name, in one of its own folders (such as a run's report). Then any file is
+            replaced.
         errors: the error handler of `str.encode`.
 
     Raises:
-        UsageError: the file must not be replaced.
-        TellapartError: the file cannot be written.
+        UsageError: if the file must not be replaced.
+        TellapartError: if the file cannot be written.
     """
     if not own:
         check_output(path)
@@ -171,7 +175,7 @@ def write_output(
 
 
 def check_removable(path: Path) -> None:
-    """Raises `UsageError`, even with ``--overwrite``, if the file exists and `write_output` did not write it."""
+    """Raises `UsageError`, even with ``--overwrite``, if the file exists and was not written by `write_output`."""
     if path.is_symlink() or (path.exists() and not (path.is_file() and is_own_output(path))):
         raise UsageError(
             f"{path} was not written by tellapart, but would count as part of the result; move it "
@@ -180,7 +184,7 @@ def check_removable(path: Path) -> None:
 
 
 def remove_output(path: Path) -> None:
-    """Removes a file of an earlier result, if it exists. Raises `UsageError`, see `check_removable`."""
+    """Removes a file of an earlier result if it exists. Raises `UsageError` like `check_removable`."""
     check_removable(path)
     path.unlink(missing_ok=True)
 
@@ -192,7 +196,7 @@ def _record_files(path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def outputs_recorded_in(folder: Path) -> Iterator[None]:
-    """Also records in ``folder`` which files tellapart wrote, in case the cache is emptied."""
+    """Within the context, also records in ``folder`` which files tellapart writes, in case the cache is emptied."""
     _record_folders.append(folder)
     try:
         yield
@@ -239,22 +243,22 @@ def writable_file(path: Path) -> Path:
 
 
 def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "strict") -> None:
-    """Writes UTF-8 text atomically, see `replace_file`. ``errors``: the error handler of `str.encode`."""
+    """Writes UTF-8 text atomically (see `replace_file`). ``errors``: the error handler of `str.encode`."""
     replace_file(path, lambda new: new.write_text(text, encoding="utf-8", errors=errors, newline="\n"), sync=sync)
 
 
 def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
-    """Writes a file atomically: readers see the old or the new content, never a part.
+    """Writes a file atomically: readers see either the old or the new content, never part of it.
 
     ``write`` creates a temporary file beside ``path``, which is flushed to disk (unless ``sync`` is False, for very
-    many files) and renamed. Writes through symbolic links and keeps the mode of an existing file. Raises `OSError`; see
+    many files) and renamed. Follows symbolic links and keeps the mode of an existing file. Raises `OSError`; see
     `write_errors` and `writable_file`.
     """
     path = writable_file(path)
     temporary = temporary_beside(path)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     try:
-        if mode is not None:  # before it has content to read
+        if mode is not None:  # before it has any content
             temporary.touch()
             temporary.chmod(mode | stat.S_IWUSR)
         write(temporary)
@@ -265,7 +269,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
                 os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # e.g. a full disk or a ulimit: the system names no file
+        if error.filename in (None, str(temporary)):  # e.g. a full disk or a ulimit; the system's error names no file
             error.filename = str(path)
         raise
     finally:
@@ -274,7 +278,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
 
 
 def temporary_beside(path: Path) -> Path:
-    """Returns a hidden temporary name for a file or folder that will be renamed to ``path``, of valid length.
+    """Returns a hidden temporary name, of valid length, for a file or folder that will be renamed to ``path``.
 
     Removes files that killed processes left under such names in the same folder.
     """
@@ -285,7 +289,7 @@ def temporary_beside(path: Path) -> Path:
 
 @functools.cache
 def _here() -> str:
-    """Returns 8 hexadecimal digits that identify this host and container, in which process ids are unique."""
+    """Returns 8 hexadecimal digits that identify this host and container, within which process ids are unique."""
     container = ""
     with contextlib.suppress(OSError):
         container = str(Path("/proc/self/ns/pid").stat().st_ino)
@@ -294,7 +298,9 @@ def _here() -> str:
 
 @functools.cache
 def _remove_left(folder: Path) -> None:
-    """Removes files that killed processes of this host left in a folder. Once per process: folders may be large."""
+    """Removes files that killed processes of this host left in a folder; once per process, because folders may be
+    large.
+    """
     left = re.compile(rf"\..+\.{_here()}\.(\d+)(\.[0-9a-f]{{8}})?", re.DOTALL)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -316,8 +322,8 @@ def _is_running(process: int) -> bool:
 def readable_weights(folder: Path) -> None:
     """Gives the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
 
-    safetensors makes them readable by the owner only. Reading the umask would change it for all threads, so the mode is
-    taken from a temporary file.
+    safetensors makes its files readable by the owner only. The mode is taken from a temporary file, because reading the
+    umask would change it for all threads.
     """
     probe = temporary_beside(folder / "mode")
     probe.touch()
@@ -335,10 +341,10 @@ MOMENT_SECONDS = 2.0
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
-    """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it stays empty and unused.
+    """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it is still empty and unused.
 
     If another process holds the lock, names that process and waits (``wait``), or raises a `UsageError` that names it.
-    ``name``: name of the lock file, to lock only a part of the folder.
+    ``name``: name of the lock file, to lock only part of the folder.
     """
     folders_made = missing_folders(folder)
     file = _acquired(folder, wait, name)
@@ -354,7 +360,7 @@ def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
 
 
 def lock_or_say(file: int, path: Path) -> None:
-    """Locks an open file. If this takes more than a moment, prints the processes that use it."""
+    """Locks an open file. If this takes more than a moment, prints which processes are using it."""
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     notice = threading.Timer(
@@ -372,7 +378,7 @@ def processes_using(path: Path) -> str:
     """Returns the other processes on this machine that have a file open, as ``process 123 (tellapart boost …)``."""
     processes, real = [], str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # the process has ended or belongs to another user
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
             if real in opened and folder.name != str(os.getpid()):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
@@ -434,7 +440,7 @@ def _attempt(path: Path) -> int | None:
             raise
         if _is_file(file, path):
             break
-        os.close(file)  # the last holder removed it between opening and locking
+        os.close(file)  # its last holder removed it after it was opened here
     if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
         os.close(file)
         raise UsageError(f"{path} is not the lock of this folder; move this file, or choose another folder with --out")
@@ -451,7 +457,7 @@ def _opened(path: Path) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except (FileExistsError, FileNotFoundError):  # created or removed meanwhile, or a file instead of the folder
+        except (FileExistsError, FileNotFoundError):  # changed meanwhile, or a file in place of the folder
             attempts += 1
             if attempts == 100:
                 raise
@@ -471,18 +477,18 @@ CHANGED = "copy the folder again, or remove {sums} if you changed the file yours
 def write_sums(folder: Path) -> None:
     """Writes the checksums of all files in ``folder``, replacing earlier ones.
 
-    Skips files that are not part of a model: hidden files and the card. The first line, a comment for ``sha256sum``,
-    has the number of lines, so that missing lines are detected.
+    Skips files that are not part of a model: hidden files and the model card. The first line (a comment for
+    ``sha256sum``) contains the number of lines, so that missing lines are detected.
     """
     lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(_listed(folder))]
     (folder / SUMS).write_text("".join([f"# {len(lines)} files\n", *lines]), encoding="utf-8")
 
 
 def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
-    """Verifies the checksums of a folder; a folder without checksums (from the hub or 0.1) passes.
+    """Verifies the checksums of a folder; a folder without checksums (from the hub or version 0.1) passes.
 
-    ``all_files``: requires a checksum for every file. Raises `TellapartError`, with ``remedy``, for a changed file, a
-    missing line, or unreadable checksums.
+    ``all_files``: whether to require a checksum for every file. Raises `TellapartError`, with ``remedy``, for a changed
+    file, a missing line, or unreadable checksums.
     """
     sums = folder / SUMS
     remedy = remedy.format(sums=sums)
@@ -528,7 +534,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def is_url(path: str) -> bool:
-    """Returns whether ``path`` is an address such as ``s3://bucket/name``."""
+    """Returns whether ``path`` is a URL such as ``s3://bucket/name``."""
     return ADDRESS.match(path) is not None
 
 
@@ -538,8 +544,9 @@ _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # not al
 def path_id(path: str) -> str:
     """Returns the id of a file: its path, percent-encoded as in a URL if it is not valid text.
 
-    Encodes invalid UTF-8, control characters and, in such a path, ``%`` as ``%XX``. The id fits into any file, and two
-    files have the same id only if one path literally contains the other's encoding. ``path``: as from `os.fsdecode`.
+    Encodes invalid UTF-8 and control characters, and in such a path also ``%``, as ``%XX``. The id can be written to
+    any file. Two files have the same id only if one path literally contains the other's encoding. ``path``: a result of
+    `os.fsdecode`.
     """
     if not _NO_TEXT.search(path):
         return path

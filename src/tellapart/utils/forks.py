@@ -21,7 +21,7 @@ _work: Work | None = None  # inherited by forked processes, because closures can
 
 
 def cores() -> int:
-    """Returns the number of cores that this process may use: its CPU affinity, at most ``OMP_NUM_THREADS``."""
+    """Returns the number of cores that this process may use: those in its CPU affinity, at most ``OMP_NUM_THREADS``."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     return min(allowed, int(limit)) if limit.isdigit() and int(limit) else allowed
@@ -30,8 +30,8 @@ def cores() -> int:
 def rows_of(work: Work, count: int, least: int) -> np.ndarray:
     """Computes ``work(range(count))``, one float64 row per number, with at least ``least`` rows per process.
 
-    Runs in this process if other threads run or torch is loaded, because a fork loses their threads. Recomputes the
-    share of a process that died.
+    Does not fork if other threads are running or torch is loaded, because a fork loses their threads. Recomputes the
+    rows of a process that dies.
 
     Args:
         work: a function of the row numbers; rows must be independent of each other.

@@ -1,8 +1,8 @@
 """Messages, progress and untrusted text on the terminal; strict JSON.
 
 Names, ids and captions are untrusted: escape sequences and rich markup in them are printed as text, never interpreted.
-A long job shows a progress bar with rate and remaining time in a terminal, otherwise a line every 30 seconds, and
-nothing during the first two seconds.
+A long job shows a progress bar with rate and remaining time in a terminal, and prints a line every 30 seconds
+elsewhere. Nothing is shown during the first two seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HIDDEN = re.compile(
 
 
 def for_terminal(text: str) -> str:
-    r"""Escapes control characters, and so escape sequences, as ``\x1b`` for a terminal; keeps line breaks."""
+    r"""Escapes control characters (and thus escape sequences) for a terminal, as in ``\x1b``; keeps line breaks."""
     return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
 
 
@@ -64,7 +64,7 @@ def json_text(value: Any) -> str:
 
 
 def json_value(value: Any, places: int | None = None) -> Any:
-    """Converts a value for JSON: null for numbers that are not finite, Python numbers for NumPy's, lists.
+    """Converts a value for JSON: non-finite numbers to null, NumPy numbers to Python numbers, tuples to lists.
 
     ``places``: decimal places to round floats to; None: no rounding.
     """
@@ -85,7 +85,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class Verbosity(IntEnum):
-    """How much a command prints: results and errors only, what a user needs to know, or every step."""
+    """How much a command prints: only results and errors, what a user needs to know, or every step."""
 
     QUIET = 0
     NORMAL = 1
@@ -96,7 +96,7 @@ _verbosity = Verbosity.NORMAL
 
 
 def typed_command() -> str:
-    """Returns the command line of this process, quoted for a shell; pages and runs record it.
+    """Returns the command line of this process, quoted for a shell, to be recorded in pages and runs.
 
     A byte of a file name that is not valid UTF-8 is written as e.g. ``\\udcff``, because text files cannot store it.
     """
@@ -134,7 +134,7 @@ def detail(line: str) -> None:
 
 
 def console(**options: Any) -> rich.console.Console:
-    """Creates a rich console that prints markup and escapes as text. ``options``: see `rich.console.Console`."""
+    """Creates a rich console that prints markup and escape sequences as text; takes the options of `Console`."""
 
     class Plain(rich.console.Console):
         def render_str(self, text: str, **more: Any) -> Any:  # before rich measures its width
@@ -151,7 +151,7 @@ class Progress:
     """A progress display: ``with Progress(total, "encoding") as progress: … progress.advance(64)``.
 
     total: the total number; None if unknown, which shows only count and rate.
-    done: the number already done, which counts towards the total but not the rate.
+    done: the number already done, which counts towards the total but not towards the rate.
     note: text after the count; may be set at any time.
     """
 
@@ -173,7 +173,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, count: int = 1) -> None:
-        """Records that ``count`` more are done."""
+        """Advances by ``count``."""
         self.done += count
         if not self.enabled:
             return
@@ -209,7 +209,7 @@ class Progress:
 
 
 def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
-    """Iterates and shows the progress. ``total`` defaults to the length of ``iterable`` if it has one."""
+    """Iterates over ``iterable`` and shows the progress. ``total`` defaults to its length, if it has one."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     with Progress(total, label, enabled=enabled) as progress:
@@ -239,11 +239,11 @@ def clock(seconds: float) -> str:
 
 @contextlib.contextmanager
 def stdout_errors() -> Iterator[None]:
-    """Turns an error while writing to stdout, which names no file, into a `TellapartError` that mentions stdout."""
+    """Turns an error in writing to stdout, which names no file, into a `TellapartError` that mentions stdout."""
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # e.g. ``| head``: ends silently
+    except BrokenPipeError:  # e.g. ``| head``: exit silently
         raise
     except OSError as error:
         raise TellapartError(f"stdout: {error.strerror or error}; the output is incomplete") from None
@@ -255,7 +255,7 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 
 
 def clean_text(text: str) -> str:
-    """Cleans text from a server, file or name: U+FFFD for lone surrogates, a space for control characters.
+    """Cleans untrusted text: replaces lone surrogates with U+FFFD and control characters with spaces.
 
     Keeps all white space, including tabs and line breaks.
     """
@@ -265,7 +265,7 @@ def clean_text(text: str) -> str:
 
 
 def broken(text: str) -> str | None:
-    """Describes briefly what `clean_text` would change; None for clean text."""
+    """Describes briefly what `clean_text` would change; returns None for clean text."""
     if text.isprintable():
         return None
     if _SURROGATE.search(text):
@@ -274,8 +274,9 @@ def broken(text: str) -> str | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parses JSON like `json.loads`, but also raises `ValueError` for duplicate keys, of which Python would keep the
-    last, and for text that is nested too deeply."""
+    """Parses JSON like `json.loads`, but also raises `ValueError` for text that is nested too deeply and for duplicate
+    keys, of which `json.loads` keeps the last.
+    """
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except RecursionError:

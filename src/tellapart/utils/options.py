@@ -1,8 +1,8 @@
 """Option tables: pydantic models that reject unknown keys, and the types of their values.
 
-A value that names a model, data or a file is resolved relative to its recipe. The validation context, if given, holds
-``folder``, the recipe's folder, and ``absolute``, a function that makes a recipe's name absolute. The serialization
-context is a `Resolver`.
+A value that names a model, data or a file is resolved relative to its recipe. The validation context, if given,
+contains ``folder``, the recipe's folder, and ``absolute``, a function that makes a recipe's name absolute. The
+serialization context is a `Resolver`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tellapart.utils.registry import Entry
 
 
 class Resolver(Protocol):
-    """Replaces names in a recipe that is dumped with the resolver as its context."""
+    """Replaces names while a recipe is dumped with this resolver as the context."""
 
     def model(self, name: str) -> str: ...
 
@@ -46,7 +46,7 @@ def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def written_specs(specs: str | tuple[str, ...], info: SerializationInfo[Resolver | None]) -> str | tuple[str, ...]:
-    """Resolves the union, not its members, because pydantic turns errors of a member's serializer into warnings."""
+    """Resolves the whole union, because pydantic turns errors in the serializer of a member into warnings."""
     return written_data(specs, info) if isinstance(specs, str) else tuple(written_data(spec, info) for spec in specs)
 
 
@@ -55,7 +55,7 @@ def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def written_pool(name: str, info: SerializationInfo[Resolver | None]) -> str:
-    """Resolves a hard pool: a file of ids, or data."""
+    """Resolves a pool for hard bags: a file of ids, or data."""
     if info.context is None:
         return name
     is_file = name.endswith(".json") and Path(name).is_file()
@@ -63,7 +63,7 @@ def written_pool(name: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:
-    """Makes a name absolute, so that a recipe named as a model is looked up beside the recipe that names it."""
+    """Makes a name absolute, so that a recipe that is used as a model is looked up beside the recipe that names it."""
     return info.context["absolute"](name) if info.context else name
 
 
@@ -89,7 +89,7 @@ class Strict(BaseModel):
 
 
 class PluginOptions(Strict):
-    """The table of a plug-in without declared options; further keys become keyword arguments of its factory."""
+    """The table of a plug-in that declares no options; extra keys become keyword arguments of its factory."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -114,9 +114,9 @@ Options = TypeVar("Options", bound=BaseModel)
 def option_tables(
     entries: Iterable[Entry[Callable[..., Any]]], base: type[Options], plugin: type[Options]
 ) -> tuple[type[Options], ...]:
-    """Returns each entry's table, for a union discriminated by ``kind``. Raises `TypeError` for an invalid table.
+    """Returns the entries' tables, for a union discriminated by ``kind``. Raises `TypeError` for an invalid table.
 
-    An entry without options gets the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
+    Entries without options get the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
     """
     tables = []
     for entry in sorted(entries, key=lambda each: each.name):

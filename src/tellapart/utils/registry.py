@@ -1,10 +1,10 @@
 """Maps names to code: one registry per kind of part, and lazily imported modules.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
-registers an `Entry`. The recipe schema, the command line, reports and the tables in the docs read the entries. Parts
-come from three places:
+registers an `Entry`. The recipe schema, the command line, the reports and the tables in the docs are built from the
+entries. Parts come from three places:
 
-- modules of the registry's ``packages``, imported on first use, so no list needs extending;
+- modules in the registry's ``packages``, which are imported on first use, so there is no list to extend;
 - installed packages with an entry point in the registry's ``group``, which loads an `Entry` or its factory;
 - calls of `Registry.register`.
 """
@@ -27,14 +27,14 @@ Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Generic[Factory]):
-    """One part. Subclass it (frozen, ``kw_only``) if a kind needs more fields.
+    """One part. Kinds that need more fields subclass it (frozen, ``kw_only``).
 
     name: the name that users type.
-    factory: creates the part, or is the part; always a callable, never a string. It imports torch inside the function
-        if commands without torch read the registry.
+    factory: a callable that creates the part or is the part itself, never a string. Imports torch inside the function
+        if commands that do not load torch read the registry.
     help: one line.
     options: the pydantic model or dataclass of its settings.
-    needs: names of its requirements, such as ``references`` or ``scorer``.
+    needs: the inputs that it requires, such as ``references`` or ``scorer``.
     label: the name in reports and tables.
     direction: whether a higher or a lower value is better, if either is.
     """

@@ -1,4 +1,4 @@
-"""Reproducible random numbers: per item, independent of its batch, and for the synthetic world.
+"""Reproducible random numbers: per item, independently of its batch, and for the synthetic world.
 
 `ItemSeeds`: every draw is a function of (purpose, seed, step, item id, sample), computed by the counter-based generator
 Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2). Draws therefore do not
@@ -35,7 +35,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class ItemSeeds:
-    """The random numbers of B items at one ``step`` of a run with this ``seed``."""
+    """Random numbers for B items at one ``step`` of a run with this ``seed``."""
 
     ids: tuple[str, ...]
     seed: int = 0
@@ -48,7 +48,7 @@ class ItemSeeds:
         return ItemSeeds(self.ids[items], self.seed, self.step)
 
     def apart(self, name: str) -> ItemSeeds:
-        """Returns independent seeds for the same items, e.g. for a second sampler of this name in the same step."""
+        """Returns independent seeds for the same items, e.g. for a second sampler in the same step."""
         return ItemSeeds(tuple(f"{name}\0{one}" for one in self.ids), self.seed, self.step)
 
     def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
@@ -71,7 +71,7 @@ class ItemSeeds:
         return torch.from_numpy(np.ascontiguousarray(rows[:, :count]))
 
     def orders(self, purpose: str, counts: Sequence[int]) -> list[list[int]]:
-        """Returns a random permutation of range(count) for each item's count, all drawn at once."""
+        """Returns a random permutation of range(count) for each item, all drawn at once."""
         uniform_BC = self.uniform(purpose, max(counts, default=0)).numpy()
         rows = zip(uniform_BC, counts, strict=True)
         return [row[:count].argsort(kind="stable").tolist() for row, count in rows]
@@ -106,7 +106,7 @@ def _cumulative(weights: tuple[float, ...]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def _zipf(length: int) -> tuple[float, ...]:
-    # Rounds, because a libm that differs in the last bit must not change a choice.
+    # Rounded, so that a libm that differs in the last bit does not change a choice.
     return tuple(round((rank + 1) ** -1.2, 9) for rank in range(length))
 
 
@@ -129,16 +129,16 @@ class RandomStream:
         return self._random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """Draws an option uniformly."""
+        """Draws one option uniformly."""
         return options[int(self._random() * len(options))]
 
     def weighted_choice(self, options: Sequence[T], weights: tuple[float, ...]) -> T:
-        """Draws an option with probability proportional to its weight."""
+        """Draws one option with probability proportional to its weight."""
         sums = _cumulative(weights)
         return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
 
     def zipf_choice(self, options: Sequence[T]) -> T:
-        """Draws an option with probability proportional to r^−1.2 for rank r (long-tailed)."""
+        """Draws one option with probability proportional to r^−1.2, where r is its rank from 1 (long-tailed)."""
         return self.weighted_choice(options, _zipf(len(options)))
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:
@@ -150,8 +150,8 @@ class RandomStream:
 def permuted(index: int, length: int, key: int) -> int:
     """Returns the image of ``index`` under a fixed permutation of range(length), without storing the permutation.
 
-    Uses a four-round Feistel network over the next even number of bits. Values outside the range follow their cycle, so
-    the result is a bijection of range(length).
+    Uses a four-round Feistel network over the next even number of bits. Values outside the range are mapped again until
+    they fall into it (cycle walking), so the result is a bijection of range(length).
     """
     half = max(1, ((length - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1

@@ -1,4 +1,4 @@
-"""SQLite files with a kind of their own and durable commits, which survive a power cut."""
+"""SQLite files with an application id and durable commits, which survive a power failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError
 
-PATIENCE = 10.0  # seconds that a writer waits for another writer
+PATIENCE = 10.0  # seconds that one writer waits for another
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _check(db: sqlite3.Connection, path: Path, kind: FileKind) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Runs statements atomically. No other writer can intervene between reads and writes."""
+    """Runs statements atomically; no other process can write between its reads and writes."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

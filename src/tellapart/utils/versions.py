@@ -1,8 +1,8 @@
 """Version numbers of the parts of the code that affect the result of a recipe.
 
-Increase a part's number by hand whenever it gives different results for the same recipe, data and seed: earlier runs
-then differ from later runs and are never silently reused. ``tests/test_versions.py`` stores a result of the parts that
-every run goes through, and fails if one changes without its number.
+Bump a part's number by hand whenever it gives different results for the same recipe, data and seed, so that earlier
+runs are never silently reused. ``tests/test_versions.py`` stores a result for each part that every run uses, and fails
+if a result changes but the number does not.
 """
 
 from __future__ import annotations

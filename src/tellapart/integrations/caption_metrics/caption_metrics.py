@@ -1,4 +1,4 @@
-"""Caption metrics for Hugging Face's evaluate, as the COCO tools compute them, without Java."""
+"""Caption metrics for Hugging Face's evaluate: those of the COCO tools, without Java."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tellapart.compat.torchmetrics import CaptionMetrics
 DEFAULT = ("bleu4", "rouge_l", "cider")
 _TEXT = datasets.Value("string")
 _INPUTS = """
-    predictions: a caption for each picture.
-    references: for each picture its references in a list, or its only one.
-    metrics: names of `tellapart eval --metrics list` that need captions and references only.
+    predictions: one caption per picture.
+    references: for each picture, a list of its references, or a single reference.
+    metrics: names from `tellapart eval --metrics list` of metrics that need only captions and references.
 """
 
 
 class CaptionMetricsOfEvaluate(evaluate.Metric):  # type: ignore[misc]
-    """Computes caption metrics (BLEU, METEOR, ROUGE-L, CIDEr, …): one number per name, over all added batches."""
+    """Computes caption metrics (BLEU, METEOR, ROUGE-L, CIDEr, …): one number per name, over all batches that were
+    added.
+    """
 
     def _info(self) -> Any:
         references = (datasets.Sequence(_TEXT), _TEXT)

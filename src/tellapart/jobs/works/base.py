@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from tellapart.data import Dataset
 
-MOST_NAMED = 100  # unreadable pictures named per shard
+MOST_NAMED = 100  # maximum number of unreadable pictures listed per shard
 
 
 @dataclass
 class Done:
-    """The result of a shard: items seen and written, items left out as (name, reason), and further counts."""
+    """The result of a shard: items seen and written, items left out as (name, reason), and other counts."""
 
     items: int
     written: int
@@ -33,12 +33,12 @@ class Work(Protocol):
     """Computes the result of a shard."""
 
     def models(self) -> dict[str, Any]:
-        """Returns facts that only the loaded models know; they must be the same in all workers of a job."""
+        """Returns what is known only once the models are loaded; it must be the same in all workers of a job."""
         ...
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """Writes the result for these items to the file ``out``. Its bytes depend only on the items and settings.
 
-        May write a list of the pictures beside it, see `rows_file`.
+        May write a list of the pictures beside it (see `rows_file`).
         """
         ...

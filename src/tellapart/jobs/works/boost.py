@@ -1,4 +1,4 @@
-"""Boosts the captions of a shard, and joins those of all shards as one process would have written them."""
+"""Boosts the captions of a shard, and merges all shards into the file that a single process would write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Boosts:
     """Boosts captions. Writes answers to this worker's ledger, and reads the ledgers of all workers.
 
     Raises an error for a shard that lacks answers because a server failed; the retry requests only these.
-    ``out``: path of the joined result. ``ledgers``: a folder that all workers share.
+    ``out``: path of the merged result. ``ledgers``: a folder shared by all workers.
     """
 
     stages: Sequence[Stage]
@@ -96,7 +96,7 @@ class Boosts:
 
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Joins the lines of all shards as one process would have written them. Returns the number of lines.
+    """Merges the lines of all shards into the file that a single process would write. Returns the number of lines.
 
     Raises `UsageError` if ``out`` is a file that boosting did not write.
     """
@@ -126,5 +126,5 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def ledgers_of(path: str) -> str:
-    """Returns the folder of a job's ledgers."""
+    """Returns the folder for a job's ledgers."""
     return os.path.join(path, "ledgers")  # noqa: PTH118 (a string, like all paths of a job)

@@ -30,7 +30,7 @@ def rows_file(out: Path) -> Path:
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions pictures with one captioner, as `tellapart.inference.caption.caption_pictures` does for a ``.jsonl``.
+    """Captions pictures with one captioner, like `tellapart.inference.caption.caption_pictures` with a ``.jsonl`` file.
 
     ``prompts``: the job's folder, if pictures have their own prompts.
     """
@@ -55,7 +55,8 @@ class Captions:
     ) -> Captions:
         """Loads the named captioner. ``code``: user code that is allowed to run.
 
-        Raises `UsageError` if the captioner's own prompt has fields, which must be filled in before the job.
+        Raises `UsageError` if the captioner's own prompt contains fields, which must be filled in before the job
+        starts.
         """
 
         allow_code(*code)

@@ -1,4 +1,4 @@
-"""Computes the image features of a shard, and joins those of all shards in files or in the feature store."""
+"""Computes the image features of a shard, and collects those of all shards in files or in the feature store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
 
 @dataclass(frozen=True)
 class Features:
-    """Computes image features with one scorer, in ``.npz`` files of `tellapart.features.store`."""
+    """Computes image features with one scorer, in the ``.npz`` format of `tellapart.features.store`."""
 
     scorer: Scorer
 
@@ -62,7 +62,7 @@ class Features:
 def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Writes ``OUT/000000.npy`` (N×D), ``OUT/000000.txt`` (one id per line), and so on, in the order of the data.
 
-    Removes files of another job. Returns the number of rows.
+    Removes files from another job. Returns the number of rows.
     """
 
     numbers, target = wanted_shards(job, without_failed), open_folder(out)
@@ -80,9 +80,10 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def check_features(out: str) -> None:
-    """Raises `UsageError` if the folder ``out`` has files named like features that tellapart did not write.
+    """Raises `UsageError` if the folder ``out`` contains files that are named like features but that tellapart did not
+    write.
 
-    Does not check addresses.
+    URLs are not checked.
     """
     if not is_url(out):
         for name in filter(WRITTEN.fullmatch, open_folder(out).names("")):
@@ -106,7 +107,7 @@ class _Files:
             self._ids += rows.ids
             header = np.lib.format.header_data_from_array_1_0(rows.rows_ND)
             header["shape"] = (len(self._ids), *rows.rows_ND.shape[1:])
-            np.lib.format.write_array_header_1_0(file, header)  # NumPy leaves room for the first axis to grow
+            np.lib.format.write_array_header_1_0(file, header)  # NumPy pads headers so that the first axis can grow
             file.seek(0, 2)
             file.write(np.ascontiguousarray(rows.rows_ND).data)
         self.count += len(rows.ids)

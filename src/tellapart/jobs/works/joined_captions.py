@@ -1,4 +1,4 @@
-"""Joins the captions of all shards into one file: JSON Lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
+"""Merges the captions of all shards into one file: JSON Lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
 
 Only one shard is in memory at a time; duplicate ids are detected on disk.
 """
@@ -29,7 +29,7 @@ NAMED = 5
 
 
 def check_format(out: str) -> str:
-    """Returns the suffix of a result. Raises `UsageError` for an unknown suffix, and for `METADATA`."""
+    """Returns the suffix of a result file. Raises `UsageError` for an unknown suffix, and for `METADATA`."""
     if PurePosixPath(out).name == METADATA:
         raise UsageError(f"-o {out}: metadata.jsonl cannot be written with --workers or --ray; use -o captions.jsonl")
     suffix = PurePosixPath(out).suffix.lower()
@@ -41,7 +41,7 @@ def check_format(out: str) -> str:
 
 
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Joins a job's lines into ``out`` (a path or an address). Returns the number of lines.
+    """Merges a job's lines into ``out`` (a path or a URL). Returns the number of lines.
 
     Raises `UsageError` if an id occurs twice, or if shards are not done (with ``without_failed``, except for shards
     that were set aside).
@@ -73,7 +73,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
-    """Writes the log beside ``out`` as the command without a job would, so that the command can resume."""
+    """Writes the log beside ``out`` like the command without a job, so that the command can resume."""
     known = Provenance.open(out)
     of_job = ("work", "data", "code", "prompts")
     settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
@@ -86,7 +86,7 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
 
 
 def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
-    """Yields (shard number, line) for all lines; finally checks that no id occurred twice."""
+    """Yields (shard number, line) for all lines, then checks that no id occurred twice."""
     row = 0
     for number, path in results(job, numbers, "merging shards"):
         with path.open("rb") as file:
@@ -98,7 +98,7 @@ def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[in
     doubles = [next(index.places(item))[0] for item, _ in zip(index.doubles(), range(NAMED), strict=False)]
     if doubles:
         raise UsageError(
-            f"{job.path}: some ids occur more than once, such as that of row {doubles[0]:,}; ids must be unique"
+            f"{job.path}: some ids occur more than once, such as the one in row {doubles[0]:,}; ids must be unique"
         )
 
 
@@ -151,7 +151,7 @@ def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 
 def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    """Writes one sample per line: its picture as stored in the data, its captions and its id."""
+    """Writes one sample for each line: its picture as stored in the data, its captions and its id."""
     count, row = 0, next(rows, None)
     with target.open("wb") as file:
         for shard in job.manifest():

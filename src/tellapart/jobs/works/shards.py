@@ -1,4 +1,4 @@
-"""Selects the shards of a job to join, and checks their result files."""
+"""Selects the shards of a job to merge, and checks their result files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AGAIN = "run the job's command again"
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
-    """Returns the numbers of the shards to join. Raises `UsageError`, see `merge_lines`."""
+    """Returns the numbers of the shards to merge. Raises `UsageError` like `merge_lines`."""
     done = {number for number in job.done() if number < job.shards}
     known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
     if len(known) < job.shards:
@@ -26,7 +26,8 @@ def wanted_shards(job: Job, without_failed: bool) -> list[int]:
 
 
 def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
-    """Yields (number, local path) for the checked results of shards. Each path is valid until the next one is yielded.
+    """Yields (number, local path) for the results of shards, after checking them. A path is valid until the next is
+    yielded.
 
     Raises `TellapartError` if one is damaged.
     """

@@ -13,7 +13,7 @@ from tellapart.jobs.works.captions import Captions
 from tellapart.jobs.works.features import Features, write_features
 from tellapart.jobs.works.joined_captions import merge_lines
 
-# By name: the function that opens the work, and the function that joins the results of all shards.
+# By name: the function that opens the work, and the function that merges the results of all shards.
 WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
     "caption": (Captions.open, merge_lines),
     "encode": (Features.open, write_features),
@@ -23,17 +23,17 @@ WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
 
 def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
     if name not in WORKS:
-        raise UsageError(f"unknown kind of job '{name}'; was it started by a newer version of tellapart?")
+        raise UsageError(f"unknown kind of job '{name}'; was the job started with a newer version of tellapart?")
     return WORKS[name]
 
 
 def make_work(name: str, settings: Mapping[str, Any]) -> Work:
-    """Opens the work of this name. Only names in `WORKS` are allowed: a job's folder cannot name other code."""
+    """Opens the work with this name. Only names in `WORKS` are allowed, so a job's folder cannot name other code."""
     return _work(name)[0](**settings)
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Joins the results of a job with its work's function. Returns the number of items.
+    """Merges the results of a job, using the function for its kind of work. Returns the number of items.
 
     Raises `TellapartError` if it differs from the number that the workers wrote.
     """

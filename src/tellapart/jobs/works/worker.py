@@ -33,9 +33,9 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Processes the shards of one job. ``settings``: the driver's, not those in the job's folder.
+    """Processes the shards of one job. ``settings``: those of the driver, not those in the job's folder.
 
-    ``here``: the driver's working directory, to which relative paths refer.
+    ``here``: the driver's working directory, against which relative paths are resolved.
     """
 
     def __init__(self, path: str, work: str, settings: Mapping[str, Any], here: str) -> None:
@@ -59,10 +59,10 @@ class Worker:
         return {"models": models, "version": __version__, **who}
 
     def run(self, shard: Mapping[str, Any], sample: int | None = None) -> Reply:
-        """Processes a shard and writes its result and summary, unless the reply has an error.
+        """Processes a shard and writes its result and summary, unless the reply is an error.
 
         Args:
-            sample: number of items to time without writing a result; None: processes the whole shard.
+            sample: number of items to time without writing a result; None: process the whole shard.
         """
         assert self._job is not None and self._work is not None
         try:
@@ -99,7 +99,7 @@ def _node() -> str:
 
 
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the summary of a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`."""
+    """Returns the summary for a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`."""
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
         "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
@@ -123,7 +123,7 @@ def _reply_of(error: Exception) -> Reply:
 
 
 def _free_memory() -> None:
-    """Frees the GPU memory that the failed shard held."""
+    """Frees the GPU memory that the failed shard used."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

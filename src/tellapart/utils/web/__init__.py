@@ -1,7 +1,7 @@
 """Serves pages: request checks and limits, the pages' files, pictures, and a loopback server.
 
-A request must name one of the page's own hosts (protection against DNS rebinding), and a writing request must come from
-the page itself (Origin).
+Every request must name one of the page's own hosts (protection against DNS rebinding), and requests that change
+something must come from the page itself (Origin).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEADERS = {
 
 
 def own_origins(port: int, public: str | None = None) -> frozenset[str]:
-    """Returns the origins of a server on the loopback address, including its public address if it has one."""
+    """Returns the origins of a server on the loopback address, plus that of its public address if it has one."""
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
     if port == 80:
         hosts |= {"127.0.0.1", "localhost"}
@@ -61,7 +61,7 @@ def _as_origin(url: str) -> str:
 class SameOrigin:
     """Middleware that rejects requests from other origins and adds the security headers.
 
-    token: a header and the value that every writing request must send in it; None: no token.
+    token: a header, and the value that it must have in every request that changes something; None: no token.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str], token: tuple[str, str] | None = None) -> None:
@@ -99,7 +99,7 @@ LARGEST_POST = 64 * 1024  # bytes
 
 
 async def read_body(request: Request, most: int = LARGEST_POST) -> dict[str, Any]:
-    """Reads the JSON object in a POST body. Raises `UsageError` for other content or more than ``most`` bytes."""
+    """Reads the JSON object in a POST body. Raises `UsageError` for anything else and for more than ``most`` bytes."""
     data = b""
     try:
         async for chunk in request.stream():
@@ -118,7 +118,7 @@ async def read_body(request: Request, most: int = LARGEST_POST) -> dict[str, Any
 
 
 def want(body: dict[str, Any], name: str, kind: type) -> Any:
-    """Returns a field of the body. Raises `UsageError` if it does not have this type."""
+    """Returns a field of the body. Raises `UsageError` if it does not have the expected type."""
     value = body.get(name)
     if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 1 << 63):
         raise UsageError(f"{name}: expected {kind.__name__}, got {json.dumps(value)[:80]}")
@@ -128,7 +128,7 @@ def want(body: dict[str, Any], name: str, kind: type) -> Any:
 def within(number: int, count: int, what: str) -> int:
     """Returns the number. Raises `UsageError` if it is not in 0..count − 1."""
     if not 0 <= number < count:
-        raise UsageError(f"no {what} {number}; there are {count:,}, counted from 0")
+        raise UsageError(f"no {what} {number}; there are {count:,}, numbered from 0")
     return number
 
 
@@ -136,7 +136,7 @@ def path_number(request: Request, count: int, what: str) -> int:
     """Returns the ``number`` in a request's path. Raises a 404 if it is not in 0..count − 1."""
     text = request.path_params["number"]
     if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) >= count:
-        raise HTTPException(404, f"no such {what}; there are {count:,}, counted from 0")
+        raise HTTPException(404, f"no such {what}; there are {count:,}, numbered from 0")
     return int(text)
 
 
@@ -144,9 +144,9 @@ CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascri
 
 
 def part_routes(package: str) -> list[Route]:
-    """Returns the routes of the page with files in ``package``.
+    """Returns the routes of the page whose files are in ``package``.
 
-    ``/`` serves the shared head, followed by ``page.html``, which begins with the title.
+    ``/`` serves the shared HTML head followed by ``page.html``, which begins with the title.
     """
     ours, its = files("tellapart.utils.web"), files(package)
     parts = {
@@ -170,7 +170,7 @@ LOSSLESS_SIDE = 256  # pixels; smaller pictures are sent losslessly as PNG
 
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
-    """Encodes a picture, resized in place to at most ``longest`` pixels per side. Returns bytes and media type."""
+    """Resizes a picture in place to at most ``longest`` pixels per side; returns its encoded bytes and media type."""
 
     small = max(image.size) < LOSSLESS_SIDE
     image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
@@ -211,8 +211,8 @@ REQUEST_SECONDS = 30.0  # a connection without a complete request for this long 
 class _Protocol(H11Protocol):
     """uvicorn's HTTP protocol with limits on idle clients; uvicorn itself limits only answered requests.
 
-    Rejects connections beyond the server's limit at once, and closes connections without a complete request after
-    `REQUEST_SECONDS` to twice that.
+    Rejects connections beyond the server's limit immediately. Closes a connection on which no request is completed
+    within `REQUEST_SECONDS`, at the latest after twice that time.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -235,7 +235,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which reports exhausted file descriptors once and lets cancelled requests answer."""
+    """uvicorn's server; also reports exhausted file descriptors once, and lets cancelled requests send a response."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         told = False
@@ -247,19 +247,19 @@ class _Server(uvicorn.Server):
                 loop.default_exception_handler(context)
             elif not told:
                 told = True
-                say("no file descriptors are left, so new connections have to wait; increase the limit with ulimit -n")
+                say("out of file descriptors, so new connections have to wait; increase the limit with ulimit -n")
 
         asyncio.get_running_loop().set_exception_handler(report)
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self.server_state.tasks:  # cancelled requests answer before the process ends
+        if self.server_state.tasks:  # so that cancelled requests respond before the process ends
             await asyncio.wait(self.server_state.tasks, timeout=1)
 
 
 def _closing(app: ASGIApp) -> ASGIApp:
-    """Wraps the application to answer with 503 requests that are cut off when the server stops."""
+    """Wraps the application so that requests that are cut off by a shutdown are answered with 503."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -281,7 +281,7 @@ def _closing(app: ASGIApp) -> ASGIApp:
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:
-    """Creates a uvicorn server; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no requests."""
+    """Creates a uvicorn server without request logs; ``run(sockets=[listener])`` serves until ``should_exit``."""
     most = max(8, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     config = uvicorn.Config(
         _closing(app),
@@ -301,7 +301,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves a page until Ctrl-C. Calls ``ready`` with the address first."""
+    """Serves a page until Ctrl-C; first calls ``ready`` with the address."""
     server = server_of(app)
     ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
     try:
