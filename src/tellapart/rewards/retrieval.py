@@ -42,8 +42,8 @@ def self_retrieval(
     score: ``log_prob`` is log p(picture | caption) in nats, at most 0: the log-softmax over the candidates of the
         scorer's cosine times its learned scale (chance is −log K for K pictures). ``accuracy`` is 1 if no other picture
         matches better (ties count as hits), else 0. ``cosine`` is the cosine alone, −1 to 1.
-    bag_B: the bag index of each picture; restricts the candidates to pictures in the same bag. candidate_BB:
-        alternative to ``bag_B``; True if the second picture is a candidate for the captions of the first.
+    bag_B: the bag index of each picture; restricts the candidates to pictures in the same bag.
+    candidate_BB: alternative to ``bag_B``; True if the second picture is a candidate for the captions of the first.
     distractors_BKD: features of extra candidates for each picture, padded with NaN.
 
     The reward abstains (NaN) if a picture has no other candidates, unless the score is ``cosine``. Raises ValueError

@@ -26,10 +26,9 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     """Loads a scorer from a folder, a hub name, ``scenes`` (included in the package), or ``my.module:factory``.
 
     A user-defined factory is called with ``device`` and must return a `Scorer`; it runs only if `utils.registry` allows
-    it.
-    ``device``: ``auto`` selects the accelerator if there is one. ``precision``: that of the weights; ``auto`` is fp32,
-        because rewards and metrics are computed from cosines. Features are always float32. Loads safetensors only.
-        Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
+    it. ``device``: ``auto`` selects the accelerator if there is one. ``precision``: that of the weights; ``auto`` is
+    fp32, because rewards and metrics are computed from cosines. Features are always float32. Loads safetensors only.
+    Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
     """
 
     device = resolve_device(device)
