@@ -1,4 +1,4 @@
-"""Destinations of captions: a file of lines, a text file beside each picture, the log, or standard output.
+"""Destinations for captions: a file of lines, a text file beside each picture, the log, or standard output.
 
 Complete lines are appended, so a killed process leaves at most one partial line, which the next run removes before it
 continues. `tellapart.captions.provenance` records the settings, the pictures, and which captions a person wrote or
@@ -71,7 +71,7 @@ class Replace:
 
 
 class Writer(Protocol):
-    """Destination of captions. ``done``: the ids that already have a caption."""
+    """Destination for captions. ``done``: the ids that already have a caption."""
 
     done: set[str]
 

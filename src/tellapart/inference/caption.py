@@ -104,7 +104,7 @@ def caption_pictures(
         overwrite: start the file over, but keep texts that a person wrote or edited.
         replace_edited: replace those too, after backing them up.
         store: cache for the captioner's features, which pays off if the pictures are used again.
-        features: files with features by item id, which replace the captioner's encoder (`features.feature_files`).
+        features: files with features by item id, to use instead of the captioner's encoder (`features.feature_files`).
         drop_guesses: remove or generalize words that are no likelier for the picture than for others (`Beliefs`).
         prompts: one prompt per picture; None: made from the captioner's own prompt if that contains fields.
         claims: add the confidence of each claim, estimated from the samples (`inference.claims.claim_confidences`).

@@ -339,7 +339,7 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
                 entries.append(fs.info(path))
     files = [info for info in entries if info.get("type") == "file"]
     if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
-        raise UsageError(f"{url}: expected files that end in {' '.join(suffixes)}, got {len(files)} other files")
+        raise UsageError(f"{url}: expected files whose names end in {' '.join(suffixes)}, got {len(files)} other files")
     return [
         (f"{protocol}://{str(info['name']).lstrip('/') if protocol != 'file' else info['name']}",
          int(info.get("size") or 0), str(info.get("ETag") or info.get("etag") or info.get("mtime") or ""))

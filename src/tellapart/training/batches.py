@@ -373,8 +373,9 @@ class TrainingSet:
 
 
 def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool) -> torch.Tensor:
-    """Augments each picture: a random crop (0.6 to 1 of each side) resampled to the original size, random
-    brightness and tint and, with ``flip``, a horizontal flip with probability 0.5."""
+    """Augments each picture: a random crop (0.6 to 1 of each side) resampled to the original size, random brightness
+    and tint, and, if ``flip`` is set, a horizontal flip with probability 0.5.
+    """
     B, device = len(pixels_BCHW), pixels_BCHW.device
     drawn = iter(seeds.uniform("crops", 9).float().to(device).unbind(1))
 

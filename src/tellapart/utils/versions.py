@@ -12,11 +12,11 @@ VERSIONS: dict[str, int] = {
     "boost": 1,  # output of the scripted backend
     "pixels": 1,  # input of a vision encoder in training: preprocessing and augmentation
     "samplers": 1,  # which pictures and references share a step
-    "distractors": 2,  # bags.kind = "hard"; in version 1 batches had targets and neighbours, all rewarded
+    "distractors": 2,  # bags.kind = "hard"; in version 1, neighbours were part of the batch and rewarded too
     "loop": 1,  # optimizer, schedule, clipping and seeds of a step
     "decoding": 1,  # generated captions, in training and validation
-    "unknown_words": 1,  # never generated, on photos (all words of scenes are known); before: gaps
-    "stop_tokens": 1,  # for ClipCap's published weights; before: only the end token
+    "unknown_words": 1,  # the unknown token is never generated on photos (scenes have no unknown words); before: gaps
+    "stop_tokens": 1,  # those of ClipCap's published weights; before, only the end token
     "mle": 1,
     "smile": 1,
     "gem": 1,

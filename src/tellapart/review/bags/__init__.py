@@ -1,1 +1,1 @@
-"""Page for reviewing bags; its decisions are stored by `tellapart.bags.review`."""
+"""The page for reviewing bags; decisions are stored by `tellapart.bags.review`."""

@@ -1,4 +1,4 @@
-"""Session of the bag review page: bags, numbered pictures and decisions; and its requests."""
+"""The session of the bag review page (bags, numbered pictures and decisions), and its requests."""
 
 from __future__ import annotations
 
