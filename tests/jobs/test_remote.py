@@ -116,7 +116,7 @@ def test_features_of_a_bucket_in_a_bucket(cli: Cli, bucket: str, tiny_scorer: Pa
 
 def test_what_an_address_cannot_be(cli: Cli, bucket: str, tmp_path: Path) -> None:
     done = cli("caption", "scenes", f"{bucket}/nothing/*.tar", "-o", tmp_path / "a.jsonl", "--workers", 1)
-    assert done.status == 2 and "expected files that end in .tar" in done.err
+    assert done.status == 2 and "expected files whose names end in .tar" in done.err
     done = cli("caption", "scenes", f"{bucket}/a.tar", "-o", f"{bucket}/a.jsonl")
     assert done.status == 2 and "add --workers 1" in done.err
     done = cli("caption", "scenes", "s9://x/a.tar", "-o", tmp_path / "a.jsonl", "--workers", 1)

@@ -1,9 +1,9 @@
 """Tracks who wrote a caption: a log beside the captions stores the hash of every text that tellapart wrote there.
 
 A text that is not in the log, or that has changed, counts as a person's. The log is a hidden file of JSON lines in the
-folder of the captions (`captions.log_file`). ``file`` names the captions that a line describes: a file of captions,
-whose rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), whose rows are the names of the files with that
-suffix in the folder.
+folder of the captions (`captions.log_file`). In each line, ``file`` says which captions it describes: a file of
+captions, whose rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), all files in the folder with that
+suffix, whose rows are identified by file names.
 
     {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were started again
     {"file": "captions.jsonl", "id": "1.jpg", "text": HASH, "picture": […]}        a caption, and its picture
@@ -50,8 +50,8 @@ class PictureRecord:
     def of(cls, picture: Picture, content: str | None = None) -> PictureRecord | None:
         """Records a picture in its current state; returns None if it cannot be read.
 
-        ``content``: the content key, if known. It must be that of bytes that were or will be read after this call
-        began.
+        ``content``: the content key to record; None: computed here. If it comes from bytes that the caller reads, read
+        them after this call, so that a later change to the file is noticed.
         """
         try:
             if not isinstance(picture, StoredPicture):
