@@ -88,18 +88,17 @@ def caption_pictures(
     prompts: Prompts | None = None,
     claims: bool = False,
 ) -> CaptionSummary:
-    """Captions all pictures in ``dataset`` and writes them to ``out`` (``.jsonl`` or ``.csv``; None if
-    ``format="txt"``).
+    """Captions all pictures in ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None if ``format="txt"``).
 
     The random numbers for a picture depend only on its id, not on the batch size, the other pictures, or where a run
     was resumed. Captions are written in the order of the data set; a resumed run appends.
 
     Args:
         decoding: if it draws several samples per picture, all are written to the picture's line of a ``.jsonl`` file.
-            If it has a ``scorer_weight``, the scorer takes part in MBR decoding (`BestOf.consensus`).
+            With a ``scorer_weight``, the scorer takes part in MBR decoding (`BestOf.consensus`).
         best_of: number of captions to sample at ``decoding.temperature``. Keeps the one with the highest log-softmax of
-            scale x cosine(caption, picture) over the picture and its 99 nearest neighbours in the data set, in terms of
-            the scorer's image features.
+            scale x cosine(caption, picture) over the picture and its 99 nearest neighbours by the scorer's image
+            features.
         resume: continue a file that was started with the same settings, and skip the pictures in it.
         overwrite: start the file over, but keep texts that a person wrote or edited.
         replace_edited: replace those too, after backing them up.
