@@ -114,6 +114,10 @@ class Rollout:
     texts: list[str]
     samples: int = 1
 
+    def rows(self) -> list[list[int]]:
+        """Returns the token ids of each caption, without padding."""
+        return [tokens[valid].tolist() for tokens, valid in zip(self.tokens_RT, self.valid_RT, strict=True)]
+
     def __getitem__(self, pictures: slice) -> Rollout:
         """Returns the captions for these pictures."""
         rows = slice(pictures.start * self.samples, pictures.stop * self.samples)

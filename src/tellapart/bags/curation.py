@@ -14,6 +14,7 @@ from tellapart.features.nearest import (
     nearest_among,
     share_found,
 )
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import Progress
 
 
@@ -42,8 +43,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
     free_N = np.ones(len(features), bool)
     first_S = np.array(features.first_S)
     rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
-    for start in range(0, len(order_N), PICTURES_PER_BLOCK):
-        row_B = order_N[start : start + PICTURES_PER_BLOCK]
+    for row_B in blocks_of(order_N, PICTURES_PER_BLOCK):
         row_B = row_B[free_N[row_B]]
         bag_BS = np.empty((len(row_B), size), np.int64)
         bag_BS[:, 0] = row_B

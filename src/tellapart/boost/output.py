@@ -27,7 +27,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_file, temporary_beside, writable_file, write_errors, write_output
-from tellapart.utils.messages import parse_json
+from tellapart.utils.messages import differing, parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, in order: those based on references first
 
@@ -211,8 +211,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
     (_, of), (first, same) = min(found.items())
     for path, made in found.values():
         if made != same:
-            key = next(key for key in {**same, **made} if made.get(key) != same.get(key))
-            raise UsageError(f"{path} and {first} are from different jobs: their {key} differ")
+            raise UsageError(f"{path} and {first} are from different jobs: their {differing(same, made)[0]} differ")
     lacking = [place for place in range(1, of + 1) if (place, of) not in found]
     if lacking or len(found) != of:
         raise UsageError(f"part {lacking[0]}/{of} is missing" if lacking else "the parts have different values of N")

@@ -44,6 +44,7 @@ from tellapart.models.saved import (
 )
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, in_mode, pad_rows
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.files import readable_weights, write_sums
 from tellapart.utils.rng import ItemSeeds
 
@@ -317,8 +318,8 @@ class Captioner(ABC):
                 "caption expects a list of pictures; for a single picture, use captioner.caption([picture])[0]"
             )
         decoding, texts = decoding or self.decoding or DEFAULT, []
-        for start in range(0, len(images), batch_size):
-            photos = [load_rgb(each) for each in images[start : start + batch_size]]
+        for block in blocks_of(images, batch_size):
+            photos = [load_rgb(each) for each in block]
             texts += generate_captions(self, self._encode_frozen(self.pixels(photos)), decoding)
         return texts
 

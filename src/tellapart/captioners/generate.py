@@ -12,6 +12,7 @@ from tellapart.captioners.consensus import consensus
 from tellapart.captioners.doubtful_nouns import confident_texts
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rows, in_mode
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
 SAMPLES_AT_ONCE = 1024  # rows per batch
@@ -64,5 +65,4 @@ def _generate_texts(captioner: Any, visual: torch.Tensor, decoding: Decoding, se
     captioner.cut = {" ".join(text.split()) for text, stopped in cut if not stopped}
     if decoding.kind != "consensus":
         return texts
-    each = decoding.candidates
-    return [consensus(texts[start : start + each]) for start in range(0, len(texts), each)]
+    return [consensus(candidates) for candidates in blocks_of(texts, decoding.candidates)]

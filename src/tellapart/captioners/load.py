@@ -299,7 +299,7 @@ def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
             with torch.random.fork_rng():
                 torch.manual_seed(int(uniform_1 * 2**53))
                 one = generate(visual[place : place + 1], decoding)
-            rows += [row[valid].tolist() for row, valid in zip(one.tokens_RT, one.valid_RT, strict=True)]
+            rows += one.rows()
         tokens_RT, valid_RT = (x.to(visual.device) for x in pad_rows(rows, captioner.tokenizer.pad_token_id))
         return Rollout(tokens_RT, valid_RT, decode_rows(tokens_RT, valid_RT, captioner.tokenizer), decoding.samples)
 

@@ -48,7 +48,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import locked, replace_text, temporary_beside, writable_file
 from tellapart.utils.files import write_errors as io_errors
-from tellapart.utils.messages import few, say, stdout_errors
+from tellapart.utils.messages import differing, few, say, stdout_errors
 
 CAPTION_FORMATS = ("jsonl", "csv", "txt")
 LOG = "log"  # pseudo-format: captions are written to the log, to be turned into texts later
@@ -216,7 +216,7 @@ def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str,
         for each in (known.settings, _plain(settings))
     )
     if before != now:
-        other = ", ".join(key for key in sorted({*before, *now}) if before.get(key) != now.get(key))
+        other = ", ".join(differing(before, now))
         raise UsageError(
             f"{path} was started with a different {other or 'setting'}; pass --overwrite to "
             "caption again (hand-written and edited texts are kept), or choose another file"

@@ -269,6 +269,13 @@ def record_id(record: Mapping[str, Any], where: str) -> str:
     return id_text(value)
 
 
+def checked_id(value: Any, where: str) -> str:
+    """Returns an id as text. Raises `UsageError` if it is neither a non-empty string nor an integer."""
+    if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+        raise UsageError(f'{where}: expected "id" to be a string or an integer, got {json.dumps(value)}')
+    return str(value)
+
+
 def id_text(value: Any) -> str:
     """Returns an id as text. Drops the ``.0`` of whole floats, which pandas creates if some ids are missing."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)

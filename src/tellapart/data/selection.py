@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -74,6 +75,13 @@ def normalize_split(name: str) -> str:
     """Normalizes spellings to ``train``, ``val`` or ``test``; lower-cases other names."""
     name = name.strip().lower()
     return _SPLIT_NAMES.get(name, name)
+
+
+def checked_split(value: Any, where: str) -> str:
+    """Returns the name of a split. Raises `UsageError` if it is not a string."""
+    if not isinstance(value, str):
+        raise UsageError(f'{where}: expected "split" to be a string, got {json.dumps(value)}')
+    return normalize_split(value)
 
 
 def split_records(content: Any) -> Any:

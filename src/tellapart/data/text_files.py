@@ -99,6 +99,14 @@ def utf8_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def read_images(path: Path, kind: str) -> dict[str, Any]:
+    """Reads a JSON object with a list of "images". Raises `UsageError` that names the ``kind`` of file for others."""
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+        raise UsageError(f'{path}: not {kind}; expected an object with "images"')
+    return content
+
+
 def read_json(path: Path) -> Any:
     """Reads a JSON file. Raises a `UsageError` that names the file and the line of the error."""
     text = read_text(path)

@@ -241,8 +241,7 @@ def _claims_of(
     rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
 ) -> Iterator[tuple[Claim, Hashable]]:
     """Yields every claim of every caption with its statement or, for a false claim, its words."""
-    rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
-    spans = token_spans(rows, rollout.texts, captioner.tokenizer)
+    spans = token_spans(rollout.rows(), rollout.texts, captioner.tokenizer)
     for r, text in enumerate(rollout.texts):
         number = r // rollout.samples
         find = _scene_claims if on_scenes else _word_claims

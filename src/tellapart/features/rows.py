@@ -31,6 +31,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tellapart.errors import TellapartError
+from tellapart.utils.blocks import blocks_of
 
 BF16 = "bfloat16"  # numpy lacks this type, so rows are stored as the upper halves of float32 numbers
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
@@ -419,8 +420,7 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
     """Runs a query that ends in ``IN`` for any number of keys; returns a mapping of its first column to its second."""
     rows: dict[str, Any] = {}
-    for start in range(0, len(keys), KEYS_PER_QUERY):
-        some = keys[start : start + KEYS_PER_QUERY]
+    for some in blocks_of(keys, KEYS_PER_QUERY):
         rows.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())
     return rows
 

@@ -29,6 +29,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.filling import BATCH_SIZE, SETTLED_NS, TOWER_ROWS, Filling, RowMaker, encoder_rows, head_rows
 from tellapart.features.rows import RowStore, StoredRows, TableUse
 from tellapart.types import Encoder, Item
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import Progress, few, say
 
 SMALL_FILE_BYTES = 8 << 20  # smaller files are hashed again, which is faster than looking them up in the index
@@ -149,8 +150,7 @@ class FeatureStore:
         keys = list(dict.fromkeys(key for key in self._fill(still, tower, batch_size, progress)[0] if key is not None))
         known = self._rows.known_rows(maker.label, keys)
         missing = [key for key in keys if key not in known]
-        for start in range(0, len(missing), TOWER_ROWS):
-            some = missing[start : start + TOWER_ROWS]
+        for some in blocks_of(missing, TOWER_ROWS):
             if (rows := self._rows.read(tower.label, some)) is None:
                 return  # dropped in the meantime; encode them like the others
             self._rows.append(maker.label, some, head_rows(encoder, np.asarray(rows)), maker.precision, maker.name)

@@ -20,6 +20,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item, Rows
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
 RANKED = 100  # pictures per scoring batch
@@ -131,8 +132,7 @@ def chosen_captions(
     """Captions ``items`` from their features N×… by MBR decoding weighted with the scorer of ``chooser``."""
 
     texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
-    each = decoding.drawn.samples
-    groups = [texts[start : start + each] for start in range(0, len(texts), each)]
+    groups = [*blocks_of(texts, decoding.drawn.samples)]
     chosen: list[str] = []
     for start in range(0, len(items), RANKED):
         some = slice(start, start + RANKED)

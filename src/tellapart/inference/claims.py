@@ -19,6 +19,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.rewards.claims import confidences
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Rollout, in_mode
+from tellapart.utils.blocks import blocks_of
 
 Tokens = Sequence[tuple[str, float]]  # text and log-probability in nats
 
@@ -124,5 +125,4 @@ def scored_samples(captioner: Captioner, visual: torch.Tensor, groups: Sequence[
         pieces = token_bytes(tokens[valid].tolist(), text, captioner.tokenizer)
         spelled = [piece.decode("utf-8", "surrogateescape") for piece in pieces]
         samples.append(Sample(text, tuple(zip(spelled, log_p[valid].tolist(), strict=True))))
-    each = len(groups[0])
-    return [samples[start : start + each] for start in range(0, len(samples), each)]
+    return [*blocks_of(samples, len(groups[0]))]

@@ -36,6 +36,7 @@ from tellapart.models.devices import BatchSize
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Encoder, Item, Picture, Rollout, in_mode
 from tellapart.utils.ahead import ahead
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
 WINDOW = 4  # batches that are sorted by length and written together
@@ -220,8 +221,7 @@ class CaptionEngine:
         """Yields the windows with features from a feature store or feature files, or for pictures with their own
         prompts.
         """
-        for start in range(0, len(items), self._window):
-            some = items[start : start + self._window]
+        for some in blocks_of(items, self._window):
             before = [PictureRecord.of(item.picture) for item in some]
             kept = view.readable(some, self._skipped)
             rows = torch.as_tensor(view.rows(kept)[:]) if kept else None

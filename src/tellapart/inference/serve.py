@@ -44,7 +44,7 @@ from tellapart.language.token_spans import token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
-from tellapart.utils.web import HEADERS, own_origins
+from tellapart.utils.web import own_origins, with_headers
 
 LARGEST_BODY = 20 * 2**20  # bytes; a 14 MB photo in base64
 MOST_SAMPLES = 256
@@ -444,10 +444,4 @@ class Guard:
         elif self.key is not None and not secrets.compare_digest(given, self.key.encode()):
             answer = self.error(401, "missing or invalid API key; send Authorization: Bearer KEY")
 
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *own]}
-            await send(message)
-
-        await answer(scope, receive, send_with_headers)
+        await answer(scope, receive, with_headers(send))

@@ -34,6 +34,7 @@ from tellapart.rewards.speaker import Speaker, mutual_information
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
 from tellapart.types import Rollout
+from tellapart.utils.blocks import blocks_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -71,7 +72,7 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
 
 def encode(scorer: Scorer, pictures: Sequence[Image.Image]) -> torch.Tensor:
     """Computes float32 features N×D for pictures, in batches."""
-    parts = [pictures[start : start + ENCODED_AT_ONCE] for start in range(0, len(pictures), ENCODED_AT_ONCE)]
+    parts = blocks_of(pictures, ENCODED_AT_ONCE)
     with torch.no_grad():
         return torch.cat([scorer.image_features(scorer.pixels(part).to(scorer.device)).float() for part in parts])
 

@@ -19,7 +19,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, pictures_changed, read_manifest
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.utils.files import is_url, outputs_recorded_in, sha256
-from tellapart.utils.messages import clock, parse_json, say, track
+from tellapart.utils.messages import clock, differing, parse_json, say, track
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
@@ -203,7 +203,7 @@ class Job:
             self.value["models"] = models
             self.folder.write(JOB, _text(self.value))
         elif known != models:
-            other = ", ".join(key for key in sorted({*known, *models}) if known.get(key) != models.get(key))
+            other = ", ".join(differing(known, models))
             raise UsageError(f"{self.path} was started with a different {other}; {ANEW}")
 
 
@@ -238,8 +238,7 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
             before.settings = dict(request.settings)
             return before
         if before is not None:
-            old = before.value["deciding"]
-            other = ", ".join(key for key in sorted({*old, *deciding}) if old.get(key) != deciding.get(key))
+            other = ", ".join(differing(before.value["deciding"], deciding))
             raise UsageError(f"{path} is a job with a different {other}; {ANEW}, or choose another output with -o")
         _clear(folder)
         lists = Path(scratch) / "lists"

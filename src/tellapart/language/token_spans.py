@@ -120,7 +120,7 @@ def words_of_tokens(rollout: Rollout, tokenizer: Any, find: FindWords) -> tuple[
     import torch
 
     word_RT = torch.full(rollout.tokens_RT.shape, NO_WORD, dtype=torch.long)
-    rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+    rows = rollout.rows()
     unique = {tuple(row): text for row, text in zip(rows, rollout.texts, strict=True)}
     spans = dict(zip(unique, token_spans(list(unique), list(unique.values()), tokenizer), strict=True))
     found = {text: find(text) for text in dict.fromkeys(rollout.texts)}

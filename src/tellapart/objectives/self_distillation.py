@@ -36,6 +36,7 @@ from tellapart.rewards.several_scorers import unseen_by
 from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, Rollout
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
 
@@ -394,8 +395,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
                 for choice in self.choices
             ]
         )
-        each = len(self.choices)
-        return [texts[start : start + each] for start in range(0, len(texts), each)]
+        return [*blocks_of(texts, len(self.choices))]
 
 
 def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:

@@ -10,6 +10,7 @@ from tellapart.captions.lines import bytes_of, end_tar, write_sample
 from tellapart.errors import MissingExtra
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item
+from tellapart.utils.blocks import blocks_of
 
 PARQUET_ROWS = 64  # maximum number of pictures in memory
 
@@ -37,8 +38,7 @@ def _parquet(path: Path, rows: Sequence[tuple[Item, Edited]]) -> None:
         {"huggingface": json.dumps({"info": {"features": features}})},
     )
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        for start in range(0, len(rows), PARQUET_ROWS):
-            some = rows[start : start + PARQUET_ROWS]
+        for some in blocks_of(rows, PARQUET_ROWS):
             images = [{"bytes": bytes_of(item)[0], "path": item.id} for item, _ in some]
             texts = [one.text.split("\n") if lists else one.text for _, one in some]
             writer.write_table(

@@ -20,6 +20,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.devices import resolve_device
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.load import load_scorer
+from tellapart.utils.blocks import blocks_of
 
 SAMPLES = 10  # samples per recaptioned picture
 CAPTIONS_PER_BLOCK = 1024  # captions per block when compared with all pictures
@@ -79,8 +80,7 @@ class FitFinder:
             image_ND = self._encode()
             ids = [id_ for id_, text in texts.items() if text.strip() and id_ in self._places]
             found: dict[str, int] = {}
-            for start in range(0, len(ids), CAPTIONS_PER_BLOCK):
-                some = ids[start : start + CAPTIONS_PER_BLOCK]
+            for some in blocks_of(ids, CAPTIONS_PER_BLOCK):
                 cosine_CN = self._text_features([texts[id_] for id_ in some]) @ image_ND.T
                 own_C = cosine_CN[np.arange(len(some)), [self._places[id_] for id_ in some]]
                 count_C = (cosine_CN >= own_C[:, None] - 1e-6).sum(1) - 1

@@ -88,6 +88,6 @@ class CiderReward:
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         captions: Any = rollout.texts
         if self.ids:  # padding may have the same id as a word, so cut each row at its valid length
-            captions = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+            captions = rollout.rows()
         pictures_R = np.repeat(batch.rows_B.numpy(), rollout.samples)
         return torch.from_numpy(self.cider(captions, pictures_R)).float().view(-1, rollout.samples)

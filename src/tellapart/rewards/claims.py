@@ -24,6 +24,7 @@ from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.speaker import Speaker
 from tellapart.scenes.truth import count_claims
 from tellapart.types import Batch, Rollout
+from tellapart.utils.blocks import blocks_of
 
 SAMPLES = Decoding(kind="sample", samples=16, temperature=0.6)
 LEAST_SHARE = 0.05  # one of 16 samples is enough, because synonyms split the votes (docs/research/objectives.md)
@@ -135,9 +136,9 @@ class ClaimReward:
             scenes = [item.truth for item in batch.items for _ in range(S)]
             counts = [count_claims(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
             return [(count.claims - count.correct, count.claims) for count in counts]
-        pool, N = self.consensus.samples(batch), self.consensus.decoding.samples
-        claims, pooled = ([distinct_claims(text) for text in texts] for texts in (rollout.texts, pool))
-        shares = [confidences(pooled[start : start + N]) for start in range(0, len(pool), N)]
+        both = (rollout.texts, self.consensus.samples(batch))
+        claims, pooled = ([distinct_claims(text) for text in texts] for texts in both)
+        shares = [*map(confidences, blocks_of(pooled, self.consensus.decoding.samples))]
         return [
             (sum(shares[row // S].get(claim, 0.0) < self.cfg.least_share for claim in stated), len(stated))
             for row, stated in enumerate(claims)

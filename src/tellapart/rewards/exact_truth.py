@@ -52,8 +52,7 @@ class ExactTruth:
             false_R = torch.tensor([float(one.claims - one.correct) for one in marked])
             return -false_R.view(-1, rollout.samples)
         reward_RT = torch.full(rollout.tokens_RT.shape, math.nan)
-        rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
-        for r, spans in enumerate(token_spans(rows, rollout.texts, self.tokenizer)):
+        for r, spans in enumerate(token_spans(rollout.rows(), rollout.texts, self.tokenizer)):
             for t, (start, end) in enumerate(spans):
                 reward_RT[r, t] = -float(any(start < stop and first < end for first, stop, _ in marked[r].false))
         return reward_RT.view(-1, rollout.samples, reward_RT.shape[1])

@@ -18,6 +18,7 @@ from tellapart.models import ranks
 from tellapart.models.onednn import speed_up
 from tellapart.models.saved import settings_of, silence_transformers, weights_fingerprint
 from tellapart.types import Encoder, in_mode, pad_rows
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.files import readable_weights, write_sums
 
 
@@ -110,8 +111,7 @@ class Scorer:
         order = sorted(mine, key=lambda i: len(rows[i]))
         features: torch.Tensor | None = None
         with in_mode(self.model, False), torch.no_grad():
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
+            for chosen in blocks_of(order, batch_size):
                 block = self.row_features(*self.pad([rows[i] for i in chosen]))
                 if features is None:
                     features = torch.empty(len(mine), block.shape[1], dtype=block.dtype, device=block.device)
@@ -159,8 +159,7 @@ class Scorer:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         features_by_row: dict[int, np.ndarray] = {}
         with in_mode(self.model, False), torch.no_grad():
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
+            for chosen in blocks_of(order, batch_size):
                 tokens_RT, valid_RT = self.pad([rows[i] for i in chosen])
                 output = self.model.get_text_features(
                     input_ids=tokens_RT.to(self.device), attention_mask=valid_RT.long().to(self.device)

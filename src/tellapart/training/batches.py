@@ -25,6 +25,7 @@ from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
 from tellapart.utils.ahead import ahead
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
@@ -249,8 +250,8 @@ def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, score
 def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
     """Hashes the features and, if captions are used, the captions and the scorer that encodes them."""
     digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
-    for start in range(0, len(image_ND), ROWS_PER_HASH):
-        digest.update(np.ascontiguousarray(image_ND[start : start + ROWS_PER_HASH]).data)
+    for rows_BD in blocks_of(image_ND, ROWS_PER_HASH):
+        digest.update(np.ascontiguousarray(rows_BD).data)
     if captions is not None:
         digest.update(json.dumps([scorer, captions]).encode())
     return digest.hexdigest()

@@ -31,7 +31,7 @@ from tellapart.models.names import BUILTIN
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item
-from tellapart.utils.messages import few
+from tellapart.utils.messages import differing, few
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 
@@ -57,8 +57,7 @@ class RunContent:
         ``without``.
         """
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
-        keys = [key for key in sorted(theirs.keys() | ours.keys()) if theirs.get(key) != ours.get(key)]
-        keys = [key for key in keys if key.removeprefix("recipe.") not in without]
+        keys = [key for key in differing(theirs, ours) if key.removeprefix("recipe.") not in without]
         some = [f"{key.removeprefix('recipe.')} {shown(theirs, key)}, now {shown(ours, key)}" for key in keys]
         return few(some, separator="; ")
 

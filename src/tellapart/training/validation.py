@@ -22,6 +22,7 @@ from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.training.build import TrainingSetup, tokenize_references
 from tellapart.training.memory import FreedMemory
 from tellapart.types import Item, Rows
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
 MAX_PICTURES = 100  # pictures whose features are in memory at once
@@ -108,9 +109,9 @@ class Validator:
         return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
 
     def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        held = self._held(pixels)
-        blocks = (pixels[start : start + held] for start in range(0, len(pixels), held))
-        return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
+        return torch.cat(
+            [at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks_of(pixels, self._held(pixels))]
+        )
 
     def _held(self, rows: Rows) -> int:
         """Returns the number of pictures to keep in memory at once; on a CPU fewer if rows are large."""
@@ -141,7 +142,7 @@ class Validator:
         pictures, scorer = self.pictures, self.setup.trained_scorer
         if self.setup.reads_pixels:
             return self.encode_pixels(pictures, scorer.image_features)
-        blocks = (torch.as_tensor(np.asarray(pictures[start : start + 100])) for start in range(0, len(pictures), 100))
+        blocks = (torch.as_tensor(np.asarray(block)) for block in blocks_of(pictures, 100))
         return torch.cat([at_least_float32(scorer.image_features(block)) for block in blocks])
 
     def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:

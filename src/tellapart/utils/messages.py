@@ -58,6 +58,11 @@ def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
     return separator.join(texts[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Returns the keys whose values differ or that only one of two mappings has, sorted."""
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+
+
 def json_text(value: Any) -> str:
     """Formats JSON on one line, safe for any terminal, pipe and parser: escapes as in `for_terminal`, with ``\\u…``."""
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

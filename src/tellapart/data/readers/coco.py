@@ -21,7 +21,7 @@ from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.records import with_flags
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options, split_from_name
-from tellapart.data.text_files import read_json
+from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -58,9 +58,7 @@ def read_file(
     file: Path, options: Options, missing: Skipped, wanted: Callable[[dict[str, Any]], bool] = lambda image: True
 ) -> list[Item]:
     """Returns the items of one file, limited to the images that are ``wanted`` (nocaps selects by domain)."""
-    content = read_json(file)
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{file}: not COCO captions; expected an object with "images" and "annotations"')
+    content = read_images(file, "COCO captions")
     captions = _captions(content.get("annotations", []), file)
     names = (str(image["file_name"]) for image in content["images"] if isinstance(image, dict) and "file_name" in image)
     folder, split = _folder(file, options, names), split_from_name(file.name)

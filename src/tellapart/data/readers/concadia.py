@@ -19,7 +19,7 @@ from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.records import RowError
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options, normalize_split
-from tellapart.data.text_files import read_json
+from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
@@ -32,9 +32,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if text not in TEXTS:
         raise UsageError(f"{options.spec}: unknown value text={text}{nearest(text, TEXTS)}")
     file = path / "wiki_split.json" if path.is_dir() else path
-    content = read_json(file)
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{file}: not Concadia\'s JSON; expected an object with "images"')
+    content = read_images(file, "Concadia's JSON")
     home = file.parent
     folder = picture_folder(options, home / "resized", home / "images", home)
     missing, items = Skipped(), list[Item]()

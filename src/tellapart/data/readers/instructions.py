@@ -20,7 +20,8 @@ from tellapart.data.dropped import EMPTY, drop
 from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.pictures import content_key
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.selection import Options, choose_split, normalize_split
+from tellapart.data.records import checked_id
+from tellapart.data.selection import Options, checked_split, choose_split
 from tellapart.data.text_files import read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
@@ -94,24 +95,20 @@ def _item(entry: Any, where: str, number: int) -> Item:
         raise UsageError(f'{where}: expected an object such as {{"instruction": "…", "output": "…"}}')
     if "question_id" in entry and "text" in entry:
         entry = {"id": entry["question_id"], "instruction": entry["text"], "category": entry.get("category")}
-    id_ = entry.get("id", number)
-    if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
-        raise UsageError(f'{where}: expected "id" to be a string or an integer, got {json.dumps(id_)}')
+    id_ = checked_id(entry.get("id", number), where)
     answers = entry.get("output", [])
     answers = [answers] if isinstance(answers, str) else answers
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise UsageError(f'{where}: expected "output" to be a string or a list of strings')
-    split = entry.get("split") or ""
-    if not isinstance(split, str):
-        raise UsageError(f'{where}: expected "split" to be a string, got {json.dumps(split)}')
+    split = checked_split(entry.get("split") or "", where)
     texts = tuple(answer.strip() for answer in answers if answer.strip())
     if texts:  # entries without any answer are listed by `read`
         for _ in range(len(answers) - len(texts)):
             drop(EMPTY, where)
     prompt = _prompt(entry, where)
     asked = "\n\n".join(filter(None, (entry.get("instruction"), entry.get("input"))))
-    picture = TextPicture(prompt, str(id_), asked, str(entry.get("category") or ""))
-    return Item(str(id_), picture, texts, normalize_split(split))
+    picture = TextPicture(prompt, id_, asked, str(entry.get("category") or ""))
+    return Item(id_, picture, texts, split)
 
 
 def _prompt(entry: dict[str, Any], where: str) -> str:

@@ -9,7 +9,6 @@ are ignored. In a JSON list, all records with the same id form one picture with 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from tellapart.data.records import (
     DATA_KEYS,
     PICTURE_KEYS,
     RowError,
+    checked_id,
     decode_base64,
     find_value,
     is_base64,
@@ -36,7 +36,7 @@ from tellapart.data.records import (
 )
 from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.selection import Options, normalize_split, split_records
+from tellapart.data.selection import Options, checked_split, split_records
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
@@ -146,20 +146,16 @@ def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None)
         raise UsageError(f'{where}: missing key "image" with the picture\'s path{hint}')
     encoded = is_base64(image)
     name = Path(cell.name if cell else where).name if encoded else image
-    id_ = entry.get("id", record_id(entry, where) or name if encoded else name)
-    if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
-        raise UsageError(f'{where}: expected "id" to be a string or an integer, got {json.dumps(id_)}')
-    split = entry.get("split") or entry.get("set_name") or ""
-    if not isinstance(split, str):
-        raise UsageError(f'{where}: expected "split" to be a string, got {json.dumps(split)}')
+    id_ = checked_id(entry.get("id", record_id(entry, where) or name if encoded else name), where)
+    split = checked_split(entry.get("split") or entry.get("set_name") or "", where)
     captions = _captions(entry, where)
     if encoded:
         picture = cell or BytesPicture(decode_base64(image), where)
-        return Item(str(id_), picture, captions, normalize_split(split))
+        return Item(id_, picture, captions, split)
     path = picture_in(folder, image).path
     if "set_name" in entry and not path.exists():  # TextCaps: train/1.jpg is in train_images/
         path = next((file for at in ("train_images", ".") if (file := folder / at / path.name).exists()), path)
-    return Item(str(id_), picture_file(path), captions, normalize_split(split))
+    return Item(id_, picture_file(path), captions, split)
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:

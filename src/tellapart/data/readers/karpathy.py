@@ -18,7 +18,7 @@ from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options, normalize_split
-from tellapart.data.text_files import read_json
+from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -28,9 +28,7 @@ PICTURE_FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of the file."""
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{path}: not Karpathy\'s JSON; expected an object with "images"')
+    content = read_images(path, "Karpathy's JSON")
     homes = [path.parent / name for name in PICTURE_FOLDERS]
     records = [image for image in content["images"] if isinstance(image, dict)]
     names = (f"{image.get(key) or '.'}/{image.get('filename')}" for image in records for key in ("filepath", ""))

@@ -58,6 +58,18 @@ def _as_origin(url: str) -> str:
     return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
 
 
+def with_headers(send: Send) -> Send:
+    """Returns a function that sends responses with the security headers."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+            message = {**message, "headers": [*message["headers"], *own]}
+        await send(message)
+
+    return send_with_headers
+
+
 class SameOrigin:
     """Middleware that rejects requests from other origins and adds the security headers.
 
@@ -69,15 +81,9 @@ class SameOrigin:
         self.hosts = {origin.partition("://")[2] for origin in self.origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *own]}
-            await send(message)
-
         refusal = self._refusal(scope)
         answer = self.app if refusal is None else JSONResponse({"error": refusal}, status_code=403)
-        await answer(scope, receive, send_with_headers)
+        await answer(scope, receive, with_headers(send))
 
     def _refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
