@@ -12,7 +12,6 @@ import numpy as np
 import rich
 import rich.table
 import typer
-from rich import box
 
 from tellapart.bags import file as bag_file
 from tellapart.bags.review import export_review
@@ -27,6 +26,7 @@ from tellapart.evaluation import benchmark_card
 from tellapart.evaluation.benchmark_card import Card
 from tellapart.utils.files import check_output, locked, write_output
 from tellapart.utils.messages import say, typed_command
+from tellapart.utils.tables import table_of
 
 if TYPE_CHECKING:
     from tellapart.bags import mine as mining
@@ -457,24 +457,18 @@ def table(mined: MinedBags) -> rich.table.Table:
     """Returns the mined bags as a table."""
     header = mined.file.header
     copies = "".join(f", {count:,} {what} excluded" for what, count in header.left_out.items())
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
-    for column in ("bag", "bags", "pictures", "most alike", "least alike"):
-        shown.add_column(column, justify="right")
-    for size, own in mined.file.of_size().items():
-        alphas = (f"{own[place].similarity:.3f}" for place in (0, -1))
-        shown.add_row(str(size), f"{len(own):,}", f"{size * len(own):,}", *alphas)
-    return shown
+    rows = [
+        (str(size), f"{len(own):,}", f"{size * len(own):,}", *(f"{own[place].similarity:.3f}" for place in (0, -1)))
+        for size, own in mined.file.of_size().items()
+    ]
+    heads = ("bag", "bags", "pictures", "most alike", "least alike")
+    return table_of(heads, rows, f"{header.pictures:,} pictures{copies}")
 
 
 def card_table(card: Card) -> rich.table.Table:
     """Returns a card as a table."""
-
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
-    for column in benchmark_card.COLUMNS:
-        shown.add_column(column, justify="right")
-    for own in card.sizes:
-        shown.add_row(*benchmark_card.cells(own))
-    return shown
+    title = f"{card.name}: {card.file.header.pictures:,} pictures"
+    return table_of(benchmark_card.COLUMNS, map(benchmark_card.cells, card.sizes), title)
 
 
 def write_card(card: Card, folder: Path) -> None:

@@ -11,7 +11,6 @@ import rich
 import rich.console
 import rich.table
 import typer
-from rich import box
 
 from tellapart.boost.dataset import Summary, boost_dataset, check_out, parse_shard
 from tellapart.boost.output import merge, read_records, stage_of_captions
@@ -24,6 +23,7 @@ from tellapart.data import open_many
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import SUFFIX, JobRequest
 from tellapart.utils.messages import say, typed_command
+from tellapart.utils.tables import table_of
 
 if TYPE_CHECKING:
     from tellapart.boost.statistics import Statistics
@@ -208,10 +208,9 @@ def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Stat
 def table(summary: Summary) -> rich.table.Table:
     """Returns a job's summary as a table."""
     title = f"{summary.out}: {summary.boosted:,} of {summary.items:,} captions boosted; {summary.retries:,} retries"
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
-    for column in ("stage", "from the ledger", "asked", "retries", "rejected", "tokens in", "out", "cost"):
-        shown.add_column(column, justify="left" if column == "stage" else "right")
+    rows = []
     for name, own in summary.stages.items():
         counts = (own.kept, own.asked, own.second, own.bad, own.prompt_tokens, own.completion_tokens)
-        shown.add_row(name, *(f"{count:,}" for count in counts), "–" if own.cost is None else f"{own.cost:.2f}")
-    return shown
+        rows.append((name, *(f"{count:,}" for count in counts), "–" if own.cost is None else f"{own.cost:.2f}"))
+    heads = ("stage", "from the ledger", "asked", "retries", "rejected", "tokens in", "out", "cost")
+    return table_of(heads, rows, title)

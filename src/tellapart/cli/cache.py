@@ -17,6 +17,7 @@ from tellapart.cli.app import HOUSEKEEPING, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
+from tellapart.utils.tables import table_of
 
 app = App()
 
@@ -60,17 +61,14 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
         ],
     } | {f"{name}_bytes": size for name, size in others.items()}
     title = f"{store.folder}: {whole / 1e9:.2f} GB"
-    table = Table(
-        title=title, caption=("tellapart cache --remove NAME deletes the features of one encoder, --empty everything")
-    )
-    for name in ("encoder", "label", "pictures", "MB", "last used"):
-        table.add_column(name, justify="left" if name in ("encoder", "label") else "right", overflow="fold")
-    for use in uses:
-        used = datetime.fromtimestamp(use.used).isoformat(sep=" ", timespec="minutes")
-        table.add_row(use.name or "?", use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}", used)
-    for name, size in others.items():
-        if size:
-            table.add_row(CACHE_FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "")
+    rows = [
+        (use.name or "?", use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}",
+         datetime.fromtimestamp(use.used).isoformat(sep=" ", timespec="minutes"))
+        for use in uses
+    ]  # fmt: skip
+    rows += [(CACHE_FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "") for name, size in others.items() if size]
+    table = table_of(("encoder", "label", "pictures", "MB", "last used"), rows, title)
+    table.caption = "tellapart cache --remove NAME deletes the features of one encoder, --empty everything"
     return value, table
 
 

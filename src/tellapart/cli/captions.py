@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import rich.table
 import typer
-from rich import box
-from rich.text import Text
 
 from tellapart.captions.journal import Author
 from tellapart.captions.layouts import BESIDE, Sidecars
@@ -22,6 +20,7 @@ from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import few, for_terminal, say
+from tellapart.utils.tables import table_of
 
 app = App(
     name="captions",
@@ -173,9 +172,5 @@ def _table(found: dict[str, StoredCaption]) -> rich.table.Table:
 
 
 def _columns(rows: list[dict[str, Any]]) -> rich.table.Table:
-    table = rich.table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows[0] if rows else ("no changes",):
-        table.add_column(name, overflow="fold", justify="right" if name == "captions" else "left")
-    for row in rows:
-        table.add_row(*(Text(for_terminal(str(value))) for value in row.values()))
-    return table
+    cells = [[for_terminal(str(value)) for value in row.values()] for row in rows]
+    return table_of(tuple(rows[0]) if rows else ("no changes",), cells)

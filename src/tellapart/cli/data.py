@@ -12,7 +12,7 @@ import typer
 
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
-from tellapart.cli.output import show, table_of
+from tellapart.cli.output import show
 from tellapart.cli.workers import encode_job, job_counts, refuse_mostly_unreadable
 from tellapart.data.caption_files import read_reference_file
 from tellapart.data.reader import kinds_of_data
@@ -22,6 +22,7 @@ from tellapart.jobs.job import SUFFIX, recorded_results
 from tellapart.language.simplify import simplify_all
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
+from tellapart.utils.tables import table_of
 
 app = App(
     name="data", help="List the kinds of data sets, simplify captions, and encode pictures.", no_args_is_help=True

@@ -11,7 +11,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, ExactPrecision, Json
-from tellapart.cli.output import show, table_of
+from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.evaluation import formats
 from tellapart.evaluation.eval_page import write_eval_page
@@ -22,6 +22,7 @@ from tellapart.evaluation.result_keys import main_metrics
 from tellapart.metrics.results import WORDS_KEY, Results
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors, typed_command
+from tellapart.utils.tables import table_of
 
 app = App()
 

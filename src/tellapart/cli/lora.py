@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 
 from tellapart.cli.app import MEASURING, App
@@ -15,6 +14,7 @@ from tellapart.cli.output import show
 from tellapart.data.open import open_many
 from tellapart.purposes.lora import WordShare
 from tellapart.purposes.options import LoraOptions
+from tellapart.utils.tables import table_of
 
 app = App()
 
@@ -39,13 +39,7 @@ def show_shares(shares: Sequence[WordShare], captions: int) -> None:
 
 def share_table(shares: Sequence[WordShare], captions: int) -> Table:
     """Returns the table of words and their shares."""
-    table = Table(box=box.SIMPLE_HEAD, title=f"words in {captions:,} captions", title_justify="left")
-    table.add_column("word")
-    table.add_column("captions", justify="right")
-    table.add_column("%", justify="right")
-    table.add_column("")
-    for one in shares:
-        style = "bold" if one.left_out else ""
-        table.add_row(one.word, f"{one.count:,}", f"{100 * one.share:.0f}", "removed" if one.left_out else "stays",
-                      style=style)  # fmt: skip
-    return table
+    rows = [
+        (one.word, f"{one.count:,}", f"{100 * one.share:.0f}", "removed" if one.left_out else "stays") for one in shares
+    ]
+    return table_of(("word", "captions", "%", ""), rows, f"words in {captions:,} captions")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from tellapart.evaluation.stored import read_results
 from tellapart.utils.messages import console, for_terminal, json_text, say, stdout_errors
@@ -27,19 +23,6 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
             print(rendered if as_json else for_terminal(rendered))
         else:
             console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
-
-
-def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
-    """Returns a table for the terminal. Right-aligns columns of numbers; texts are not parsed as markup."""
-
-    rows = [*map(list, rows)]
-    table = Table(box=box.SIMPLE_HEAD, title=title and Text(title), title_justify="left")
-    for column, head in enumerate(heads):
-        numeric = rows and all(re.match(r"[+\-−–]?\d|–?$", row[column]) for row in rows)
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 def show_run(folder: Path, as_json: bool) -> None:

@@ -28,6 +28,7 @@ from tellapart.report import build_report
 from tellapart.report.token_losses import draw_token_losses
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import for_terminal, say, stdout_errors
+from tellapart.utils.tables import table_of
 
 app = App()
 
@@ -102,18 +103,18 @@ def changes_tables(found: Changes) -> rich.console.Group:
         f"CIDEr decreases on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest "
         "decreases of each kind"
     )
-    falls = rich.table.Table(title=f"{title} (according to {found.judged_by})")
-    for name in ("picture", "kind", "CIDEr", "correct", "false", "before", "after"):
-        falls.add_column(name)
-    for one in found.falls:
-        pairs = (f"{one.cider[0]:.0f} → {one.cider[1]:.0f}", *(f"{a} → {b}" for a, b in (one.correct, one.false)))
-        falls.add_row(one.id, one.kind, *pairs, one.before, one.after)
+    rows = [
+        (one.id, one.kind, f"{one.cider[0]:.0f} → {one.cider[1]:.0f}",
+         *(f"{a} → {b}" for a, b in (one.correct, one.false)), one.before, one.after)
+        for one in found.falls
+    ]  # fmt: skip
+    heads = ("picture", "kind", "CIDEr", "correct", "false", "before", "after")
+    falls = table_of(heads, rows, f"{title} (according to {found.judged_by})")
     if not found.retrieval:
         return rich.console.Group(falls)
     who = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found.retrieval.items())
-    only = rich.table.Table("picture", "before", "after", title=f"Only the new system is right ({who})")
-    for right in found.only_after:
-        only.add_row(right.id, right.before, right.after)
+    right = [(one.id, one.before, one.after) for one in found.only_after]
+    only = table_of(("picture", "before", "after"), right, f"Only the new system is right ({who})")
     return rich.console.Group(falls, only)
 
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import rich
 import rich.table
 import typer
-from rich import box
 
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Json
@@ -35,6 +34,7 @@ from tellapart.study.session import StudySession
 from tellapart.study.store import STORE, AnswerStore
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import say
+from tellapart.utils.tables import table_of
 
 app = App(
     name="study",
@@ -440,14 +440,13 @@ def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: flo
         if best
         else f"no design has a power of {100 * power:g} %"
     )
-    table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"Designs, cheapest first; {title}", title_justify="left")
-    for head in ("", "items", "raters per block", "participants", "answers", "cost", "power"):
-        table.add_column(head, justify="right")
-    for row in rows:
-        cost = f"{row.cost:,.2f}" if row.cost else "–"
-        table.add_row("→" if row is best else "", f"{row.items:,}", str(row.raters), f"{row.participants:,}",
-                      f"{row.answers:,}", cost, f"{100 * row.power:.0f} %")  # fmt: skip
-    return table
+    heads = ("", "items", "raters per block", "participants", "answers", "cost", "power")
+    cells = [
+        ("→" if row is best else "", f"{row.items:,}", str(row.raters), f"{row.participants:,}", f"{row.answers:,}",
+         f"{row.cost:,.2f}" if row.cost else "–", f"{100 * row.power:.0f} %")
+        for row in rows
+    ]  # fmt: skip
+    return table_of(heads, cells, f"Designs, cheapest first; {title}")
 
 
 @app.command()

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import rich
 import rich.table
-from rich import box
 
 from tellapart.data import open_data
 from tellapart.data.caption_matching import preview_ids
@@ -27,6 +26,7 @@ from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.utils.messages import track
+from tellapart.utils.tables import table_of
 
 _NAN = float("nan")
 
@@ -125,13 +125,9 @@ class AgreementTable:
         """Returns a table of metrics, best first by the number that papers report for this set."""
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
-        table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{title}; {own.judges}; ×100")
-        table.add_column("metric")
-        for head in self._heads():
-            table.add_column(head, justify="right")
-        for name in sorted(self.metrics, key=self._key, reverse=True):
-            table.add_row(self.labels.get(name, name), *self._cells(self.metrics[name]))
-        return table
+        names = sorted(self.metrics, key=self._key, reverse=True)
+        rows = [(self.labels.get(name, name), *self._cells(self.metrics[name])) for name in names]
+        return table_of(("metric", *self._heads()), rows, f"{title}; {own.judges}; ×100")
 
     def rows(self) -> list[list[str]]:
         """Returns the table as text, heads first, in the order of the metrics."""

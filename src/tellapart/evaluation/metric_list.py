@@ -8,11 +8,11 @@ from typing import Any
 
 import rich
 import rich.table
-from rich import box
 
 from tellapart.evaluation.context import NEEDS
 from tellapart.metrics.registry import METRICS, Metric, in_order
 from tellapart.utils.messages import say
+from tellapart.utils.tables import table_of
 
 HEADS = ("metric", "also", "label", "meaning", "better", "needs")
 
@@ -58,12 +58,8 @@ def listed(metric: Metric) -> Listed:
 
 def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
     """Formats the list for the terminal."""
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, title="metrics; --bags FILE adds recall and mean rank in its sets")
-    for head in HEADS:
-        shown.add_column(head, overflow="fold")
-    for metric in metrics:
-        shown.add_row(*metric.cells())
-    return shown
+    cells = [metric.cells() for metric in metrics]
+    return table_of(HEADS, cells, "metrics; --bags FILE adds recall and mean rank in its sets")
 
 
 def metric_markdown(metrics: Sequence[Listed]) -> str:

@@ -11,7 +11,6 @@ import rich
 import rich.console
 import rich.table
 import rich.text
-from rich import box
 
 from tellapart.metrics.statistics import Interval, format_p
 from tellapart.report.template import template
@@ -20,6 +19,7 @@ from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import write_output
 from tellapart.utils.messages import json_value, typed_command
+from tellapart.utils.tables import table_of
 
 HEADS = {
     "pick": {ACCURACY: "accuracy"},
@@ -156,21 +156,12 @@ def to_json(results: StudyResults) -> dict[str, Any]:
 
 
 def tables(results: StudyResults) -> rich.console.Group:
-    """Returns the report as tables for a terminal."""
-
-    def made(title: str, heads: list[str], rows: list[list[str]], left: int = 1) -> rich.table.Table:
-        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-        for place, head in enumerate(heads):
-            table.add_column(head, justify="left" if place < left else "right")
-        for row in rows:
-            table.add_row(*row)
-        return table
-
+    """Returns the report for a terminal."""
     caption, heads, rows = main_table(results)
-    parts: list[Any] = [rich.text.Text(headline(results)), made(caption, heads, rows)]
+    parts: list[Any] = [rich.text.Text(headline(results)), table_of(heads, rows, caption)]
     if results.pairs:
-        parts.append(made("Differences", *pair_table(results), left=3))
-    parts.append(made("Agreement", *agreement_rows(results.agreement)))
+        parts.append(table_of(*pair_table(results), "Differences"))
+    parts.append(table_of(*agreement_rows(results.agreement), "Agreement"))
     parts += [rich.text.Text(line) for line in (*people_lines(results), *results.notes, results.signature)]
     return rich.console.Group(*parts)
 

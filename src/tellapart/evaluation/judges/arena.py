@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import rich
 import rich.table
-from rich import box
 
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file
@@ -26,6 +25,7 @@ from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.matching import match_files, name_systems, with_ids
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
+from tellapart.utils.tables import table_of
 
 ELO = 400 / np.log(10)  # points per factor e in the odds; the mean over systems is 1,000
 MEAN = 1000.0
@@ -65,13 +65,12 @@ class ArenaResult:
         """Returns a table of systems by strength."""
         biased = f"{self.contradictions:,} decided by the order, {self.abstained:,} abstained"
         title = f"arena by {self.judge}: {self.battles:,} battles in both orders, {biased}"
-        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))
-        for head in ("system", "strength", "95 %", "won", "tied", "lost"):
-            table.add_column(head, justify="left" if head == "system" else "right")
-        for name, own in sorted(self.strengths.items(), key=lambda pair: -pair[1].value):
-            between = f"{own.low:,.0f} … {own.high:,.0f}"
-            table.add_row(name, f"{own.value:,.0f}", between, *(f"{n:,}" for n in (own.wins, own.ties, own.losses)))
-        return table
+        rows = [
+            (name, f"{own.value:,.0f}", f"{own.low:,.0f} … {own.high:,.0f}",
+             *(f"{n:,}" for n in (own.wins, own.ties, own.losses)))
+            for name, own in sorted(self.strengths.items(), key=lambda pair: -pair[1].value)
+        ]  # fmt: skip
+        return table_of(("system", "strength", "95 %", "won", "tied", "lost"), rows, title)
 
 
 def arena(
