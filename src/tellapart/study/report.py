@@ -156,7 +156,7 @@ def to_json(results: StudyResults) -> dict[str, Any]:
 
 
 def tables(results: StudyResults) -> rich.console.Group:
-    """Returns the report for a terminal."""
+    """Returns the report as tables for a terminal."""
     caption, heads, rows = main_table(results)
     parts: list[Any] = [rich.text.Text(headline(results)), table_of(heads, rows, caption)]
     if results.pairs:
