@@ -81,6 +81,74 @@ def test_numbers_by_hand() -> None:
     assert found.systems["mine"]["calibration_brier"].n == 4  # claims
 
 
+def test_a_paired_test_swaps_confidences_that_only_one_system_has() -> None:
+    """Two pictures have four permutations; the columns of the counts must mean the same for both systems."""
+    pytest.importorskip("HanTa")
+    systems = {
+        "a": {"1": ["a red ball", "a ball"], "2": ["a cat", "a dog"]},
+        "b": {"1": ["a red ball", "a ball", "a ball"], "2": ["a cat", "a cat", "a dog"]},
+    }
+
+    def error(*texts: list[str]) -> float:
+        captions = dict(zip("12", texts, strict=True))
+        found = evaluate({"x": captions}, references=REFERENCES, metrics=["calibration_brier"], resamples=9)
+        return found.systems["x"]["calibration_brier"].value
+
+    found = evaluate(systems, references=REFERENCES, metrics=["calibration_brier"], resamples=2000)
+    one, other = systems["a"], systems["b"]
+    observed = error(one["1"], one["2"]) - error(other["1"], other["2"])
+    swapped = error(other["1"], one["2"]) - error(one["1"], other["2"])
+    (pair,) = found.pairs
+    assert abs(pair.difference.value) == pytest.approx(abs(observed))
+    assert pair.difference.p == pytest.approx(1.0 if abs(swapped) >= abs(observed) else 0.5, abs=0.05)
+
+
+def test_confidences_of_a_file_with_one_caption_per_picture(cli: Cli, tmp_path: Path) -> None:
+    """Claims: ball 0.75 true, red 0.5 true, cat 1 false. The file does not state grass; the caption does not make dog.
+
+    A file with several captions per picture is measured by its captions.
+    """
+    pytest.importorskip("HanTa")
+
+    def claim(share: float, *words: str) -> dict[str, object]:
+        return {"kind": "object" if len(words) == 1 else "attribute", "claim": words, "share": share}
+
+    stated = {
+        "1": [claim(0.75, "ball"), claim(0.5, "ball", "red"), claim(0.25, "dog")],
+        "2": [claim(1, "cat")],
+    }
+    rows = [{"id": id_, "caption": text} for id_, text in (("1", "a red ball on grass"), ("2", "a cat"))]
+    references = [{"id": f"{id_}.jpg", "captions": texts} for id_, texts in REFERENCES.items()]
+    several = [{"id": id_, "captions": texts, "claims": stated[id_]} for id_, texts in CAPTIONS.items()]
+    with_claims = [{**row, "claims": stated[row["id"]]} for row in rows]
+    for name, lines in {"plain": rows, "one": with_claims, "several": several, "refs": references}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def run(*names: str) -> tuple[dict[str, float], str]:
+        files = [option for name in names for option in ("--captions", tmp_path / f"{name}.jsonl")]
+        done = cli(
+            "eval", *files, "--references", tmp_path / "refs.jsonl", "--metrics", "calibration_brier", "--resamples", 9,
+            "--json",
+        )  # fmt: skip
+        found = json.loads(done.out)
+        values = {name: own["calibration_brier"]["value"] for name, own in found["systems"].items() if own}
+        return values, found["signatures"]["calibration_brier"]
+
+    one, several_value = (0.25**2 + 0.5**2 + 1) / 3, (0.25**2 + 0.5**2 + 0.25**2 + 1) / 4
+    values, signature = run("one")
+    assert values == pytest.approx({"one": one}) and "|q:share-in-file|" in signature
+    values, signature = run("several", "plain")
+    assert values == pytest.approx({"several": several_value}) and "|q:share-of-captions|" in signature
+    values, signature = run("one", "several")
+    assert values == pytest.approx({"one": one, "several": several_value})
+    assert "|q:share-of-captions+share-in-file|" in signature
+    command = ("eval", "--captions", tmp_path / "plain.jsonl", "--references", tmp_path / "refs.jsonl", "--metrics")
+    assert "repeats ids, or one of tellapart caption --claims" in cli(*command, "calibration").line
+    wrong = [{**rows[0], "claims": [claim(75, "ball")]}, rows[1]]
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
+    assert "plain.jsonl, record 1: expected claims such as {'kind'" in cli(*command, "calibration").line
+
+
 def test_a_file_of_several_captions_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     """Scenes: right claims in most captions, wrong ones in few."""
     rows = []

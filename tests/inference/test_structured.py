@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,62 @@ def test_a_server_without_response_format_gets_the_schema_in_the_prompt(
     assert "'response_format' is omitted from now on" in done.err
     assert len(records(folder / "c.jsonl")) == COUNT
     assert "response_format" not in server.bodies[-1]
+
+
+def test_a_schema_that_the_server_cannot_enforce_is_in_the_prompt_only(
+    cli: Cli, server: FaultServer, folder: Path
+) -> None:
+    """The message of vLLM with xgrammar, which does not name the field."""
+    message = "The provided JSON schema contains features not supported by xgrammar."
+    error = {"message": message, "type": "BadRequestError", "param": None, "code": 400}
+    server.errors = lambda body: (400, {"error": error}) if b'"response_format"' in body else None
+    done = caption(cli, server, folder, "--schema", folder / "schema.json")
+    assert done.status == 0, done.err
+    assert "'response_format' is omitted from now on" in done.err and "xgrammar" in done.err
+    assert [row["structured"] for row in records(folder / "c.jsonl")] == [GOOD] * COUNT
+
+
+def test_a_run_behind_a_server_that_answers_as_vllm_does(cli: Cli, server: FaultServer, folder: Path) -> None:
+    """One picture each: overloaded at first, cut at first, endless white space, refused, only reasoning, good.
+
+    Whatever a picture's answer, the others are written, and the same command asks for none of them again.
+    """
+    good = json.dumps(GOOD)
+    numbers = {base64.b64encode((folder / "photos" / f"{n}.png").read_bytes()): n for n in range(COUNT)}
+    asked: Counter[int] = Counter()
+
+    def completion(content: str | None, finish: str = "stop", **more: str) -> tuple[int, Any]:
+        message = {"role": "assistant", "content": content, "tool_calls": [], **more}
+        usage = {"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+        return 200, {"object": "chat.completion", "model": "org/vlm", "choices": [choice], "usage": usage}
+
+    def answer(body: bytes) -> tuple[int, Any]:
+        number = next(number for data, number in numbers.items() if data in body)
+        asked[number] += 1
+        first = asked[number] == 1
+        return {
+            0: (503, {"message": "The engine is overloaded", "code": 503}) if first else completion(good),
+            1: completion(good[:30], "length") if first else completion(good),
+            2: completion('{"caption":' + "\n" * 900, "length"),
+            3: completion(None, refusal="I'm sorry, I cannot assist with that."),
+            4: completion(None, "length", reasoning_content="The picture shows"),
+            5: completion(f"\n\n{good}"),
+        }[number]
+
+    server.errors = answer
+    done = caption(cli, server, folder, "--schema", folder / "schema.json")
+    assert done.status == 0 and "3 captions written, 0 already done, 3 failed" in done.err
+    assert [(row["id"], row["structured"]) for row in records(folder / "c.jsonl")] == [
+        (f"{number}.png", GOOD) for number in (0, 1, 5)
+    ]
+    photos = folder / "photos"
+    for number, reason in {2: "truncated after 1024 tokens", 3: "a refusal", 4: "truncated after 1024"}.items():
+        assert f"no caption for {photos / f'{number}.png'}: {reason}" in done.err
+    assert asked == {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 1}
+    done = caption(cli, server, folder, "--schema", folder / "schema.json")
+    assert "0 captions written, 3 already done, 3 failed" in done.err
+    assert asked.total() == 11, "unusable answers are kept, too"
 
 
 def test_a_schema_without_a_caption_is_kept_and_resumed(cli: Cli, server: FaultServer, folder: Path) -> None:

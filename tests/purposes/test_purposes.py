@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 import shutil
 import stat
 import struct
@@ -916,3 +917,23 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     line = cli("lora", tmp_path / "bare", "--trigger", "ohwx").line
     assert "the pictures have no captions; pass --captions FILE, or" in line
     assert "--prompt requires --model" in cli(*lora, "--prompt", "x").line
+
+
+def test_undo_says_that_sidecars_stay_and_what_updates_them(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """The printed command writes the restored texts into the sidecars."""
+    alt, source = tmp_path / "alt.jsonl", tmp_path / "captions.jsonl"
+    for text in ("a dog on a lawn", "a dog in the snow"):
+        source.write_text(
+            "".join(json.dumps({"id": f"{n:02}.jpg", "caption": f"{text} {n}"}) + "\n" for n in range(12))
+        )
+        assert cli("alt-text", folder, "--captions", source, "-o", alt, "--embed").status == 0
+    done = cli("captions", "undo", folder, "--captions", alt)
+    assert records(alt)[3]["caption"] == "a dog on a lawn 3"
+    assert alt_of((folder / "03.xmp").read_text(encoding="utf-8")) == "a dog in the snow 3"
+    command = re.search(r"\.xmp files beside the pictures were not changed; .* run: tellapart (.*) \(with", done.err)
+    assert command is not None, done.err
+    assert cli(*shlex.split(command[1])).status == 0
+    assert alt_of((folder / "03.xmp").read_text(encoding="utf-8")) == "a dog on a lawn 3"
+    done = cli("captions", "undo", folder, "--captions", ".xmp")
+    assert "texts that alt-text --embed wrote have no history" in done.err
+    assert "have no history" not in cli("captions", "undo", folder).err

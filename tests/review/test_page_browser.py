@@ -11,6 +11,7 @@ import pytest
 from chromium import NEEDS_CHROMIUM, chromium
 from review_server import ATTACK, make_folder, serving
 
+from tellapart.captions.journal import Author
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.review.session import ReviewSession
 from tellapart.review.start import open_session
@@ -178,6 +179,36 @@ def test_candidates_history_and_look_alikes(chrome: Any, folder: Path) -> None:
         assert page.count("#fits .own") == 1 and page.text("#fits-title")
         page.choose("Also fit other pictures")
         assert page.count(".row .mark.bad") > 0
+
+
+def test_only_what_collides_is_captioned_again_and_compared_again(chrome: Any, folder: Path) -> None:
+    """After new captions, an edit and an undo, the filter never counts texts that were not compared."""
+    store = CaptionStore.open(folder)
+    store.write({f"{n:02}.jpg": Edit("a shape") for n in range(3, 12)}, "caption", Author("dull"), replace_edited=True)
+    by_hand = {number: (folder / f"{number:02}.txt").read_text() for number in (0, 1, 2)}
+    session = open_session(str(folder), scorer="scenes", model="scenes", device="cpu")
+
+    def collisions(page: Page) -> int:
+        page.choose("Also fit other pictures")
+        page.wait(lambda: page.text("#kinds [aria-pressed=true]").startswith("Also fit"))
+        shown = int(page.text("#kinds [aria-pressed=true] span:last-child"))
+        assert shown == len(session.collisions()) and page.text("#count").startswith(f"{shown} ")
+        return shown
+
+    with serving(session) as port:
+        page = Page(chrome, port)
+        before = collisions(page)
+        assert before > 0
+        page.click("#all-button")
+        assert "captions fit other pictures equally well" in page.text("#collide-text")
+        page.click("#collide button")
+        assert "hand-written captions were kept; " in page.text("#count"), "the message stays on the page"
+        left = len(session.collisions())
+        assert page.text("#count").endswith(f"; {left} captions fit other pictures") and left < before
+        assert {number: (folder / f"{number:02}.txt").read_text() for number in by_hand} == by_hand
+        page.press("u")
+        assert (folder / "05.txt").read_text() == "a shape\n"
+        assert collisions(page) == before
 
 
 def test_a_phone_has_one_column(chrome: Any, folder: Path) -> None:

@@ -45,6 +45,14 @@ def test_words_of_a_caption_find_its_picture(folder: Path) -> None:
     assert index.search("helicopter") == []
 
 
+def test_function_words_find_no_pictures_unless_the_query_has_no_others(folder: Path) -> None:
+    index = SearchIndex.build(open_data(str(folder)), CaptionStore.open(folder).captions())
+    assert [hit.id for hit in index.search("the zebra next to a lake")] == ["05.png"]
+    assert index.search("a helicopter by the river") == []
+    assert [hit.id for hit in index.search("by a")][:1] == ["05.png"]
+    assert index.search("two", 12) == index.search("two of these", 12)
+
+
 def test_ranks_are_fused_and_a_picture_without_a_caption_is_found(index: SearchIndex) -> None:
     query = SCENES[10].references[0]
     scores = index.scores([query])
@@ -70,6 +78,8 @@ def test_figures_are_those_of_the_ranks(index: SearchIndex) -> None:
     for name, gain in {"R@1": rank <= 1, "R@5": rank <= 5, "MRR": 1 / rank}.items():
         found = figures.values["pictures"][name]
         assert found.value == pytest.approx(100 * gain.mean(), abs=0.1) and found.low <= found.value <= found.high
+    assert figures.ranks["pictures"] == rank.tolist()
+    assert None in figures.ranks["captions"] and None not in figures.ranks["both"]
     assert figures.values["captions"]["R@1"].value < figures.values["both"]["R@5"].value
 
 
@@ -97,13 +107,19 @@ def test_the_command_prints_hits_figures_and_a_page(cli: Cli, folder: Path, tmp_
     done = cli("search", folder, "zebra <i>by</i> a lake", "--scorer", "scenes", "-n", 3, "--report", page)
     assert done.status == 0 and "05.png" in done.out and "caption 1, picture" in done.out
     html = page.read_text()
-    assert html.count("data:image/") == 3 and "<b>zebra" not in html and "&lt;b&gt;zebra" in html and "<i>" not in html
+    assert (
+        html.count("data:image/") == html.count('<div class="picture p') == 3
+        and "<b>zebra" not in html
+        and "&lt;b&gt;zebra" in html
+        and "<i>" not in html
+    )
     with (tmp_path / "queries.csv").open("w") as file:
         csv.writer(file).writerows(
             [("query", "picture"), *((SCENES[n].references[0], f"{n:02}.png") for n in range(8))]
         )
     done = cli("search", folder, "--queries", tmp_path / "queries.csv", "--json")
     found = json.loads(done.out)
+    assert [(row["picture"], row["captions"]) for row in found["ranks"]][:1] == [("00.png", 1)]
     assert found["queries"] == 8 and found["values"]["captions"]["R@10"]["value"] == pytest.approx(87.5, abs=13)
     done = cli(
         "search", folder, "--queries", tmp_path / "queries.csv", "--scorer", "scenes", "--report", page, "--overwrite"
@@ -132,5 +148,19 @@ def test_the_page_of_many_queries_states_the_figures(cli: Cli, folder: Path, tmp
     queries.write_text("query,picture\nzebra,05.png\n")
     assert cli("search", folder, "--queries", queries, "--report", tmp_path / "a.html").status == 0
     page = (tmp_path / "a.html").read_text()
+    assert "<p>looks for 05.png: number 1</p>" in page
     assert "<p>1 queries, 12 pictures; percentages with 95 % intervals</p>" in page
     assert "<p>captions (BM25): R@1 100.0 [" in page
+
+
+def test_queries_that_miss_are_counted_and_each_picture_is_embedded_once(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    queries = tmp_path / "queries.csv"
+    queries.write_text("query,picture\nzebra,05.png\nthe zebra,05.png\nhelicopter,05.png\n")
+    done = cli("search", folder, "--queries", queries)
+    assert "1 of 3 queries do not find their picture among the first 10; to see the results" in done.err
+    done = cli("search", folder, "--queries", queries, "--report", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "do not find" not in done.err and "<p>looks for 05.png: no picture matches</p>" in page
+    assert page.count("data:image/") == 1 and page.count('<div class="picture p0">') == 2

@@ -268,6 +268,8 @@ def read_text(
         return text or "", f"truncated after {request.max_tokens} tokens" + (
             ", during its reasoning" if text is None else ""
         )
+    if answer.finish.lower() == "refusal":
+        return text or "", "a refusal"
     if answer.finish.lower() not in COMPLETE:
         return text or "", f"stopped by the server with '{answer.finish}'"
     if text is None:

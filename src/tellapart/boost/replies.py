@@ -36,6 +36,9 @@ _NO_PICTURES = re.compile(  # llama.cpp (500); OpenRouter (404); LM Studio; vLLM
     r"|is not a multimodal model|missing data required for image input",
     re.IGNORECASE,
 )
+_SCHEMA = re.compile(  # vLLM with xgrammar; llama.cpp; SGLang: servers that cannot enforce a schema
+    r"json[ _-]?schema|grammar|structured[ _]outputs?|guided[ _]", re.IGNORECASE
+)
 ADVICE = {
     401: ("the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"),
     402: "the account has no credit, or the API key lacks permission",
@@ -106,7 +109,10 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first in the error message."""
+    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first in the error message.
+
+    An error about the schema rejects ``response_format`` without naming it.
+    """
     if status not in (400, 422):
         return None
     try:
@@ -114,7 +120,8 @@ def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         param = None
     words = param if isinstance(param, str) and param else _error_text(reply)
-    return next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
+    named = next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
+    return "response_format" if named is None and "response_format" in sent and _SCHEMA.search(words) else named
 
 
 def seconds(retry_after: str | None) -> float | None:
@@ -148,6 +155,8 @@ def _choice(choice: Any, key: str) -> Answer:
     """Parses one of a reply's choices. Raises ValueError or other errors for a malformed choice."""
     content = choice["message"]["content"]
     finish = choice.get("finish_reason") or "stop"
+    if not content and choice["message"].get("refusal"):  # OpenAI's refusal to fill in a schema
+        finish = "refusal"
     if isinstance(content, list):  # some servers return parts
         content = "".join(part.get("text") or "" for part in content)
     # None means an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.

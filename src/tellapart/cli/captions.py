@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import rich.table
 import typer
 
-from tellapart.captions.journal import Author
-from tellapart.captions.layouts import BESIDE, Sidecars
+from tellapart.captions.journal import Author, Log
+from tellapart.captions.layouts import BESIDE, ListFile, Sidecars
 from tellapart.captions.lines import METADATA
 from tellapart.captions.store import CaptionStore, StoredCaption
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import few, for_terminal, say
 from tellapart.utils.tables import table_of
@@ -121,18 +122,35 @@ def undo(
     if moved := store.follow():
         say(f"moved {len(moved):,} captions along with their renamed or moved pictures")
     ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
+    embedded = _embedded(store)
     if not ids:
         say(f"{folder}: no changes to undo{f' after {to}' if to else ''}")
+        if embedded and str(captions).lower() == ".xmp":
+            say("texts that alt-text --embed wrote have no history; to restore them, run alt-text --embed again with "
+                "the previous captions and options")  # fmt: skip
         return
+    changed = {change.what for change in store.changes() if change.id in set(ids)}
     done = store.undo(ids)
     changes = f"{len(ids):,} changes" if len(ids) > 1 else "1 change"
     say(f"undid {changes}: restored {len(done.written):,} captions")
     if done.stayed:
         say(f"{len(done.stayed):,} captions have changed since and were kept: {few(done.stayed, 5)}")
+    if embedded and "alt-text" in changed and isinstance(store.layout, ListFile):
+        path = store.layout.path
+        command = ["tellapart", "alt-text", str(folder), "--captions", str(path), "-o",
+                   str(path.with_stem(f"{path.stem}.embedded")), "--embed"]  # fmt: skip
+        say(f"the .xmp files beside the pictures were not changed; to write the restored texts into them, run: "
+            f"{shlex.join(command)} (with the --language and --characters of the run)")  # fmt: skip
     listed = folder / METADATA  # tellapart lora writes its texts there, too
     if captions is None and isinstance(store.layout, Sidecars) and listed.is_file():
         say(f"{listed} was not changed; to undo its last change as well, run: "
             f"{shlex.join(['tellapart', 'captions', 'undo', str(folder), '--captions', str(listed)])}")  # fmt: skip
+
+
+def _embedded(store: CaptionStore) -> bool:
+    """Returns whether ``alt-text --embed`` has written .xmp files beside the pictures."""
+    folders = {item.picture.path.parent for item in store.items.values() if isinstance(item.picture, FilePicture)}
+    return any(file == "*.xmp" for folder in folders for file, _ in Log.open(folder).rows)
 
 
 def _utc(typed: str) -> str:

@@ -21,8 +21,10 @@ from tellapart.utils.messages import for_terminal, say
 
 if TYPE_CHECKING:
     from tellapart.search.index import Hit, SearchFigures
+    from tellapart.search.page import QueryHits
 
 app = App()
+FIRST = 10
 WAYS = {"captions": "captions (BM25)", "pictures": "pictures (scorer)", "both": "both, fused"}
 
 
@@ -65,8 +67,10 @@ def search(
         show([asdict(hit) for hit in hits], lambda: _hits(hits), as_json)
     else:
         figures = index.measure([(one.query, one.picture) for one in found])
-        show(_figures(figures), lambda: _table(figures), as_json)
+        show(_figures(figures, found), lambda: _table(figures), as_json)
         lines = _lines(figures)
+        if report is None:
+            _suggest_report(figures)
     if report is not None:
         write_search_page(
             report, query or f"{queries and queries.name}: {len(found):,} queries", found, index.items, lines
@@ -84,13 +88,27 @@ def _hits(hits: Sequence[Hit]) -> rich.table.Table | str:
     return table
 
 
-def _figures(figures: SearchFigures) -> dict[str, Any]:
-    """Returns the results as JSON: the value and interval of each method and measure, in percent."""
+def _figures(figures: SearchFigures, found: Sequence[QueryHits]) -> dict[str, Any]:
+    """Returns the results as JSON: values and intervals of each method and measure in percent, and ranks by query."""
     values = {
         way: {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in row.items()}
         for way, row in figures.values.items()
     }
-    return {"queries": figures.queries, "pictures": figures.pictures, "values": values}
+    ranks = [
+        {"query": one.query, "picture": one.picture, **{way: rank_Q[q] for way, rank_Q in figures.ranks.items()}}
+        for q, one in enumerate(found)
+    ]
+    return {"queries": figures.queries, "pictures": figures.pictures, "values": values, "ranks": ranks}
+
+
+def _suggest_report(figures: SearchFigures) -> None:
+    """Prints how many queries miss their picture, and how to see the results of each."""
+    rank_Q = figures.ranks.get("both", figures.ranks["captions"])
+    if missed := sum(rank is None or rank > FIRST for rank in rank_Q):
+        say(
+            f"{missed:,} of {len(rank_Q):,} queries do not find their picture among the first {FIRST}; to see "
+            "the results of each query, add --report FILE.html"
+        )
 
 
 def _lines(figures: SearchFigures) -> list[str]:
@@ -99,13 +117,16 @@ def _lines(figures: SearchFigures) -> list[str]:
     for way, row in figures.values.items():
         values = (f"{name} {one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for name, one in row.items())
         rows.append(f"{WAYS[way]}: {', '.join(values)}")
-    return [f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95 % intervals", *rows]
+    return [_title(figures), *rows]
+
+
+def _title(figures: SearchFigures) -> str:
+    return f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95 % intervals"
 
 
 def _table(figures: SearchFigures) -> rich.table.Table:
     measures = list(next(iter(figures.values.values())))
-    title = f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95 % intervals"
-    table = rich.table.Table("search by", *measures, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = rich.table.Table("search by", *measures, title=_title(figures), box=box.SIMPLE_HEAD, pad_edge=False)
     for way, row in figures.values.items():
         table.add_row(WAYS[way], *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.values()))
     return table

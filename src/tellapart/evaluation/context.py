@@ -64,6 +64,7 @@ class EvalInputs(EvalSettings):
     instances: COCO's objects by picture, for CHAIR.
     questions: CaptionQA's questions by id.
     queries: search queries for each picture, by id, for search by BM25 and by query_encoder.
+    confidences: confidence of claims by system and id, from files of ``caption --claims``.
     """
 
     items: Sequence[Item] | None = None
@@ -80,6 +81,7 @@ class EvalInputs(EvalSettings):
     judge: Judge | str | None = None
     questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)
     queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    confidences: Mapping[str, Mapping[str, Mapping[Hashable, float]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -94,6 +96,7 @@ class EvalContext:
     inputs: EvalInputs = EvalInputs()
     primary: EvalContext | None = None  # the first scorer, whose look-alike sets the additional scorers rank
     several: bool = False  # whether any system has several captions per picture
+    slots: Mapping[str, Sequence[CaptionSlot]] = field(default_factory=dict)  # all systems' captions
     _kept: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -367,5 +370,10 @@ NEEDS: dict[str, Need] = {
         lambda context: context.several,
         "several captions per picture",
         "pass a caption file that repeats ids",
+    ),
+    "confidences": Need(
+        lambda context: context.several or any(context.inputs.confidences.values()),
+        "several captions per picture, or the confidence of each claim",
+        "pass a caption file that repeats ids, or one of tellapart caption --claims",
     ),
 }

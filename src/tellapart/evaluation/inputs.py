@@ -24,6 +24,7 @@ from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.side_files import (
     read_bag_sets,
     read_choice_questions,
+    read_confidences,
     read_inputs,
     read_object_inputs,
     read_queries,
@@ -64,7 +65,8 @@ def check_options(options: EvalOptions) -> None:
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
     """Reads each system's captions and the other inputs, with models by name; adds notes on how they match."""
     synonyms, instances = read_object_inputs(options.synonyms, options.instances)
-    systems = {name: read_caption_file(path) for name, path in name_systems(options.captions or ()).items()}
+    paths = name_systems(options.captions or ())
+    systems = {name: read_caption_file(path) for name, path in paths.items()}
     dataset = None if options.data is None else open_data(options.data)
     sets, set_notes = read_bag_sets(options.bags or (), dataset)
     needed = {id_ for own in sets for id_ in own.asked()}
@@ -94,8 +96,13 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
         judge=options.llm_judge,
         questions=read_choice_questions(options.questions, ids),
         queries=queries,
+        confidences=read_confidences(paths, ids, items) if _reads_confidences(options.metrics) else {},
     )
     return kept, inputs, [*notes, *set_notes, *candidates.notes, *query_notes]
+
+
+def _reads_confidences(metrics: Sequence[str] | None) -> bool:
+    return any(name.lower().startswith(("calibration", "all")) for name in metrics or ())
 
 
 def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:

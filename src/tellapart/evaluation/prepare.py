@@ -33,6 +33,11 @@ def make_context(
         )
     notes += notes_on_instances(inputs.instances, ids, items)
     slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
+    # Several captions per picture show the confidence themselves.
+    stated = {name: own for name, own in inputs.confidences.items() if len(slots[name]) == 1}
+    inputs = replace(inputs, confidences=stated)
+    for name, own in stated.items():
+        slots[name][0].confidences = [own.get(id_, {}) for id_ in ids]
     if human is not None:
         slots[HUMAN] = human_slots(human, references, inputs.seed)
         queries, said = without_own_captions(inputs.queries, slots[HUMAN], ids)
@@ -40,7 +45,8 @@ def make_context(
     # The diversity of human references is measured only on request.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or inputs.metrics is not None)
     image_ND = features_of(inputs.scorer, inputs.image_features, items)
-    return EvalContext(ids, items, references, inputs.scorer, image_ND, inputs, several=several), slots, notes
+    context = EvalContext(ids, items, references, inputs.scorer, image_ND, inputs, several=several, slots=slots)
+    return context, slots, notes
 
 
 def without_own_captions(

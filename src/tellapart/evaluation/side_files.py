@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from tellapart.data import Dataset, open_data
@@ -12,7 +12,9 @@ from tellapart.data.caption_matching import (
     match_captions,
     match_ids,
 )
+from tellapart.data.field_rows import read_rows
 from tellapart.data.new_pictures import beside
+from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.data.selection import is_id_list
 from tellapart.data.specification import listed
 from tellapart.errors import UsageError
@@ -136,3 +138,36 @@ def read_queries(
             f"{path}: the queries of {others:,} pictures are omitted because these have no caption or no query text"
         )
     return found, notes
+
+
+def read_confidences(
+    paths: Mapping[str, Path], ids: Sequence[str], items: Sequence[Item] | None
+) -> dict[str, dict[str, dict[Hashable, float]]]:
+    """Reads the shares that ``tellapart caption --claims`` writes as ``claims``, by system, id and (kind, claim).
+
+    Reads JSON lines only and omits files without claims. Raises `UsageError` for a claim without kind, words or share.
+    """
+    files = {} if items is None else {item.id: item.picture.name for item in items}
+    found = {}
+    for name, path in paths.items():
+        if path.suffix != ".jsonl":
+            continue
+        stated: dict[str, dict[Hashable, float]] = {}
+        for where, row in read_rows(path):
+            id_ = find_value(ID_KEYS, row) or find_value(PICTURE_KEYS, row)
+            if id_ is not None and (claims := row.get("claims")):
+                stated[str(id_)] = dict(_confidence(where, claim) for claim in claims)
+        if stated:
+            names, _ = match_ids(stated, KnownIds("the captions", ids, files), str(path))
+            found[name] = {names[own]: claims for own, claims in stated.items() if own in names}
+    return found
+
+
+def _confidence(where: str, claim: object) -> tuple[Hashable, float]:
+    """Returns the key of a claim, as in `tellapart.rewards.calibration`, and its share."""
+    match claim:
+        case {"kind": str(kind), "claim": [*words], "share": int(share) | float(share)} if 0 <= share <= 1:
+            return (kind, tuple(words)), float(share)
+    raise UsageError(
+        f"{where}: expected claims such as {{'kind': 'object', 'claim': ['dog'], 'share': 0.7}}, got {claim!r}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,15 @@ HUMAN_CHOICES = ("first", "random", "mean")
 
 @dataclass(eq=False)
 class CaptionSlot:
-    """One caption per picture, in the order of the ids, with references."""
+    """One caption per picture, in the order of the ids, with references.
+
+    ``confidences``: for each picture, the confidence of claims (0 to 1) that the caption file states.
+    """
 
     captions: list[str]
     references: list[list[str]] | None = None
     repeats: np.ndarray | None = None  # True if the slot repeats a caption
+    confidences: Sequence[Mapping[Hashable, float]] | None = None
 
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:

@@ -49,13 +49,14 @@ async function load() {
 function take(reply) {
   for (const [number, row] of Object.entries(reply.rows)) {
     const before = state.rows[number];
+    if (before.text !== row.text) state.compared = false; // what the new text fits is unknown
     state.rows[number] = { ...row, collides: before.text === row.text ? before.collides : undefined };
   }
   if (reply.revision !== undefined) state.revision = reply.revision;
   state.undo = reply.undo;
   state.redo = reply.redo;
-  if (reply.message) announce(reply.message);
   filter(false);
+  if (reply.message) announce(reply.message);
 }
 
 function announce(text) {
@@ -122,7 +123,7 @@ function drawKinds() {
   const counts = Object.fromEntries(Object.keys(KINDS).map((name) => [name, 0]));
   for (const row of state.rows) for (const name in KINDS) if (KINDS[name][1](row)) counts[name] += 1;
   const shown = Object.keys(KINDS).filter((name) => counts[name] || name === kind || name === "all" || (name === "collide" && state.scorer));
-  $("kinds").replaceChildren(...shown.map((name) => choice(KINDS[name][0], counts[name], name === kind, () => {
+  $("kinds").replaceChildren(...shown.map((name) => choice(KINDS[name][0], name === "collide" && !state.compared ? "" : counts[name], name === kind, () => {
     if (name === "collide" && !state.compared) return step(compare);
     kind = name;
     filter();
@@ -419,7 +420,7 @@ async function openAll() {
   const some = seen.length < state.rows.length;
   $("scope").textContent = `Changes apply to ${some ? "the" : "all"} ${seen.length.toLocaleString()} pictures${some ? " shown" : ""} and can be undone.`;
   const colliding = seen.filter((number) => state.rows[number].collides);
-  $("collide").hidden = !state.model || !state.compared;
+  $("collide").hidden = !state.model || !colliding.length;
   $("collide-text").textContent = `${colliding.length.toLocaleString()} captions fit other pictures equally well`;
   matches();
   $("all").showModal();
@@ -446,7 +447,11 @@ async function recaption() {
   if (!numbers.length) return;
   $("all").close();
   announce(`Captioning ${numbers.length.toLocaleString()} pictures…`);
-  take(await post("/api/recaption", { numbers }));
+  const reply = await post("/api/recaption", { numbers });
+  take(reply);
+  await compare();
+  const left = state.rows.filter((row) => row.collides).length;
+  announce(`${reply.message}; ${left.toLocaleString()} captions fit other pictures`);
   if (selected >= 0) open(selected, $("detail").classList.contains("open"));
 }
 

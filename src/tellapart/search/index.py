@@ -1,7 +1,8 @@
 """Picture search: BM25 over the captions and a scorer over the pictures, combined by reciprocal rank fusion.
 
 Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009) sums 1 / (60 + rank) over both rankings. A picture whose
-caption contains no word of the query has no caption rank; ties share their best rank.
+caption contains no word of the query has no caption rank; ties share their best rank. Articles, prepositions and other
+function words of the query are ignored, unless it has no others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from tellapart.captions.store import StoredCaption
 from tellapart.data import Dataset
 from tellapart.features.store import FeatureStore
+from tellapart.language.english import FUNCTION_WORDS, word_set
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.ranking import BM25, expected_gain, places, query_words
 from tellapart.metrics.statistics import PERCENT, Interval, mean_interval
@@ -22,6 +24,7 @@ from tellapart.types import Item
 
 FUSION = 60  # k of reciprocal rank fusion
 RECALLS = (1, 5, 10)
+IGNORED = FUNCTION_WORDS - word_set("one two three four")
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,16 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchFigures:
-    """Retrieval metrics in percent, by method (captions, pictures or both) and metric."""
+    """Retrieval metrics in percent, by method (captions, pictures, both) and metric.
+
+    ``ranks``: by method, the rank of each query's picture, starting at 1; ties share their best rank. None if the query
+    does not find it.
+    """
 
     queries: int
     pictures: int
     values: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    ranks: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
 
 class SearchIndex:
@@ -85,7 +93,7 @@ class SearchIndex:
         The methods are ``captions`` (BM25, at least 0) and, if there is a scorer, ``pictures`` (cosine) and ``both``
         (the sum of 1 / (60 + rank) over the two rankings).
         """
-        words = [query_words(text) for text in ptb_tokenize(queries)]
+        words = [_content_words(query_words(text)) for text in ptb_tokenize(queries)]
         bm25_QN = np.stack([self._captions.scores(own) for own in words])
         if self._scorer is None or self._image_ND is None:
             return {"captions": bm25_QN}
@@ -123,14 +131,20 @@ class SearchIndex:
         places_of = {item.id: place for place, item in enumerate(self.items)}
         target_Q = np.array([places_of[id_] for _, id_ in queries])
         values: dict[str, dict[str, Interval]] = {}
+        ranks: dict[str, list[int | None]] = {}
         for way, score_QN in self.scores([text for text, _ in queries]).items():
             place_Q2 = places(score_QN, target_Q, zero=way == "captions")
+            ranks[way] = [int(better) + 1 if np.isfinite(better) else None for better, _ in place_Q2]
             gains = {f"R@{k}": expected_gain(lambda rank_E, k=k: (rank_E <= k) * 1.0, place_Q2) for k in RECALLS}  # type: ignore[misc]
             gains["MRR"] = expected_gain(lambda rank_E: 1 / rank_E, place_Q2)
             values[way] = {
                 name: mean_interval(100 * gain_Q, unit_N=target_Q, bounds=PERCENT) for name, gain_Q in gains.items()
             }
-        return SearchFigures(len(queries), len(self.items), values)
+        return SearchFigures(len(queries), len(self.items), values, ranks)
+
+
+def _content_words(words: Sequence[str]) -> Sequence[str]:
+    return [word for word in words if word not in IGNORED] or words
 
 
 def _ranks(score_QN: np.ndarray, *, zero: bool) -> np.ndarray:

@@ -29,30 +29,35 @@ class QueryHits:
 def write_search_page(
     path: Path, title: str, found: Sequence[QueryHits], items: Sequence[Item], figures: Sequence[str] = ()
 ) -> None:
-    """Writes a single HTML file with embedded pictures. ``figures``: lines above them. Raises like `write_output`."""
+    """Writes a single HTML file that embeds each picture once. ``figures``: lines above the pictures.
+
+    Raises like `write_output`.
+    """
     pictures = {item.id: item for item in items}
-    images = {id_: _image(pictures[id_]) for id_ in {hit.id for one in found for hit in one.hits}}
+    shown = dict.fromkeys(hit.id for one in found for hit in one.hits)
+    numbers = {id_: number for number, id_ in enumerate(shown)}
+    images = [_image(pictures[id_]) for id_ in shown]
     results = [
         {
             "query": one.query,
             "picture": one.picture,
             "note": _note(one),
             "hits": [
-                {"id": hit.id, "caption": hit.caption, "image": images[hit.id], "why": hit.reasons} for hit in one.hits
+                {"id": hit.id, "caption": hit.caption, "number": numbers[hit.id], "why": hit.reasons}
+                for hit in one.hits
             ],
         }
         for one in found
     ]
-    write_output(
-        path, template(Path(__file__).parent / "page.html").render(title=title, results=results, figures=figures)
-    )
+    page = template(Path(__file__).parent / "page.html")
+    write_output(path, page.render(title=title, results=results, figures=figures, images=images))
 
 
 def _note(one: QueryHits) -> str:
-    if not one.hits:
-        return "No picture matches."
     if not one.picture:
-        return ""
+        return "" if one.hits else "No picture matches."
+    if not one.hits:
+        return f"looks for {one.picture}: no picture matches"
     rank = next((rank for rank, hit in enumerate(one.hits, 1) if hit.id == one.picture), None)
     return f"looks for {one.picture}: " + (f"number {rank}" if rank is not None else f"not among the {len(one.hits)}")
 

@@ -2,12 +2,13 @@
 
 All captions of a picture are samples. The confidence q of a distinct claim is the share of samples that make it, and y
 is 1 if it is true: if a reference makes it or, by ground truth, if it holds in the scene. Each distinct claim of a
-picture counts once.
+picture counts once. If a file has one caption per picture, q is the share that ``tellapart caption --claims`` stored
+for each claim of the caption.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -57,12 +58,13 @@ def claims_of_picture(samples: Sequence[Judged]) -> Claims:
     return [(share, truth[claim]) for claim, share in confidences(samples).items()]
 
 
-def histogram(claims_N: Sequence[Claims]) -> tuple[np.ndarray, np.ndarray]:
+def histogram(claims_N: Sequence[Claims], others: Iterable[float] = ()) -> tuple[np.ndarray, np.ndarray]:
     """Counts claims by picture, confidence and truth.
 
-    Returns the G distinct confidences in ascending order, and counts N×2G: false claims by confidence, then true ones.
+    Returns the G distinct confidences, with those of ``others``, in ascending order, and counts N×2G: false claims by
+    confidence, then true ones.
     """
-    level_G = np.array(sorted({q for claims in claims_N for q, _ in claims}))
+    level_G = np.array(sorted({q for claims in claims_N for q, _ in claims}.union(others)))
     place = {q: g for g, q in enumerate(level_G.tolist())}
     count_N2G = np.zeros((len(claims_N), 2, len(level_G)))
     for n, claims in enumerate(claims_N):
@@ -109,18 +111,35 @@ class CalibrationMetric(Metric):
     judge: Judge
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """Measures a system's claims. Returns None if it has only one caption per picture."""
-        if len(slots) < 2:
+        """Measures a system's claims. Returns None if it has one caption per picture and no stored confidences.
+
+        The counts have columns for the confidences of all systems, because paired tests swap their rows.
+        """
+        claims_N = self._claims(context, slots)
+        if claims_N is None:
             return None
-        claims_N = context.once(
-            ("calibration", self.judge.__name__, id(slots[0])),
-            lambda: [claims_of_picture(samples) for samples in self.judge(context, caption_lists(slots))],
-        )
-        level_G, count_NC = histogram(claims_N)
-        if not len(level_G):
+        others = (self._claims(context, other) or [] for other in context.slots.values())
+        level_G, count_NC = histogram(claims_N, {q for each in others for claims in each for q, _ in claims})
+        if not count_NC.any():
             return None
         bounds: Bounds = (0.0, 1.0)
         return Measurement(None, Sums(count_NC, partial(self.factory, level_G), bounds, n=int(count_NC.sum())))
+
+    def _claims(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> list[Claims] | None:
+        stated = slots[0].confidences if self.judge is by_references and len(slots) == 1 else None
+        if len(slots) < 2 and stated is None:
+            return None
+
+        def claims_of_pictures() -> list[Claims]:
+            judged = self.judge(context, caption_lists(slots))
+            if stated is None:
+                return [claims_of_picture(samples) for samples in judged]
+            return [
+                [(share_of[claim], true) for claim, true in claims.items() if claim in share_of]
+                for (claims,), share_of in zip(judged, stated, strict=True)
+            ]
+
+        return context.once(("calibration", self.judge.__name__, id(slots[0])), claims_of_pictures)
 
 
 def _by_name() -> None:
@@ -130,7 +149,9 @@ def _by_name() -> None:
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:
     bins = f"|bins:{BINS}" if measure == "ece" else ""
     extractor = f"|extractor:rules-1,HanTa-{version('HanTa')}|synonyms:none" if verifier == "references" else ""
-    return f"distinct-claims-of-a-picture|q:share-of-captions{bins}{extractor}|verifier:{verifier}"
+    stated = verifier == "references" and bool(context.inputs.confidences)
+    q = "share-of-captions" * context.several + "+" * (context.several and stated) + "share-in-file" * stated
+    return f"distinct-claims-of-a-picture|q:{q}{bins}{extractor}|verifier:{verifier}"
 
 
 _MEASURES = {
@@ -148,10 +169,10 @@ for _name, (_judge, _need, _true, _check, _group) in _JUDGES.items():
             f"{_name}_{_measure}",
             kind=CalibrationMetric,
             judge=_judge,
-            needs=("several", _need),
+            needs=("confidences" if _need == "references" else "several", _need),
             signature=partial(_signature, _need, _measure),
             label=f"{_label} of claims ({_need}) ",
-            help=f"{_help}, where q is the fraction of the picture's captions that make a claim, and y is 1 "
+            help=f"{_help}, where q is the fraction of the picture's samples that make a claim, and y is 1 "
             f"for claims {_true}",
             direction=_direction,
             digits=3,
