@@ -1,4 +1,4 @@
-"""Curates bags from the neighbours of a large search, and measures the search's recall."""
+"""Curates bags from the neighbours found by a large search, and measures the search's recall."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Builds hard pools (paper 1, section 3.1): pictures outside a test set that look like the test pictures.
 
-Paper 1 evaluates on CapEnrich's pool (Yao et al. 2022), which is a hard pool; paper 1 does not give its number of
+Paper 1 evaluates on CapEnrich's pool (Yao et al. 2022), which is a hard pool; it does not give the number of
 neighbours per test picture.
 """
 

@@ -1,4 +1,4 @@
-"""Detects bad answers of a stage by a few explainable rules, without a model.
+"""Detects bad answers in a stage using a few explainable rules, without a model.
 
 An answer is bad if it is broken text, is empty, repeats the API key, is a refusal, is too long for a caption, has more
 than one paragraph, talks about itself, repeats the prompt, or is not in the references' language.

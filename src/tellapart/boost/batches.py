@@ -1,12 +1,12 @@
 """Batch endpoints of OpenAI and Anthropic: half the price, with answers within 24 hours.
 
-openai:MODEL?batch=1            uploads a file of requests to ``/files`` and answers it through ``/batches``
+openai:MODEL?batch=1            uploads a file of requests to ``/files`` and has it answered by ``/batches``
 anthropic:MODEL?batch=1         ``/messages/batches``
 
 `BatchBackend.fill` sends all requests whose answers the ledger lacks, waits, and stores the answers in the ledger,
 where the job then finds them. A file beside the ledger lists the batches that were sent, so that the same command waits
 for them instead of paying twice. The id of a request is the address of its answer in the ledger. Bad answers are
-requested once more, in a second batch. Requests that failed or expired stay without an answer, and the same command
+requested once more, in a second batch. Requests that failed or expired remain without an answer, and the same command
 sends them again.
 """
 

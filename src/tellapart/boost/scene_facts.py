@@ -1,4 +1,4 @@
-"""The facts in captions of scenes: parses, matches and phrases them, without ground truth.
+"""Extracts, matches and phrases the facts in captions of scenes, without ground truth.
 
 A thing is a dict from slot ("shape", "colour", "size", "texture", "motion") to (value, the word used for it). "Near"
 counts only if a pair has no other relation; "between" is dropped.

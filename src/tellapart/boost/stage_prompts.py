@@ -1,4 +1,4 @@
-"""Reads the prompt files of the stages.
+"""Reads the prompt files for the stages.
 
 A prompt is a text file with sections, each of which starts with its name in brackets on a line of its own:
 ``[settings]``, ``[system]``, alternating ``[user]`` and ``[assistant]``, and ``[again]``, which is added after a bad

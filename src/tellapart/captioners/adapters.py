@@ -1,4 +1,4 @@
-"""Loads adapters saved by PEFT: their settings, their base, and the merged weights."""
+"""Loads adapters saved by PEFT: their settings, their base model, and the merged weights."""
 
 from __future__ import annotations
 

@@ -212,7 +212,9 @@ class Captioner(ABC):
 
     @property
     def view(self) -> str:
-        """Returns which output of the vision encoder ``encode`` returns; part of the features' fingerprint."""
+        """Returns the name of the vision encoder's output that ``encode`` returns; it is part of the features'
+        fingerprint.
+        """
         return ""
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:

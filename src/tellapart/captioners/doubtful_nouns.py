@@ -1,4 +1,4 @@
-"""Removes nouns that the captioner is not confident about from its captions."""
+"""Removes nouns from captions if the captioner is not confident about them."""
 
 from __future__ import annotations
 

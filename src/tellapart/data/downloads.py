@@ -1,6 +1,6 @@
 """Finds the files downloaded from a list of URLs. Every downloader has its own naming scheme:
 
-| name (for row 12, from 0, of ``https://a.org/b/cat.jpg?w=1``) | who |
+| name (for row 12, from 0, of ``https://a.org/b/cat.jpg?w=1``) | used by |
 |---|---|
 | ``cat.jpg`` | wget, curl |
 | ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's own program |

@@ -87,7 +87,9 @@ class StoredPicture(ABC):
 
     @abstractmethod
     def signature(self) -> tuple[int, int]:
-        """Returns (size in bytes, modification time in ns). The content is assumed unchanged while the signature is."""
+        """Returns (size in bytes, modification time in ns). The content is assumed not to change as long as the
+        signature does not.
+        """
 
     @abstractmethod
     def read(self) -> BytesPicture:
@@ -127,7 +129,9 @@ class FilePicture(StoredPicture):
         return str(self.path.absolute())
 
     def signature(self) -> tuple[int, int]:
-        """Returns (size in bytes, modification time in ns). The content is assumed unchanged while the signature is."""
+        """Returns (size in bytes, modification time in ns). The content is assumed not to change as long as the
+        signature does not.
+        """
         return signature_of(self.path, self.name)
 
     def read(self) -> BytesPicture:

@@ -1,7 +1,7 @@
 """Decodes the frames of clips: video files (PyAV, extra ``video``) and animated GIFs (Pillow).
 
 Frame k of n is the one shown at (k + 1/2)/n of the duration, however long each frame stays on the screen. A clip with
-fewer frames repeats them.
+fewer than n frames repeats some.
 """
 
 from __future__ import annotations

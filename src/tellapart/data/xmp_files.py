@@ -1,4 +1,4 @@
-"""Reads and writes the XMP packet of a file: a sidecar, or inside a JPEG or PNG, whose other bytes stay unchanged."""
+"""Reads and writes XMP packets, in sidecar files or inside a JPEG or PNG, whose other bytes are left unchanged."""
 
 from __future__ import annotations
 

@@ -34,10 +34,12 @@ def evaluate(
     else of the first system.
 
     A picture may have a list of captions: single-caption metrics are then averaged over them, and diversity metrics
-    use all of them. Intervals are 95 % bootstrap intervals over pictures.
+    use all of them. Intervals are 95 % bootstrap intervals over pictures; with fewer than 30, Student's t.
 
     inputs: see `EvalInputs`.
     settings: fields of `EvalInputs` by name: ``evaluate(systems, references=…, metrics=["cider"])``.
+
+    Raises `UsageError` for systems with different ids, for an unknown metric, and for missing inputs of a named metric.
     """
     inputs = replace(inputs or EvalInputs(), **settings)
     context, slots, notes = make_context(systems, inputs)

@@ -248,7 +248,7 @@ def _load(path: Path) -> dict[str, Any]:
     return found
 
 
-# Readers of human judgements in their published layouts.
+# Readers for human judgements in their published layouts.
 #
 # | layout | file | looks like |
 # |---|---|---|

@@ -1,4 +1,4 @@
-"""The metrics that keys of results refer to: what a key means, and which five are the main ones."""
+"""Keys of results: which metric a key refers to, and which five are the main ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ MAIN_COUNT = 5
 
 
 def main_metrics(keys: Iterable[str]) -> list[str]:
-    """Returns the keys of the five main metrics among the measured ones, each for all scorers that measured it.
+    """Returns the keys of the five main metrics among the measured ones; each is listed for every scorer that measured
+    it.
 
     Metrics that need an option such as ``--bags`` or an installed package come first, then `_MAIN`, then others.
     """

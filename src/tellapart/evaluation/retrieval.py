@@ -1,4 +1,4 @@
-"""Retrieval of a picture by its caption: candidate sets, ranks, hits.
+"""Retrieval of pictures by their captions: candidate sets, ranks and hits.
 
 All protocols share one interface: `CandidateSets` defines the candidates of each caption, `retrieve` ranks them by the
 scorer's similarity (the dot product of L2-normalized features), and `Retrieval` holds one value per picture, NaN for

@@ -1,4 +1,4 @@
-"""Metrics of one caption selected from several of a picture: the best by the metric, or the scorer's choice."""
+"""Metrics of one caption that is selected from a picture's several: the best by the metric, or the scorer's choice."""
 
 from __future__ import annotations
 

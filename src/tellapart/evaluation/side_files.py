@@ -28,7 +28,7 @@ from tellapart.types import Item
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:
-    """Reads the files of the settings ``synonyms`` and ``instances``. Raises `UsageError`."""
+    """Reads the files given by the settings ``synonyms`` and ``instances``. Raises `UsageError`."""
     if instances is not None and synonyms is None:
         raise UsageError(
             "instances uses COCO's object names; add --set synonyms=FILE to map the words of captions to them"

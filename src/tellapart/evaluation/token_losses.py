@@ -1,4 +1,4 @@
-"""Computes the loss of each token of a caption, under MLE and under SMILE (paper 1, figure 5)."""
+"""Computes the loss of each token in a caption, under MLE and under SMILE (paper 1, figure 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the characters of a text that each token of it writes, and the content word that each token belongs to."""
+"""Finds the characters that each token of a text contributes, and the content word that each token belongs to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""BERTScore (Zhang et al. 2020): tokens of a caption and of a reference, each matched with the nearest token in the
-other text.
+"""BERTScore (Zhang et al. 2020), which matches each token of a caption or a reference with the nearest one in the
+other.
 
 `bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_models` loads one.
 """

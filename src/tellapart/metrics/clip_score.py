@@ -1,4 +1,4 @@
-"""CLIPScore, RefCLIPScore and "ClipSc": cosines of a caption with its picture and its references.
+"""CLIPScore, RefCLIPScore and "ClipSc": cosines between a caption and its picture or references.
 
 Pure functions of numpy arrays with unit rows, ``-> (corpus, per_caption_N)``; the corpus score is the mean.
 `tellapart.evaluation.context` and the commands provide the features and multiply by 100 as the papers do.

@@ -277,7 +277,7 @@ class Results:
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:
-        title = f"{of and f'{of}: '}{len(self.ids)} pictures; 95 % bootstrap intervals"
+        title = f"{of and f'{of}: '}{len(self.ids)} pictures; 95 % confidence intervals"
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
         table.add_column("metric")
         heads, rows = self.system_rows()

@@ -1,7 +1,7 @@
 """The papers' tables: their systems, test sets and metrics, and the figures that the papers print.
 
 There is one TOML file per paper in ``shipped/tables``; it also names the experimental conditions and measures that
-correspond to a system and a column on `scenes`. `recipe.table_plan` plans the commands that measure a table.
+correspond to a system and a column on `scenes`. `recipe.table_plan` plans the commands that reproduce a table.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Column(Strict):
     setting: a key of the row's recipe, or several joined by ``*`` for their product.
     log: name of a value that training logged at each validation. study: a figure from the table's human study.
     command: arguments of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}``
-    stand
-        for the row's captioner, the test set and the options.
+        stand for the row's captioner, the test set and the options.
     file: name of the command's output file. scenes: the measure that corresponds to the column on `scenes`.
     note: why a column without any of these cannot be measured here.
     """

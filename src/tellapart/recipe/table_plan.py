@@ -1,4 +1,4 @@
-"""Plans the commands that measure a table of a paper, and reads their results.
+"""Plans the commands that reproduce a paper's table, and reads their results.
 
 `Plan.commands` turns a table into ``train``, ``caption`` and ``eval`` commands, which ``tellapart tables`` prints or
 runs; `Plan.figures` reads their results.

@@ -1,4 +1,4 @@
-"""The databases of answers, a SQLite file or a schema on a PostgreSQL server: one transaction at a time.
+"""Databases of answers: a SQLite file, or a schema on a PostgreSQL server; one transaction at a time.
 
 Commits are durable. The SQL is the common subset of both databases; ``?`` stands for a value.
 """

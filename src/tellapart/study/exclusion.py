@@ -1,4 +1,4 @@
-"""The exclusion rule of a study, which is written before the study."""
+"""The exclusion rule of a study, which is set before the study begins."""
 
 from __future__ import annotations
 

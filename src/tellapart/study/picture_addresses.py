@@ -1,4 +1,4 @@
-"""Addresses of a study's pictures that reveal nothing about a picture."""
+"""Addresses for a study's pictures that reveal nothing about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Agreement among any number of raters: Krippendorff's alpha and Fleiss' kappa, from counts of units by options."""
+"""Agreement among any number of raters: Krippendorff's alpha and Fleiss' kappa, from a units × options
+table of counts.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
     """Computes Fleiss' kappa (1971): agreement beyond chance on unordered options.
 
     Fleiss requires the same number of raters for each unit. Otherwise each unit's agreement is over its own pairs of
-    raters, and the option shares are over all ratings, which for equal numbers gives his formula. None if no unit has
-    two raters, or all raters chose the same option.
+    raters, and the option shares are over all ratings; if all numbers are equal, this is his formula. None if no unit
+    has two raters, or all raters chose the same option.
     """
     counts = np.asarray(count_UV, float)
     counts = counts[counts.sum(1) >= 2]

@@ -1,4 +1,4 @@
-"""The settings of a study: ``study.toml``, with the researcher's decisions and texts.
+"""The settings of a study: ``study.toml``, which contains the researcher's decisions and texts.
 
 All of it except ``[recruitment]`` is stamped.
 """

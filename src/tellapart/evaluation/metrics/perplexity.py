@@ -1,4 +1,4 @@
-"""Perplexity of captions under a causal language model: the mean over captions, and of the corpus."""
+"""Perplexity of captions under a causal language model: as a mean over captions, and for the whole corpus."""
 
 from __future__ import annotations
 
