@@ -41,7 +41,7 @@ def test_the_result_is_a_data_set_with_all_captions_beside(tmp_path: Path) -> No
     assert [item.id for item in items] == [row["id"] for row in rows] and {item.id for item in items} == set(scenes)
     for item, row in zip(items, rows, strict=True):
         assert item.references == (row["stages"]["holistic"],) and item.split == "train"
-        assert row["references"] == list(scenes[item.id].references) and set(row["stages"]) == {*counted.NAMES}
+        assert row["references"] == list(scenes[item.id].references) and set(row["stages"]) == {*counted.STAGE_NAMES}
     statistics = told["statistics"]
     assert statistics["items"] == 12 and statistics["captions"]["human"]["words"]["n"] == 60
     assert statistics["captions"]["describe"]["precision"] < 90 < statistics["captions"]["blend"]["precision"]
@@ -79,7 +79,7 @@ def test_a_prompt_of_ones_own_asks_anew_for_its_stage_alone(tmp_path: Path) -> N
     first = boost(tmp_path / "b.jsonl")["stages"]
     (tmp_path / "describe.txt").write_text((BUILTIN / "describe.txt").read_text().replace("Briefly", "At length"))
     again = boost(tmp_path / "b.jsonl", "--prompts", str(tmp_path))["stages"]
-    assert [first[name]["asked"] for name in counted.NAMES] == [12, 12, 12]
+    assert [first[name]["asked"] for name in counted.STAGE_NAMES] == [12, 12, 12]
     assert again["blend"]["asked"] == 0 and again["describe"]["asked"] == 12 and again["holistic"]["asked"] > 6
 
 
