@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tellapart.review.app import Page, create_app
-from tellapart.utils.web import bind, server_of
+from tellapart.utils.web.server import bind, server_of
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sample_review import ATTACK, BAGS, Client, make_bags, serving
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.review.bags.session import BagReview, open_review
-from tellapart.utils.web import bind
+from tellapart.utils.web.server import bind
 
 
 @pytest.fixture(scope="module")

@@ -386,7 +386,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
 
     yield "tellapart.jobs.run.run_job", here
     yield "tellapart.jobs.cluster.load_ray", lambda: None
-    yield "tellapart.utils.web.serve", served
+    yield "tellapart.utils.web.server.serve", served
     yield "tellapart.study.simulate.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.review.app.serve", served

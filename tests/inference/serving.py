@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 from tellapart.inference.serve import Service, create_app
-from tellapart.utils.web import bind, server_of
+from tellapart.utils.web.server import bind, server_of
 
 
 @contextlib.contextmanager

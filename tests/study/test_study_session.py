@@ -29,7 +29,8 @@ from tellapart.study.limits import StartLimit, TooManyStarts
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.study.simulate import Effects, ParticipantLog, Script, Web, local_server
 from tellapart.study.store import AnswerStore
-from tellapart.utils.web import own_origins, read_body
+from tellapart.utils.web.origins import own_origins
+from tellapart.utils.web.requests import read_body
 
 
 @pytest.fixture(scope="module")

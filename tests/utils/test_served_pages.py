@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tellapart.utils.web import LOOPBACK, bind, server_of
+from tellapart.utils.web.server import LOOPBACK, bind, server_of
 
 
 def test_a_second_request_of_a_connection_does_not_wait() -> None:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tellapart.utils import web
+from tellapart.utils.web import server
 
 PROGRAM = """
 import resource, time
@@ -26,7 +26,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from tellapart.utils.web import bind, serve
+from tellapart.utils.web.server import bind, serve
 slow = lambda request: (time.sleep(20), PlainTextResponse("late"))[1]
 app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here")), Route("/slow", slow)])
 listener = bind(0)
@@ -80,14 +80,14 @@ def test_a_server_that_is_stopped_answers_503_and_says_one_line() -> None:
     "sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"]
 )
 def test_a_connection_without_a_whole_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.3, raising=False)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3, raising=False)
 
     async def read(request: Request) -> PlainTextResponse:
         return PlainTextResponse(str(len(await request.body())))
 
-    listener = web.bind(0)
-    server = web.server_of(Starlette(routes=[Route("/", read, methods=["GET", "POST"])]))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    listener = server.bind(0)
+    running = server.server_of(Starlette(routes=[Route("/", read, methods=["GET", "POST"])]))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
         with socket.create_connection(listener.getsockname(), timeout=4) as client:
@@ -95,5 +95,5 @@ def test_a_connection_without_a_whole_request_is_closed(sent: bytes, monkeypatch
             while client.recv(1000):  # a time-out is an error
                 pass
     finally:
-        server.should_exit = True
+        running.should_exit = True
         thread.join(10)

@@ -52,14 +52,14 @@ def serve(
     from tellapart.inference.serve import Service, create_app, plain_pictures
     from tellapart.models import decoding, devices
     from tellapart.scorers import load_scorer
-    from tellapart.utils import web
+    from tellapart.utils.web import origins, server
 
     key = os.environ.get(KEY) or None
     if host is not None and key is None:
         raise UsageError(
             f"--host {host}: the server will be reachable from other machines; set an API key first: export {KEY}=…"
         )
-    listener = web.bind(port)
+    listener = server.bind(port)
     place = devices.resolve_device(device)
     captioner = load_captioner(model, place, devices.resolve_precision(precision, place))
     beam: Any = {"kind": "beam", "beams": beams} if beams > 1 else {}
@@ -74,10 +74,10 @@ def serve(
         others,
     )
     own = listener.getsockname()[1]
-    hosts = frozenset(origin.partition("://")[2] for origin in web.own_origins(own)) | ({host} if host else frozenset())
+    hosts = frozenset(origin.partition("://")[2] for origin in origins.own_origins(own)) | ({host} if host else frozenset())
 
     def ready(address: str) -> None:
         needs = "requests require the API key" if key else "no API key required"
         say(f"serving {captioner.name} at {address}v1 ({needs}; press Ctrl-C to stop)")
 
-    web.serve(create_app(service, own, hosts), listener, ready)
+    server.serve(create_app(service, own, hosts), listener, ready)

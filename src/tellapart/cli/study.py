@@ -77,7 +77,7 @@ def serve(
     """Serve the study page until Ctrl-C. Repeat the command to continue."""
     need_extra("study", "the study page", "starlette", "uvicorn")
     from tellapart.study.server import create_app as web_app
-    from tellapart.utils import web
+    from tellapart.utils.web import server
 
     if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
         raise UsageError(f"--public-url {public_url}: expected a URL without a path, such as https://study.example.org")
@@ -91,7 +91,7 @@ def serve(
             "not filled in (TODO); write what participants should read, or preview the page with "
             "--preview"
         )
-    listener = web.bind(port)
+    listener = server.bind(port)
     with tempfile.TemporaryDirectory(prefix="tellapart-preview-") as temporary:
         location = str(Path(temporary) / "answers.sqlite") if preview else store
         with open_store(study, location) as answers:
@@ -107,7 +107,7 @@ def serve(
                 if recruitment.link_key:
                     say(f"link for a recruitment platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
 
-            web.serve(web_app(session, listener.getsockname()[1], public_url), listener, ready)
+            server.serve(web_app(session, listener.getsockname()[1], public_url), listener, ready)
 
 
 @app.command()

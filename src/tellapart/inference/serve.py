@@ -44,7 +44,7 @@ from tellapart.language.token_spans import token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
-from tellapart.utils.web import own_origins, with_headers
+from tellapart.utils.web.origins import own_origins, with_headers
 
 LARGEST_BODY = 20 * 2**20  # bytes; a 14 MB photo in base64
 MOST_SAMPLES = 256

@@ -26,17 +26,11 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.review.thumbnails import thumbnail
 from tellapart.types import Item
 from tellapart.utils.messages import say
-from tellapart.utils.web import (
-    LARGEST_POST,
-    SameOrigin,
-    bind,
-    encode_picture,
-    own_origins,
-    part_routes,
-    path_number,
-    read_body,
-    serve,
-)
+from tellapart.utils.web.origins import SameOrigin, own_origins
+from tellapart.utils.web.page_files import part_routes
+from tellapart.utils.web.pictures import encode_picture
+from tellapart.utils.web.requests import LARGEST_POST, path_number, read_body
+from tellapart.utils.web.server import bind, serve
 
 TOKEN = "x-review-token"
 LONGEST_SIDE = 1400  # pixels of a picture's longer side

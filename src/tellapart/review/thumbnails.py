@@ -9,7 +9,7 @@ from pathlib import Path
 from tellapart.data.pictures import StoredPicture
 from tellapart.types import Picture
 from tellapart.utils.files import cache_folder, replace_file
-from tellapart.utils.web import encode_picture
+from tellapart.utils.web.pictures import encode_picture
 
 THUMBNAIL_SIDE = 320  # pixels of the longer side
 

@@ -51,7 +51,7 @@ from tellapart.study.settings import CHECK_CAPTION, SETTINGS_FILE, settings_text
 from tellapart.types import Item
 from tellapart.utils.files import write_errors, write_output
 from tellapart.utils.messages import Progress, say, typed_command
-from tellapart.utils.web import encode_picture
+from tellapart.utils.web.pictures import encode_picture
 
 MAX_COSINE = 0.8  # paper 3, footnote 8
 

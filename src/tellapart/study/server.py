@@ -19,7 +19,9 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.study.databases import StoreError
 from tellapart.study.limits import StartLimit, TooManyStarts, address_of
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
-from tellapart.utils.web import SameOrigin, own_origins, part_routes, read_body, want
+from tellapart.utils.web.origins import SameOrigin, own_origins
+from tellapart.utils.web.page_files import part_routes
+from tellapart.utils.web.requests import read_body, want
 
 PARTICIPANT_HEADER = "x-participant"
 NO_STORE = {"Cache-Control": "no-store"}

@@ -37,7 +37,7 @@ from tellapart.study.server import create_app
 from tellapart.study.session import StudySession
 from tellapart.study.store import AnswerStore
 from tellapart.utils.messages import Progress
-from tellapart.utils.web import LOOPBACK, bind, server_of
+from tellapart.utils.web.server import LOOPBACK, bind, server_of
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
 ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # for simulated ratings

@@ -27,7 +27,7 @@ from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError
 from tellapart.review.app import Page
 from tellapart.types import Item
-from tellapart.utils.web import path_number, want, within
+from tellapart.utils.web.requests import path_number, want, within
 
 
 @dataclass
