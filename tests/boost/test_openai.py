@@ -18,7 +18,8 @@ from command_line import Cli
 from fault_server import FaultServer
 from PIL import Image
 
-from tellapart.boost.backends import data_url, open_backend
+from tellapart.boost.backends import open_backend
+from tellapart.boost.data_url import data_url
 from tellapart.boost.replies import read_answer, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
@@ -253,7 +254,7 @@ def test_a_redirect_is_not_followed(server: FaultServer, monkeypatch: pytest.Mon
 
 
 def test_an_endless_answer_is_cut_off(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.boost.backends.LARGEST_REPLY", 1000)
+    monkeypatch.setattr("tellapart.boost.openai_server.LARGEST_REPLY", 1000)
     server.says = lambda body: "dog " * 1000
     with pytest.raises(BackendError, match="the answer exceeds") as error:
         open_backend(f"openai:m@{server.url}").complete(ASKED)

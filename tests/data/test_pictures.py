@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.boost.backends import data_url
+from tellapart.boost.data_url import data_url
 from tellapart.data import open_data
 from tellapart.data.decode import HEIC, to_rgb
 from tellapart.data.pictures import BytesPicture, FilePicture

@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
-from tellapart.boost.backends import KEYS, OpenAI, api_key, checked_address, data_url, number_setting, spec_settings
+from tellapart.boost.data_url import data_url
 from tellapart.boost.job import Tally, read_text
 from tellapart.boost.ledger import Ledger, address
+from tellapart.boost.openai_server import KEYS, OpenAI, api_key, checked_address
 from tellapart.boost.redaction import redact
 from tellapart.boost.replies import moderated, read_answer
+from tellapart.boost.spec_settings import number_setting, spec_settings
 from tellapart.boost.types import Answer, BackendError, Request, Stage, UnansweredError
 from tellapart.errors import PictureError, TellapartError, UsageError, need_extra
 from tellapart.types import Item

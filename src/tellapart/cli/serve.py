@@ -74,7 +74,8 @@ def serve(
         others,
     )
     own = listener.getsockname()[1]
-    hosts = frozenset(origin.partition("://")[2] for origin in origins.own_origins(own)) | ({host} if host else frozenset())
+    hosts = frozenset(origin.partition("://")[2] for origin in origins.own_origins(own))
+    hosts |= {host} if host else frozenset()
 
     def ready(address: str) -> None:
         needs = "requests require the API key" if key else "no API key required"

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from tellapart.boost.backends import KEYS, open_backend
+from tellapart.boost.backends import open_backend
 from tellapart.boost.batches import ANTHROPIC_URL, BatchBackend, open_batches
 from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.load import estimate_line
+from tellapart.boost.openai_server import KEYS
 from tellapart.boost.types import Backend, LacksFeature
 from tellapart.captioners import load_captioner
 from tellapart.captions.writers import PRINTED, Replace, Writer, open_writer
