@@ -20,7 +20,7 @@ from tellapart.evaluation.facts.by_references import unmatched_claims, verify_re
 from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair, read_instances, read_synonyms
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.language.claims import NO_SYNONYMS
+from tellapart.language.claim_tuples import NO_SYNONYMS
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 

@@ -17,7 +17,8 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.facts.by_references import facts_of
 from tellapart.evaluation.gallery import Kind
 from tellapart.evaluation.retrieval import random_pools, retrieve
-from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
+from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
+from tellapart.language.claims import extract
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene

@@ -20,7 +20,7 @@ from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.options import EvalSettings
 from tellapart.evaluation.retrieval import CandidateSets, Retrieval
 from tellapart.evaluation.scorer_texts import ScorerTexts
-from tellapart.language.claims import Synonyms
+from tellapart.language.claim_tuples import Synonyms
 from tellapart.metrics.bert_score import BERTScore, bertscore
 from tellapart.metrics.perplexity import caption_losses
 from tellapart.metrics.slots import CaptionSlot

@@ -23,7 +23,7 @@ from tellapart.evaluation.facts import chair
 from tellapart.evaluation.file_sets import FileSets, hard_pool, read_sets
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion, read_questions
 from tellapart.evaluation.matching import files_of, note_of
-from tellapart.language.claims import Synonyms
+from tellapart.language.claim_tuples import Synonyms
 from tellapart.types import Item
 
 

@@ -13,7 +13,8 @@ from tellapart.captioners.captioner import Captioner
 from tellapart.captions.lines import METADATA
 from tellapart.captions.writers import LOG, PRINTED, format_of
 from tellapart.errors import UsageError, need_extra
-from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
+from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
+from tellapart.language.claims import extract
 from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.claims import confidences

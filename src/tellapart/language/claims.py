@@ -9,12 +9,13 @@ words. Names, negation and pronouns that refer to another sentence are handled p
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from tellapart.language.english import WORD_PATTERN, tag_words, word_set
+from tellapart.language.english import word_set
+from tellapart.language.noun_phrases import RELATIVE, complex_preposition, content_run, phrase_end, split_head
+from tellapart.language.tagged_words import TaggedWord, sentences
 
 # The claims of a caption: objects, their attributes, and relations between them.
 
@@ -70,151 +71,6 @@ class Extraction:
     mentions: tuple[ObjectMention, ...]
     relations: tuple[Relation, ...]
     loose: tuple[Attribute, ...] = ()
-
-
-# Splits a caption into sentences of tagged words.
-#
-# HanTa (the extra ``words``) provides lemmas and CLAWS 5 tags: NN1 is a noun, AJ0 an adjective, VVG a participle, PRP
-# a preposition.
-
-_SENTENCE = re.compile(r"[^.!?;\n]+")
-_BREAKS = ',:()"“”–—'
-_DECIMAL = re.compile(r"(?<=\d)[.,](?=\d)")
-
-
-@dataclass(frozen=True, slots=True)
-class TaggedWord:
-    """A lower-cased word with its lemma, tag, and position in the caption, in characters.
-
-    ``after_break``: whether a comma, a colon or a bracket precedes it.
-    """
-
-    text: str
-    lemma: str
-    tag: str
-    start: int
-    end: int
-    after_break: bool = False
-
-    def is_a(self, *starts: str) -> bool:
-        """Returns whether the tag starts with one of ``starts``."""
-        return self.tag.startswith(starts)
-
-
-def sentences(caption: str) -> list[list[TaggedWord]]:
-    """Returns the words of each sentence. Accepts any text; an empty caption has no sentence."""
-    plain = _DECIMAL.sub("0", caption.replace("’", "'").replace("_", " "))
-    found = []
-    for sentence in _SENTENCE.finditer(plain):
-        matches = [match for match in WORD_PATTERN.finditer(sentence[0]) if match[0] not in _BREAKS]
-        # The tagger mistakes any capitalized noun at the start of a sentence for a name.
-        tagged = tag_words([match[0] if number else match[0].lower() for number, match in enumerate(matches)])
-        words, last = [], 0
-        for match, (lemma, tag) in zip(matches, tagged, strict=True):
-            start, end = sentence.start() + match.start(), sentence.start() + match.end()
-            broken = any(sign in _BREAKS for sign in sentence[0][last : match.start()])
-            words.append(TaggedWord(match[0].lower(), lemma, tag, start, end, broken))
-            last = match.end()
-        if words:
-            found.append(words)
-    return found
-
-
-# Finds noun phrases, their heads, and complex prepositions, by rules over tags.
-
-# Complex prepositions, whose noun is not an object.
-_SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
-_COMPLEX = {
-    *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
-      for tail in ("of", "from", "side of", "hand side of")),
-    *(f"{lead} {side} of" for side in _SIDES for lead in ("in", "on", "at", "along", "by")),
-    *("next to", "close to", "near to", "adjacent to", "similar to", "due to", "opposite to", "attached to"),
-    *("in between", "out of", "away from", "inside of", "outside of", "on to", "up to", "such as", "as well as"),
-    *("higher than", "lower than", "larger than", "smaller than", "taller than", "bigger than"),
-    *("along with", "together with", "full of", "filled with", "covered in", "surrounded by", "made of"),
-}  # fmt: skip
-_LONGEST = max(len(phrase.split()) for phrase in _COMPLEX)
-RELATIVE = frozenset(("which", "that", "who", "whose", "where"))
-
-
-def complex_preposition(words: Sequence[TaggedWord], at: int) -> int:
-    for length in range(min(_LONGEST, len(words) - at), 1, -1):
-        if " ".join(word.text for word in words[at : at + length]) in _COMPLEX:
-            return length
-    return 0
-
-
-def phrase_end(words: Sequence[TaggedWord], at: int) -> int:
-    """Returns the furthest end of a noun phrase that starts at ``at``; 0 if none starts."""
-    word = words[at]
-    if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in RELATIVE):
-        return 0
-    end = at + 1
-    while end < len(words) and not words[end].after_break and not complex_preposition(words, end):
-        if not words[end].is_a(*_INSIDE) and not _adverb_inside(words, end):
-            break
-        if words[end].is_a("AT", "DPS") and not words[end - 1].is_a("DT0"):
-            break
-        end += 1
-    return end
-
-
-_INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VVG", "VVB", "VVZ")
-
-
-def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
-    """Returns whether the word is an adverb within a phrase: "a very large dog"."""
-    if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
-        return False
-    if words[at - 1].is_a("NN"):
-        return words[at + 1].is_a("NN1")
-    before = words[at - 1].is_a("AT", "DT", "DPS", "CRD", "AJ", "AV0")
-    return before and words[at + 1].is_a("AJ", "NN", "AV0", "VVN", "VVD", "VVG")
-
-
-def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list[TaggedWord], int, TaggedWord | None]:
-    """Returns the content words of a phrase, its end, and the verb at its end if the tagger mistook that for a noun.
-
-    A verb after a noun is not part of the phrase.
-    """
-    singular = start > 0 and words[start - 1].text in ("a", "an", "one", "another")
-    noun = False
-    for at in range(start, end):
-        word = words[at]
-        following = words[at + 1] if at + 1 < end else None
-        if word.is_a("VV"):
-            modifies = following is not None and following.is_a("NN", "AJ", "NP", "VVN", "VVD")
-            if word.is_a("VVG"):
-                modifies = modifies and not noun
-            elif noun:
-                modifies = modifies and following is not None and following.is_a("NN1", "NN0", "AJ") and singular
-            if word.is_a("VVZ", "VVB") or not modifies:
-                return list(words[start:at]), at, None
-        elif noun and singular and word.is_a("NN2") and words[at - 1].is_a("NN1"):
-            return list(words[start:at]), at, word  # "a disk floats": its "noun" is a verb
-        noun = noun or word.is_a("NN", "NP")
-    return list(words[start:end]), end, None
-
-
-def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | None, list[TaggedWord]]:
-    """Returns the object's noun (None if there are only adjectives) and the words before it.
-
-    After an article there is always an object, even if the tagger found only adjectives.
-    """
-    run = [word for place, word in enumerate(run) if not word.is_a("AV0") or _is_attribute(run, place)]
-    nouns = [number for number, word in enumerate(run) if word.is_a("NN", "NP")]
-    if not nouns and article and run:
-        nouns = [len(run) - 1]
-    if not nouns:
-        return None, list(run)
-    last = nouns[-1] if nouns[-1] == len(run) - 1 or nouns[-1] > 0 else len(run) - 1
-    head = run[last]
-    return head, [word for word in run[:last] if not word.is_a("ORD")] + list(run[last + 1 :])
-
-
-def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
-    """Returns whether an adverb is an attribute: it is one before a noun, but not before an adjective."""
-    return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))
 
 
 # "A photo of a dog" and "the image shows a dog" are about a dog.
@@ -450,60 +306,3 @@ _AMONG = word_set("underneath below above behind beneath inside outside beside a
 def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tuple[int, ...]) -> Relation:
     text = " ".join(word.text for word in link)
     return Relation(text, lemma, subject, objects, (link[0].start, link[-1].end))
-
-
-# Converts claims to comparable tuples: (object), (object, attribute), (object, relation, object).
-
-CLAIM_KINDS = ("object", "attribute", "relation")
-Tuple = tuple[str, ...]
-_ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
-_ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
-_ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
-
-
-@dataclass(frozen=True)
-class Synonyms:
-    """Synonyms: ``object_of`` maps a word or phrase to its object; ``name`` is the file's name, for signatures."""
-
-    object_of: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.object_of)
-
-    def canonical(self, lemma: str) -> str:
-        """Returns the object's name, or the word itself if the file has none."""
-        return self.object_of.get(lemma, lemma)
-
-
-NO_SYNONYMS = Synonyms()
-
-
-def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
-    """Returns (kind, tuple, positions) for every distinct claim, with all its positions."""
-    names = [name_of(mention, synonyms) for mention in extraction.mentions]
-    found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
-
-    def add(kind: str, claim: Tuple, places: Sequence[tuple[int, int]]) -> None:
-        found[kind, claim] = (*found.get((kind, claim), ()), *places)
-
-    for name, mention in zip(names, extraction.mentions, strict=True):
-        add("object", (name,), mention.spans)
-        for attribute in mention.attributes:
-            if f"{attribute.lemma} {mention.lemma}" != name:
-                add("attribute", (name, attribute.lemma), attribute.spans)
-        if mention.count_span is not None and mention.count > 1:
-            add("attribute", (name, str(mention.count)), [mention.count_span])
-    for relation in extraction.relations:
-        for number in relation.objects:
-            word = _ABOVE.get(relation.lemma, relation.lemma)
-            add("relation", (names[relation.subject], word, names[number]), [relation.span])
-    return [(kind, claim, places) for (kind, claim), places in found.items()]
-
-
-def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """Returns an object's name: a compound such as "fire hydrant" if the synonyms contain it, else the noun."""
-    for attribute in mention.attributes:
-        if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
-            return synonyms.canonical(pair)
-    return synonyms.canonical(mention.lemma)

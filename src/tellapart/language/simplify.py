@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tellapart.language.claims import Extraction, Relation, TaggedWord, extract, sentences
+from tellapart.language.claims import Extraction, Relation, extract
+from tellapart.language.tagged_words import TaggedWord, sentences
 from tellapart.utils.messages import Progress
 
 Keep = Literal["subject", "svo"]

@@ -17,7 +17,8 @@ import torch
 from pydantic import Field, model_validator
 
 from tellapart.errors import need_extra
-from tellapart.language.claims import NO_SYNONYMS, Tuple, claims_of, extract
+from tellapart.language.claim_tuples import NO_SYNONYMS, Tuple, claims_of
+from tellapart.language.claims import extract
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.rewards.consensus import Consensus

@@ -12,14 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart.evaluation.facts.verdict import Span, Verdict
-from tellapart.language.claims import (
-    CLAIM_KINDS,
-    NO_SYNONYMS,
-    Synonyms,
-    Tuple,
-    claims_of,
-    extract,
-)
+from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Synonyms, Tuple, claims_of
+from tellapart.language.claims import extract
 
 NOT_NAMED = "not in the references"
 _COLOURS = """

@@ -17,7 +17,7 @@ from tellapart.evaluation.facts.by_references import unmatched_claims, verify_re
 from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.language.claims import CLAIM_KINDS
+from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot

@@ -17,7 +17,7 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import by_references, check_tagger
-from tellapart.language.claims import CLAIM_KINDS, NO_SYNONYMS, Tuple
+from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Tuple
 from tellapart.metrics.inputs import check
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables

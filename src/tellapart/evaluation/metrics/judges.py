@@ -14,7 +14,7 @@ from tellapart.evaluation.facts.by_references import claim_phrase, facts_of
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges import caption_qa, ratings
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.language.claims import CLAIM_KINDS
+from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
