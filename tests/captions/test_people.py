@@ -26,7 +26,7 @@ from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
 from tellapart.inference.engine import CaptionEngine
-from tellapart.language.phrases import without_words
+from tellapart.language.word_removal import without_words
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
 

@@ -14,7 +14,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.inference.doubts import CONTRASTS, EVIDENCE, Beliefs
-from tellapart.language.phrases import soften
+from tellapart.language.soften import soften
 from tellapart.language.words import content_words
 
 SOFTENED = [

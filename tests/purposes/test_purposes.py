@@ -27,7 +27,8 @@ from tellapart.captions.writers import logged_captions
 from tellapart.check.captions import rows_of, template
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.errors import TellapartError, UsageError
-from tellapart.language.phrases import phrase_ends, without_words
+from tellapart.language.phrase_ends import phrase_ends
+from tellapart.language.word_removal import without_words
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.lists import json_lines

@@ -15,12 +15,7 @@ import numpy as np
 from tellapart.data import Dataset
 from tellapart.data.new_pictures import beside
 from tellapart.errors import UsageError
-from tellapart.features.nearest import (
-    COPY,
-    Exclusions,
-    Vectors,
-    nearest_among,
-)
+from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item

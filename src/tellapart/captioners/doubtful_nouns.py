@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from tellapart.language.phrases import soften, without_repeats
+from tellapart.language.phrases import without_repeats
+from tellapart.language.soften import soften
 from tellapart.language.token_spans import words_of_tokens
 from tellapart.language.words import content_words
 from tellapart.models.protocols import CaptionerLike

@@ -7,11 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.caption_matching import (
-    KnownIds,
-    match_captions,
-    match_ids,
-)
+from tellapart.data.caption_matching import KnownIds, match_captions, match_ids
 from tellapart.data.field_rows import read_rows
 from tellapart.data.new_pictures import beside
 from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_value

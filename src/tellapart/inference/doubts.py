@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.language.phrases import soften
+from tellapart.language.soften import soften
 from tellapart.models.decoding import EVIDENCE
 from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.types import Rollout, in_mode

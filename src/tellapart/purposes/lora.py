@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tellapart.boost.answer_checks import unusable
 from tellapart.language.english import FUNCTION_WORDS, singular
-from tellapart.language.phrases import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
+from tellapart.language.word_removal import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
 from tellapart.language.words import sentences
 from tellapart.purposes.texts import Edited, has_phrase, shortened, without_openings
 from tellapart.utils.rng import RandomStream

@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.language.answers import without_opening
 from tellapart.language.english import FUNCTION_WORDS
-from tellapart.language.phrases import phrase_ends
+from tellapart.language.phrase_ends import phrase_ends
 from tellapart.language.words import sentences
 
 MAX_LISTED = 20  # maximum number of words, examples or pictures in a message

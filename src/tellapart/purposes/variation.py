@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from tellapart.language.phrases import word_runs
+from tellapart.language.word_removal import word_runs
 from tellapart.language.words import sentences
 
 AMOUNTS = ("all", "most", "some", "one")

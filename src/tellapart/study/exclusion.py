@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tellapart.study.design import CONTROL, ITEM, Place, Study
-from tellapart.study.store import (
-    StudyAnswer,
-)
+from tellapart.study.store import StudyAnswer
 
 
 def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:

@@ -1,0 +1,37 @@
+"""Finds the positions at phrase ends, where a caption can be cut."""
+
+from __future__ import annotations
+
+import re
+
+from tellapart.language.english import word_set
+from tellapart.language.phrase_tokens import NUMBERS, SOFT_DETERMINERS, SOFT_PREPOSITIONS
+from tellapart.language.phrases import CONJUNCTIONS, PREPOSITIONS
+from tellapart.language.words import COLOURS, TAKE_OBJECTS, content_words
+
+_CUT_BEFORE = (SOFT_PREPOSITIONS | PREPOSITIONS | CONJUNCTIONS | word_set("or where")) - {"of"}
+
+
+def phrase_ends(sentence: str) -> list[int]:
+    """Returns the positions where a sentence may be cut, in characters, in ascending order; the last is its length.
+
+    It may be cut before a preposition, a conjunction, a comma or a participle with an object, if the word before is a
+    noun, or a verb that needs no object. English only; recognizes verbs like `soften`.
+    """
+    words = content_words(sentence)
+    kind_at = {word.end: word.kind for word in words}
+    verbs = {word.start for word in words if word.kind == "verb"}
+    tokens = list(re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", sentence))
+    ends = []
+    for place in range(1, len(tokens)):
+        before, token = tokens[place - 1], tokens[place]
+        lower, last = token[0].lower(), before[0].lower()
+        after = tokens[place + 1][0].lower() if place + 1 < len(tokens) else ""
+        has_object = token.start() in verbs and after in SOFT_DETERMINERS | NUMBERS
+        if not (lower in _CUT_BEFORE or lower[0] in ",;:(–—" or has_object):
+            continue
+        kind = kind_at.get(before.end())
+        paired = last in COLOURS and after in COLOURS  # "a black and white dog"
+        if (kind == "head" and not paired) or (kind == "verb" and last not in TAKE_OBJECTS):
+            ends.append(before.end())
+    return [*ends, len(sentence)]

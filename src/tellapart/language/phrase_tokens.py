@@ -1,0 +1,44 @@
+"""Splits the tokens of a caption into phrases, without a tagger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tellapart.language.english import word_set
+from tellapart.language.words import RELATIONS
+
+SOFT_DETERMINERS = word_set("a an the his her their its this that these those some another other each")
+NUMBERS = word_set("two three four five six seven eight nine ten several many some few")
+SOFT_PREPOSITIONS = RELATIONS | word_set(
+    "on in at with of to from by into onto against inside outside for as up down out"
+)
+SOFT_AUXILIARIES = word_set("is are was were be being been has have")
+
+
+@dataclass
+class Token:
+    """A word or a run of punctuation. ``kind`` is the kind of a content word, "" for other tokens."""
+
+    text: str
+    kind: str = ""
+    doubted: bool = False  # content words only
+    start: int = -1  # position in the caption, in characters, if known
+    end: int = -1
+
+    @property
+    def lower(self) -> str:
+        return self.text.lower()
+
+
+def split_phrases(tokens: list[Token]) -> list[list[Token]]:
+    """Splits tokens into phrases before prepositions, "and", commas, and verbs with an object."""
+    phrases: list[list[Token]] = [[]]
+    for place, token in enumerate(tokens):
+        has_object = place + 1 < len(tokens) and tokens[place + 1].lower in SOFT_DETERMINERS | NUMBERS
+        joins = token.lower in ("and", "or", ",")
+        begins = joins or token.lower in SOFT_PREPOSITIONS or (token.kind == "verb" and has_object)
+        follows_one = bool(phrases[-1]) and any(each.kind for each in phrases[-1])
+        if begins and follows_one:
+            phrases.append([])
+        phrases[-1].append(token)
+    return phrases

@@ -1,0 +1,226 @@
+"""Removes words that the user chose from a caption, without a neutral noun in their place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from tellapart.language.english import WORD, article, singular, word_set
+from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, split_phrases
+from tellapart.language.phrases import ARTICLES, DETERMINERS, PLACES, PREPOSITIONS
+from tellapart.language.words import COLOURS, COPULAS, Word, content_words, is_participle, sentences
+
+_JOINS = ("and", "or", ",")
+_ADJECTIVES = COLOURS | word_set("""
+    tan beige golden silver blond blonde dark light pale bright spotted striped young old elderly small little large big
+    huge tiny tall short long thin fat wet dry dirty muddy clean furry fluffy hairy curly shaggy bald bearded smiling
+    happy
+""")  # adjectives that may follow their noun between commas
+
+
+def word_key(caption: str, word: Word) -> str:
+    """Returns the key under which a content word is counted: lower case, nouns in the singular, by spelling only."""
+    text = caption[word.start : word.end].lower()
+    return singular(text) if word.kind in ("head", "modifier") else text
+
+
+LONGEST_PHRASE = 4  # in content words
+
+
+def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
+    """Returns the content words of a caption with their keys, split into runs at stops, commas and relations."""
+    runs: list[list[tuple[str, Word]]] = [[]]
+    end = 0
+    for word in content_words(caption):
+        if word.kind == "relation" or re.search(r"[^\w\s'’-]", caption[end : word.start]):
+            runs.append([])
+        end = word.end
+        if word.kind != "relation":
+            runs[-1].append((word_key(caption, word), word))
+    return [run for run in runs if run]
+
+
+def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set[int]:
+    """Returns the indices of the words of a run that belong to one of these phrases."""
+    spans = ((start, size) for size in range(2, LONGEST_PHRASE + 1) for start in range(len(keys) - size + 1))
+    return {
+        place
+        for start, size in spans
+        if tuple(keys[start : start + size]) in phrases
+        for place in range(start, start + size)
+    }
+
+
+def without_words(caption: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]] = frozenset()) -> str:
+    """Removes content words by key (`word_key`), as far as the caption remains grammatical.
+
+    Removes single modifiers. Removes a phrase after a preposition, a conjunction or a comma, and a participle with its
+    object, only if all their words are to be removed. Replaces the noun phrase at the start of a sentence with
+    ``subject``. Keeps a noun whose modifiers are kept ("table" in "on a wooden table"), and a phrase that the next one
+    belongs to. Drops a sentence if only its subject is left, unless it is the first. English only; `soften` describes
+    the limits.
+
+    Args:
+        left_out: keys of the words to remove.
+        subject: the replacement for a removed subject.
+        sequences: runs of keys; their words are removed only where they occur in this order (`word_runs`).
+    """
+    parts = []
+    for number, sentence in enumerate(sentences(caption)):
+        made = _without_words(sentence, left_out, subject, sequences)
+        if not number or re.sub(r"\W+", " ", made).strip() not in ("", re.sub(r"\W+", " ", subject).strip()):
+            parts.append(made)
+    return " ".join(parts)
+
+
+def _without_words(sentence: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]]) -> str:
+    words, starts = content_words(sentence), set[int]()
+    for run in word_runs(sentence):
+        inside = places_in_phrases([key for key, _ in run], sequences)
+        starts |= {word.start for place, (key, word) in enumerate(run) if key in left_out or place in inside}
+    out = [word.start in starts for word in words]
+    if not any(out):
+        return sentence
+    phrases = _places_joined(split_phrases(_colours_joined(_placed_tokens(sentence, words, out))))
+    dropped: set[int] = set()
+    for place in range(len(phrases) - 1, 0, -1):
+        claims = [token for token in phrases[place] if token.kind and token.kind != "relation"]
+        if phrases[place][0].lower == "of" and phrases[place - 1][-1].lower in PLACES:  # "the side | of a dog"
+            continue
+        if claims and all(token.doubted for token in claims) and not _carries(phrases, place, dropped):
+            dropped.add(place)
+    kept: list[Token] = []
+    for place, phrase in enumerate(phrases):
+        if place in dropped:
+            continue
+        if not place and not _carries(phrases, 0, dropped):
+            phrase = _with_subject(phrase, subject)
+        after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
+        phrase = _without_modifiers(phrase, after)
+        if place + 1 in dropped and len(phrase) > 1 and phrase[-1].lower in COPULAS:  # "a cat is | on a table"
+            phrase = phrase[:-1]
+        kept += phrase
+    text, stop = _spelled(kept, sentence), sentence[-1:]
+    return text + stop if stop in ".!?" and text and text[-1] not in ".!?" else text
+
+
+def _placed_tokens(sentence: str, words: Sequence[Word], out: Sequence[bool]) -> list[Token]:
+    known = {word.start: (word.kind, left) for word, left in zip(words, out, strict=True)}
+    found = re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", sentence)
+    return [Token(match[0], *known.get(match.start(), ("", False)), *match.span()) for match in found]
+
+
+def _colours_joined(tokens: list[Token]) -> list[Token]:
+    """Merges joined colours such as "black and white" into one modifier, which can be removed only as a whole."""
+    joined: list[Token] = []
+    for token in tokens:
+        before = joined[-2:]
+        if (
+            len(before) == 2
+            and before[1].lower in ("and", ",")
+            and before[0].lower.split()[-1] in COLOURS
+            and token.lower in COLOURS
+            and token.kind == "modifier"
+        ):
+            text = f"{before[0].text} {before[1].text} {token.text}"
+            both = before[0].doubted and token.doubted
+            joined[-2:] = [Token(text, "modifier", both, before[0].start, token.end)]
+        else:
+            joined.append(token)
+    return joined
+
+
+def _places_joined(phrases: list[list[Token]]) -> list[list[Token]]:
+    """Merges phrases such as "in front of a dog" or "next to a dog", which can be removed only as a whole."""
+    joined: list[list[Token]] = []
+    for phrase in phrases:
+        before, begins = (joined[-1] if joined else []), phrase[0].lower if phrase else ""
+        if begins == "of" and before and before[0].lower in SOFT_PREPOSITIONS and before[-1].lower in PLACES:
+            joined[-1] = [*before[:-1], replace(before[-1], kind=""), *phrase]
+        elif begins == "to" and len(before) > 1 and before[-1].lower in ("next", "close"):
+            joined[-1:] = [before[:-1], [replace(before[-1], kind=""), *phrase]]
+        else:
+            joined.append(phrase)
+    return joined
+
+
+def _carries(phrases: list[list[Token]], place: int, dropped: Set[int]) -> bool:
+    """Returns whether the next phrase that is kept belongs to this one, like "of wine" to "a glass", or "in a hat" to
+    "and a man".
+    """
+    after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
+    if not place:
+        return after == "of"
+    joined = phrases[place][0].lower in _JOINS
+    return bool(after) and after not in _JOINS if joined else after in ("of", "with")
+
+
+def _with_subject(phrase: list[Token], subject: str) -> list[Token]:
+    """Replaces the noun phrase that starts the phrase with ``subject`` if the phrase's noun is to be removed.
+
+    Adjectives that are kept follow the subject: "NAME, black and white, is running". Other modifiers that are kept
+    ("two", "fire") prevent the replacement.
+    """
+    head = next((n for n, token in enumerate(phrase) if token.kind == "head"), None)
+    if head is None or not phrase[head].doubted:
+        return phrase
+    before, rest = phrase[:head], phrase[head + 1 :]
+    said = [token for token in before if token.kind and not token.doubted]
+    if any(not token.kind and token.lower not in DETERMINERS for token in before):
+        return phrase
+    if not all(_ADJECTIVES.issuperset(re.findall(r"\w+", token.lower.replace(" and ", " "))) for token in said):
+        return phrase
+    name = Token(subject, "subject", start=phrase[0].start, end=phrase[head].end)
+    comma = Token(",", "comma", start=name.end, end=name.end)
+    return [name, comma, *said, comma, *rest] if said else [name, *rest]
+
+
+def _without_modifiers(phrase: list[Token], after: str) -> list[Token]:
+    """Drops a phrase's doubted modifiers, and a doubted verb before a preposition or at the end."""
+    follows = [*(token.lower for token in phrase[1:]), ""]
+    kept = [
+        token
+        for token, next_word in zip(phrase, follows, strict=True)
+        if not (token.doubted and token.kind == "modifier") or is_participle(next_word)  # "a girl walking alone"
+    ]
+    said = [token for token in kept if WORD.match(token.text)]
+    ends = not after or after in SOFT_PREPOSITIONS | PREPOSITIONS
+    if ends and len(said) > 1 and said[-1].kind == "verb" and said[-1].doubted:
+        gone = said[-1:]
+        if len(said) > 2 and said[-2].lower in SOFT_AUXILIARIES:
+            gone = said[-2:]
+        kept = [token for token in kept if token not in gone]
+    return kept
+
+
+def _spelled(tokens: list[Token], sentence: str) -> str:
+    """Joins tokens with the white space of the sentence, and adjusts "a" and "an".
+
+    Strips conjunctions and commas at both ends, and before another one.
+    """
+    kept: list[Token] = []
+    for token in reversed(tokens):
+        follows = kept[-1].lower if kept else "."
+        if token.kind == "comma" and follows == ",":
+            kept[-1] = token
+        elif token.lower not in _JOINS or follows not in (".", *(() if token.kind == "comma" else _JOINS)):
+            kept.append(token)
+        elif token.kind != "comma" and kept and not sentence[token.end : kept[-1].start].strip():
+            kept.append(token)  # keeps the original spelling "a cap , and shorts"
+    tokens = kept[::-1]
+    while tokens and (tokens[0].lower in _JOINS or not WORD.match(tokens[0].text)):
+        tokens = tokens[1:]
+    text, end = "", -1
+    for place, token in enumerate(tokens):
+        gap = sentence[end : token.start] if 0 <= end <= token.start else "?"
+        if gap.strip():  # other text came between them
+            gap = " " if WORD.match(token.text) else ""
+        word = token.text
+        if token.lower in ARTICLES and place + 1 < len(tokens) and token.start + len(word) < tokens[place + 1].start:
+            word = article(tokens[place + 1].text)
+            word = word.capitalize() if token.text[0].isupper() else word
+        text += gap + word if text else word
+        end = token.end
+    begins = bool(tokens) and tokens[0].kind != "subject" and sentence[:1].isupper()
+    return text[:1].upper() + text[1:] if begins else text
