@@ -32,7 +32,7 @@ def test_it_says_what_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
     share = shared(exact, found)
     assert found.recall == pytest.approx(share, abs=0.02) and 0.2 < share < 1
     told = capsys.readouterr().err
-    assert f"finds {100 * found.recall:.1f} % of the exact 10 nearest, measured on 2,000 pictures" in told
+    assert f"finds {100 * found.recall:.1f}% of the exact 10 nearest, measured on 2,000 pictures" in told
     assert "s to build" in told and "s to search" in told
     assert (found.rows_NK != np.arange(N)[:, None]).all() and (np.diff(found.cosine_NK) <= 0).all()
 

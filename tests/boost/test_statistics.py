@@ -72,9 +72,9 @@ def test_new_words_against_the_references_and_against_what_was_given() -> None:
     assert found.left_out == NewWordShare(0, 2)
     made.add(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"})
     assert made.new_words().left_out == NewWordShare(1, 4)
-    assert any("omitted 25.0 % of the description's words" in line for line in made.lines())
+    assert any("omitted 25.0% of the description's words" in line for line in made.lines())
     assert any(
-        "33.3 % of content words are in no reference, 8.3 % are in none of its sources" in line for line in made.lines()
+        "33.3% of content words are in no reference, 8.3% are in none of its sources" in line for line in made.lines()
     )
 
 

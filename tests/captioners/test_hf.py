@@ -178,7 +178,7 @@ def test_the_tested_families_are_those_of_the_docs(tmp_path: Path) -> None:
         shapes = "of their own shape" if one.grids or len(set(lengths)) > 1 else "of one shape"
         if one.tiles is not None and one.tiles.most_tiles > 1:
             shapes = "whole and in tiles"
-        runs = "once per picture" if one.tower is not None else "in every step"
+        runs = "once per image" if one.tower is not None else "in every step"
         asked = f"`{one.layout.prompt}`" if one.layout.prompt else "nothing"
         rows[one.model.config.model_type] = f"| `{one.model.config.model_type}` | {shapes} | {runs} | {asked} |"
     found = Path("docs/captioners.md").read_text(encoding="utf-8").splitlines()

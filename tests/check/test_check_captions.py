@@ -117,7 +117,7 @@ def test_the_command_prints_writes_and_fails(cli: Cli, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "cannot be read" in text and "is empty" in text and "<script" not in text
     failed = cli("check", str(captions), str(tmp_path / "pictures"), "--fail-on", "empty", "--fail-on", "shared=40")
-    assert failed.status == 1 and "the threshold of --fail-on is exceeded: empty 16.67 %" in failed.err
+    assert failed.status == 1 and "the threshold of --fail-on is exceeded: empty 16.67%" in failed.err
     assert "shared" not in failed.err
     assert cli("check", str(captions), "--fail-on", "refusal").status == 0
     wrong = cli("check", str(captions), "--fail-on", "emty")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.formats import latex, markdown, table
 from tellapart.evaluation.gallery import caption_gallery, gallery
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.matching import name_systems, read_references
@@ -32,6 +34,7 @@ from tellapart.evaluation.retrieval import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CaptionSlot
+from tellapart.report.comparable import differences
 from tellapart.scenes import listener, scene_graph, truth
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -138,7 +141,7 @@ def test_signatures_name_what_matters(world):
         world.systems, scorer=ColourScorer(), image_features=world.image_ND, references=world.references,
         human="first", lookalike=5, resamples=50, seed=3,
     )  # fmt: skip
-    end = f"|bootstrap:50@3|tellapart:{__version__}|human:first"
+    end = f"|tellapart:{__version__}|human:first|intervals:rare-events,50@3"
     signature = results.signatures
     assert signature["recall@1.random100"] == (
         f"recall@1|pools:random100-consecutive|order:{order_digest(results.ids)}|ties:hit|scorer:colours@01234567" + end
@@ -149,7 +152,7 @@ def test_signatures_name_what_matters(world):
         turned, scorer=ColourScorer(), image_features=world.image_ND[::-1], metrics=["recall@1.random100"],
         resamples=50, seed=3,
     )  # fmt: skip
-    assert other.signatures["recall@1.random100"] != signature["recall@1.random100"].removesuffix("|human:first")
+    assert other.signatures["recall@1.random100"] != signature["recall@1.random100"].replace("|human:first", "")
     assert "pools:lookalike5|ties:hit|scorer:colours@01234567" in signature["recall@1.lookalike"]
     assert signature["clipscore"].startswith("clipscore|2.5max(cos,0)x100|prefix:A photo depicts|scorer:colours@")
     assert set(signature) == set(results.systems["plain"])
@@ -793,3 +796,47 @@ def test_the_same_captions_more_often_or_in_another_order_do_not_differ() -> Non
     for pair in results.pairs:
         difference = pair.difference
         assert (difference.value, difference.low, difference.high, difference.p) == (0, 0, 0, 1), pair.metric
+
+
+def test_the_signature_depends_on_the_references_and_not_on_their_order() -> None:
+    """Metrics with references have a hash of them; others, such as length, keep theirs."""
+    systems = {"own": {"1": "a dog runs", "2": "a cat sleeps"}}
+    references = {"1": ["a dog is running", "the dog"], "2": ["a cat naps"]}
+    turned = {key: texts[::-1] for key, texts in reversed(references.items())}
+    fewer, other = references | {"1": ["the dog"]}, references | {"2": ["a dog naps"]}
+
+    def signatures(references: dict[str, list[str]], metric: str = "cider") -> str:
+        return evaluate(systems, references=references, metrics=[metric], resamples=20).signatures[metric]
+
+    first = signatures(references)
+    assert re.search(r"\|references:[0-9a-f]{8}\|", first) and signatures(turned) == first
+    assert len({first, signatures(fewer), signatures(other)}) == 3
+    swapped = {"1": references["2"], "2": references["1"]}
+    assert signatures(swapped) != first, "the same texts of other pictures"
+    assert signatures(references, "length") == signatures(other, "length")
+    runs = [
+        Results.from_json(evaluate(systems, references=r, metrics=["cider"], resamples=20).to_json())
+        for r in (references, other, turned)
+    ]
+    assert [reason.partition(" (")[0] for reason in differences(runs[0], runs[1], "cider")] == ["the references"]
+    assert not differences(runs[0], runs[2], "cider")
+
+
+def test_tables_name_the_procedures_of_their_intervals(world: SimpleNamespace) -> None:
+    """Bootstrap percentiles, Student's t for few pictures, bounds for rare events; none for a single picture."""
+    many = evaluate(world.systems, metrics=["length"], resamples=50)
+    assert many.intervals() == "95% intervals (bootstrap)" and many.signatures["length"].endswith("bootstrap,50@0")
+
+    few = {str(n): "a dog " + "runs " * n for n in range(1, 9)}
+    results = evaluate({"few": few}, metrics=["length"], resamples=50)
+    assert results.intervals() == "95% intervals (Student's t)"
+    for text in (markdown(results), latex(results).replace("\\%", "%"), table(results)):
+        assert "95% intervals (Student's t)" in " ".join(text.split()) and "bootstrap" not in text
+    assert Results.from_json(results.to_json()).intervals() == results.intervals()
+
+    mostly = {str(n): "a dog runs" for n in range(60)} | {"0": "a dog dog dog dog runs"}
+    results = evaluate({"mostly": mostly}, metrics=["repetition_rate", "length"], resamples=50)
+    assert "rare-events" in results.signatures["repetition_rate"]
+    assert "rare events" in results.intervals()
+    alone = evaluate({"one": {"1": "a dog"}}, metrics=["length"], resamples=50)
+    assert alone.intervals() == "95% intervals" and "|intervals:none," in alone.signatures["length"]

@@ -81,7 +81,7 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
         for pair in told["pairs"]
     ]  # fmt: skip
     assert (files / "r.md").read_text() == cli(*arguments(files, "--format", "markdown")).out
-    assert "95 % confidence intervals" in (files / "r.txt").read_text()
+    assert "95% intervals (" in (files / "r.txt").read_text()
     assert "Better or worse (bold): p below 0.05" in (files / "r.txt").read_text()
     assert (files / "r.txt").read_text().endswith(f"length: {told['signatures']['length']}\n")
     assert cli(*arguments(files, "--format", "table")).out == (files / "r.txt").read_text()

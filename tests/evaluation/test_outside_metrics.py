@@ -155,9 +155,9 @@ def test_the_table_in_the_docs_is_the_registry() -> None:
     ("key", "label", "direction"),
     [
         ("bleu4", "BLEU-4", "higher"),
-        ("recall@1.random100", "R@1 among 100 random pictures", "higher"),
+        ("recall@1.random100", "R@1 among 100 consecutive pictures", "higher"),
         ("recall@5.lookalike@second", "R@5 among look-alikes, scorer “second”", "higher"),
-        ("mean_rank.bag3", "mean rank among the 3 pictures of a bag", "lower"),
+        ("mean_rank.bag3", "mean rank among the 3 pictures in a bag", "lower"),
         ("cider.oracle", "CIDEr, best caption", "higher"),
         ("cider.best@second", "CIDEr, the scorer’s choice, scorer “second”", "higher"),
         ("ppl", "perplexity", None),

@@ -72,7 +72,7 @@ def test_words_that_fit_all_pictures_are_named() -> None:
     shares = LoraCaptions("ohwx").evidence(captions)
     lines = list(words_that_fit_all(shares, captions, Finder(), "clip"))  # type: ignore[arg-type]
     assert lines == [
-        "“dog” occurs in 50 % of the captions, and according to clip it also fits 67 % of "
+        "“dog” occurs in 50% of the captions, and according to clip it also fits 67% of "
         "the other pictures; --avoid dog removes it"
     ]
 

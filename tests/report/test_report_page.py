@@ -46,7 +46,7 @@ def test_the_headline_says_what_rose_by_how_much_and_what_it_cost(run: Path) -> 
     assert title.text == (
         "R@1 among 10 look-alikes rose from 41.2 to 68.0; hallucination, CIDEr and 1 more measure got worse."
     )
-    assert below.text == "+26.8, 95 % interval +22.4 to +31.3, p < 0.001; n = 500, 10 candidates, chance 10.0"
+    assert below.text == "+26.8, 95% interval +22.4 to +31.3, p < 0.001; n = 500, 10 candidates, chance 10.0"
 
 
 def test_sets_and_numbers_are_folded_below_the_highlights_and_runs_below_their_comparison(run: Path) -> None:
@@ -135,8 +135,8 @@ def test_each_word_has_its_worth_and_belief(run: Path) -> None:
     (words,) = read_page(build_report([run])).all(class_="worded")
     found = [item.text for item in words.all("li")]
     assert len(found) == 2, "one lies outside the caption"
-    assert found[0].startswith("red") and "+1.2" in found[0] and "87 %" in found[0]
-    assert "\u22129.0" in found[1] and "100 %" in found[1]
+    assert found[0].startswith("red") and "+1.2" in found[0] and "87%" in found[0]
+    assert "\u22129.0" in found[1] and "100%" in found[1]
     widths = [bar.attributes["style"] for item in words.all("li") for bar in item.all("i")]
     assert widths == ["width: 41%", "width: 87%", "width: 100%", "width: 100%"]
 

@@ -42,7 +42,7 @@ def test_the_headline_follows_the_data() -> None:
     )
     fell = made(R1=(60, 40, 5))
     assert "fell from 60.0 to 40.0; no other metric was measured" in headline(fell)
-    assert statistics(fell) == "−20.0, 95\u00a0% interval −25.0 to −15.0, p = 0.001"
+    assert statistics(fell) == "−20.0, 95% interval −25.0 to −15.0, p = 0.001"
     unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))
     assert unclear.startswith("R@1 among look-alikes did not clearly change, 40.5 to 41.5; ")
     assert unclear.endswith("; repetition got worse.")
@@ -70,9 +70,9 @@ def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline()
 def test_one_system_alone_is_not_compared() -> None:
     lone = made_results(systems={"human": {"recall@1.random100": Interval(value=88.4, low=86.0, high=90.1)}})
     assert headline(lone) == (
-        "R@1 among 100 random pictures is 88.4 for “human”; there is no other system to compare with."
+        "R@1 among 100 consecutive pictures is 88.4 for “human”; there is no other system to compare with."
     )
-    assert statistics(lone) == "95\u00a0% interval 86.0 to 90.1; 100 candidates, chance 1.0"
+    assert statistics(lone) == "95% interval 86.0 to 90.1; 100 candidates, chance 1.0"
     assert compare(lone) is None
 
 
@@ -120,7 +120,7 @@ def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() 
 
 
 def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> None:
-    assert described("recall@5.random100").name == "R@5 among 100 random pictures"
+    assert described("recall@5.random100").name == "R@5 among 100 consecutive pictures"
     other = described("recall@1.lookalike@judge-b")
     assert (other.name, other.scorer, other.direction) == ("R@1 among look-alikes, scorer “judge-b”", "judge-b", 1)
     assert described("clipscore@judge").name == "CLIPScore, scorer “judge”"
@@ -221,6 +221,6 @@ def test_times_are_written_as_people_read_them() -> None:
 def test_the_first_curves_are_loss_reward_and_recall_or_else_the_validation_loss(run: Path) -> None:
     first, rest = charts(read_run(run).log)
     assert [c.title for c in first] == ["Loss", "Reward", "Validation R@1 among look-alikes"]
-    assert [c.title for c in rest] == ["learning_rate", "Validation R@1 among 100 random pictures"]
+    assert [c.title for c in rest] == ["learning_rate", "Validation R@1 among 100 consecutive pictures"]
     log = log_of(run, {"step": 1, "loss": 3.0}, {"event": "validation", "step": 1, "loss": 2.5, "best": True})
     assert [c.title for c in charts(log)[0]] == ["Loss", "Validation loss"]

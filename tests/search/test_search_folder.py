@@ -149,7 +149,7 @@ def test_the_page_of_many_queries_states_the_figures(cli: Cli, folder: Path, tmp
     assert cli("search", folder, "--queries", queries, "--report", tmp_path / "a.html").status == 0
     page = (tmp_path / "a.html").read_text()
     assert "<p>looks for 05.png: number 1</p>" in page
-    assert "<p>1 queries, 12 pictures; percentages with 95 % intervals</p>" in page
+    assert "<p>1 queries, 12 pictures; percentages with 95% intervals</p>" in page
     assert "<p>captions (BM25): R@1 100.0 [" in page
 
 

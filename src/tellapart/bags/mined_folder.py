@@ -51,7 +51,7 @@ class MinedFolder:
 
     def lines(self) -> list[str]:
         """Formats the result as lines of text."""
-        share = f"{100 * (self.header.recall or 0):.1f} % recall of exact neighbours"
+        share = f"{100 * (self.header.recall or 0):.1f}% recall of exact neighbours"
         copies = "".join(f", excluding {count:,} {what}" for what, count in self.header.left_out.items())
         lines = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
         for size, of_size in self.bags.items():

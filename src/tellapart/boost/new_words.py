@@ -104,14 +104,14 @@ class NewWords:
         """Yields one sentence for each stage with answers."""
         for stage in STAGE_NAMES:
             if stage in self.in_no_reference:
-                line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of content words are in "
+                line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)}% of content words are in "
                 line += "no reference"
                 if stage in self.in_no_source:
-                    line += f", {percent(self.in_no_source[stage].percent)} % are in none of its sources"
+                    line += f", {percent(self.in_no_source[stage].percent)}% are in none of its sources"
                 yield f"{line} ({sample:,} items)"
         if self.left_out.total:
             yield (
-                f"HolisticCap omitted {percent(self.left_out.percent)} % of the description's "
+                f"HolisticCap omitted {percent(self.left_out.percent)}% of the description's "
                 f"words that are in no reference ({sample:,} items)"
             )
 

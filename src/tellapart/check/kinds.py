@@ -30,7 +30,7 @@ DEFECTS = {
         Kind("loop", "repeats words over and over"),
         Kind(
             "template",
-            "begins with a model's phrase (“The image shows”), or with the same words as at least 20 % of all captions",
+            "begins with a model's phrase (“The image shows”), or with the same words as at least 20% of all captions",
             level=0.005,
         ),
         Kind("language", "is in the wrong language or script"),

@@ -47,13 +47,13 @@ class Command(TyperCommand):
         if self._adds_overwrite:
             self.params.append(TyperOption(
                 param_decls=["--overwrite"], is_flag=True, default=False,
-                help="Replace output files that tellapart did not write, or that were edited since.",
+                help="Replace output files that tellapart did not write, or that have been edited.",
             ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Adds a pointer to the kinds of data, and to commands of two words."""
         if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
-            self.epilog = "To list the kinds of data, type: tellapart data kinds"
+            self.epilog = "To list the kinds of data, run: tellapart data kinds"
         verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})
         if more := [f"tellapart {name} --help" for name in verbs if name.startswith(f"{self.name} ")]:
             self.epilog = "\n\n".join(filter(None, (self.epilog, f"See also: {', '.join(more)}")))

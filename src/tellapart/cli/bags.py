@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="bags",
-    help="Mine bags of similar pictures, build and review benchmarks, and write their cards.",
+    help="Find bags (sets) of look-alike pictures, build and review benchmarks, and write their cards.",
     no_args_is_help=True,
 )
 
@@ -72,7 +72,8 @@ MinCosine = Annotated[
     ),
 ]
 Pairs = Annotated[
-    bool, typer.Option("--all-pairs", help="Define similarity over all pairs of a bag, not only those with the first.")
+    bool,
+    typer.Option("--all-pairs", help="Average the similarity over all pairs of a bag, not only those with the first."),
 ]
 Exact = Annotated[
     bool | None,
@@ -117,13 +118,13 @@ def mine(
     ] = None,
     memory_gb: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Memory of the search in each worker, in GB (requires --features). Default: 4."),
+        typer.Option(min=0.1, help="Memory for the search in each worker, in GB (requires --features). Default: 4."),
     ] = None,
     cluster_size: Annotated[
         int | None,
         typer.Option(
             min=100,
-            help="Mean cluster size (requires --features). Default: 5,000, or all up to 25,000.",
+            help="Mean cluster size (requires --features). Default: 5,000; up to 25,000 pictures, one cluster.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -403,7 +404,7 @@ def review(
     ] = 8765,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Review bags on a local page, by keyboard. Repeat the command to continue."""
+    """Review bags on a local page, with the keyboard. Repeat the command to continue."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.review.app import serve_page
     from tellapart.review.bags.session import bags_page, open_review
@@ -423,7 +424,7 @@ def export(
     ] = Path("curated"),
     decisions: Decisions = None,
     keep: Annotated[
-        str, typer.Option(help="Rule to combine reviewers: majority (a tie drops), all, or any.")
+        str, typer.Option(help="How to combine reviewers' decisions: majority (ties are dropped), all, or any.")
     ] = "majority",
     as_json: Json = False,
 ) -> None:

@@ -86,12 +86,12 @@ def boost(
     precision: InferencePrecision = "auto",
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Start again (with --workers), and replace files that were edited since."),
+        typer.Option("--overwrite", help="Start again (with --workers), and replace files that have been edited."),
     ] = False,
     job: JobOptions,
     as_json: Json = False,
 ) -> None:
-    """Make captions more detailed and keep them true. Interrupted runs resume when you repeat the command."""
+    """Make captions more detailed but no less accurate. Interrupted runs resume when you repeat the command."""
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.inference.describers import open_backends
 

@@ -31,7 +31,7 @@ def cache(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the location and size of the feature cache; --remove and --empty delete from it."""
+    """Show the location and size of the feature cache; delete part of it with --remove, or all with --empty."""
     if empty and remove is not None:
         raise UsageError(
             "--empty and --remove cannot be combined: --empty deletes everything, --remove a single "

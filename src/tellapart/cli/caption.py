@@ -33,7 +33,7 @@ def caption(
     model: Annotated[
         str,
         typer.Argument(
-            help=("Captioner: folder, run, hub name, 'scenes', or openai:MODEL@URL. Options follow as MODEL?key=value.")
+            help=("Captioner: folder, run, hub name, 'scenes', or openai:MODEL@URL. Add options as MODEL?key=value.")
         ),
     ],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
@@ -43,7 +43,7 @@ def caption(
     precision: InferencePrecision = "auto",
     job: JobOptions,
 ) -> None:
-    """Caption pictures. Interrupted runs resume when you repeat the command; their precision stays the same."""
+    """Caption pictures. Interrupted runs resume, in the same --precision, when you repeat the command."""
     from tellapart.inference.folder import caption_folder, check_destination, estimate_server
     from tellapart.inference.plan import plan_captions
 

@@ -68,11 +68,13 @@ def list_captions(folder: Folder, captions: Captions = None, as_json: Json = Fal
 @app.command()
 def history(
     folder: Folder,
-    picture: Annotated[str | None, typer.Argument(help="Id of a picture. Default: the changes of the folder.")] = None,
+    picture: Annotated[
+        str | None, typer.Argument(help="Id of a picture. Default: changes to the whole folder.")
+    ] = None,
     captions: Captions = None,
     as_json: Json = False,
 ) -> None:
-    """Show the changes of a folder, or all texts of one picture, the newest first."""
+    """Show the changes to a folder's captions, or all texts of one picture, newest first."""
     store = _opened(folder, captions)
     if picture is None:
         active = {change.id for change in store.active()}
@@ -115,7 +117,7 @@ def undo(
         typer.Option(metavar="TIME", help="Undo all changes after this local time: 14:05 or '2026-11-28 14:05:00'."),
     ] = None,
 ) -> None:
-    """Undo changes of captions. Captions that another program has changed since are kept."""
+    """Undo changes to captions. Captions that another program has since changed are kept."""
     if last is not None and to is not None:
         raise UsageError("--last and --to cannot be combined; remove one of them")
     store = _opened(folder, captions)

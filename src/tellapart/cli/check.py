@@ -26,10 +26,13 @@ ANY = "any"
 def check(
     captions: Annotated[Path, typer.Argument(help="Caption file, in any layout that eval reads.")],
     pictures: Annotated[
-        str | None, typer.Argument(help="Pictures of the captions: kind:path?split=test, or a folder.")
+        str | None, typer.Argument(help="Pictures that the captions describe: kind:path?split=test, or a folder.")
     ] = None,
     references: Annotated[
-        Path | None, typer.Option(help=("Reference captions, to detect references that are used as captions."))
+        Path | None,
+        typer.Option(
+            help=("Reference captions, to detect captions that were copied from them or belong to other pictures.")
+        ),
     ] = None,
     scorer: Annotated[
         str | None, typer.Option(help="Scorer, to detect captions that fit other pictures better.")
@@ -44,7 +47,7 @@ def check(
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Output page with the fifty worst captions: .html.", dir_okay=False)
+        Path | None, typer.Option(help="HTML page to write, with the fifty worst captions.", dir_okay=False)
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -78,7 +81,7 @@ def check(
         write_check_page(found, report, typed_command(), dataset)
         say(f"report: {report}")
     if levels and (loud := found.alarms(levels)):
-        rates = ", ".join(f"{name} {100 * found.rate(name):.2f} %" for name in loud)
+        rates = ", ".join(f"{name} {100 * found.rate(name):.2f}%" for name in loud)
         raise TellapartError(f"the threshold of --fail-on is exceeded: {rates}")
 
 

@@ -48,7 +48,7 @@ def kinds(as_json: Json = False) -> None:
 @app.command()
 def simplify(
     captions: Annotated[Path, typer.Argument(help="Captions or references, in any layout that eval reads.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Output file, as JSON lines.", dir_okay=False)],
+    output: Annotated[Path, typer.Option("--out", "-o", help="Output file, as JSON lines.", dir_okay=False)],
     keep: Annotated[
         str,
         typer.Option(
@@ -117,7 +117,7 @@ def encode(
     precision: InferencePrecision = "auto",
     options: JobOptions,
 ) -> None:
-    """Encode pictures to a folder of 000000.npy (one row per picture) and 000000.txt (its ids).
+    """Encode pictures into a folder of files: 000000.npy (one row per picture), 000000.txt (their ids), …
 
     Interrupted runs resume when you repeat the command.
     """

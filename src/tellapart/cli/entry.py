@@ -91,7 +91,7 @@ def _without_allowed_code(arguments: list[str]) -> list[str]:
 
 app = App(
     name="tellapart",
-    help="Train image captioners to say what distinguishes a picture, and measure whether they do.",
+    help="Train image captioners to say what sets a picture apart from similar ones, and measure whether they do.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # without its commands, which `whole_app` adds

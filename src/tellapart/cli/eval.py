@@ -50,10 +50,10 @@ def evaluate(
         typer.Option(help="table, markdown, latex, csv, or json. Default: from the suffix of --out, or table."),
     ] = None,
     per_caption: Annotated[
-        Path | None, typer.Option("--per-caption", help="Output file of each caption's scores: .jsonl or .csv.")
+        Path | None, typer.Option("--per-caption", help="Output file for per-caption scores: .jsonl or .csv.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Output page, with a gallery if --data provides pictures: .html.")
+        Path | None, typer.Option(help="HTML page to write, with a gallery if --data provides pictures.")
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
@@ -147,7 +147,7 @@ def headroom(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Compare what a captioner states with what it could state at the same precision.
+    """Compare the recall of a captioner's captions with the recall it could reach at the same precision.
 
     Ranks the claims of sampled captions by the captioner's confidence, and prints precision and recall of greedy
     captions. Claims about scenes are verified against the scene, others against the words of the references.

@@ -34,8 +34,8 @@ class FinetuneCommand(Command):
         for option in self.params:
             if option.name == "objective" and isinstance(option, TyperOption):
                 option.help = (
-                    f"Objective: {', '.join(objective_names())}. Default: {default_objective(photos=True)}, "
-                    f"on scenes {default_objective(photos=False)}."
+                    f"Objective: {', '.join(objective_names())}. Default: {default_objective(photos=True)} "
+                    f"({default_objective(photos=False)} on scenes)."
                 )
         super().format_help(ctx, formatter)
 
@@ -58,7 +58,7 @@ def finetune(
     batch_size: Annotated[
         int | None, typer.Option(min=2, help="Batch size in pictures. Default: 50, or all if there are fewer.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, with --lora 3e-4.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, or 3e-4 with --lora.")] = None,
     max_tokens: Annotated[int, typer.Option(min=2, help="Maximum caption length, in tokens.")] = 30,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     settings: Settings = None,

@@ -26,7 +26,7 @@ def lora(
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
-    """Make training captions for an image generator: add a trigger word, remove what all pictures have in common."""
+    """Make training captions for an image generator: add a trigger word, remove words that most captions share."""
     from tellapart.purposes.write_lora import write_lora
 
     write_lora(open_many(pictures), pictures, options, device, precision, show_shares)

@@ -66,7 +66,9 @@ class WorkerOptions:
     shard_items: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Pictures per shard of a folder, list or JSON lines. Default: 1024.", rich_help_panel=PANEL
+            min=1,
+            help="Pictures per shard if the data is a folder, a list or JSON lines. Default: 1024.",
+            rich_help_panel=PANEL,
         ),
     ] = None
 

@@ -58,12 +58,12 @@ def changes(
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of pictures to show per kind.")] = 20,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Compare only the pictures that both files contain.")
+        bool, typer.Option("--allow-missing", help="Compare only the pictures that have a caption in both files.")
     ] = False,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Show where CIDEr decreases most (better, equal or hallucinated captions) and what only AFTER gets right."""
+    """List captions whose CIDEr fell most (hallucinated, equal or better), and pictures that only AFTER identifies."""
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
@@ -130,7 +130,7 @@ def tokens(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Draw the loss of each token of a caption under MLE and SMILE (paper 1, figure 5)."""
+    """Plot the loss of each token of a caption under MLE and SMILE (paper 1, figure 5)."""
     from tellapart.evaluation.token_losses import losses_of
 
     check_output(out, ".svg")

@@ -45,12 +45,12 @@ def search(
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write a page with the resulting pictures: .html.", dir_okay=False)
+        Path | None, typer.Option(help="HTML page to write, with the resulting pictures.", dir_okay=False)
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Find pictures by words: BM25 over captions and, with --scorer, the pictures themselves, fused by rank."""
+    """Find pictures by words in their captions (BM25) and, with --scorer, by the pictures themselves."""
     if (query is None) == (queries is None):
         raise UsageError("expected either words to search for, or --queries FILE")
     if device != "auto" and scorer is None:
@@ -121,7 +121,7 @@ def _lines(figures: SearchFigures) -> list[str]:
 
 
 def _title(figures: SearchFigures) -> str:
-    return f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95 % intervals"
+    return f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95% intervals"
 
 
 def _table(figures: SearchFigures) -> rich.table.Table:

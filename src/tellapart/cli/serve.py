@@ -42,7 +42,7 @@ def serve(
 ) -> None:
     """Serve a captioner with an OpenAI-compatible API until Ctrl-C: POST /v1/chat/completions, one picture per request.
 
-    Pictures are sent as data: URLs.
+    Requests carry pictures as base64 data URLs.
 
     Besides n, temperature and max_tokens, requests accept consensus, best_of, confidence, drop_guesses and beams. If
     $TELLAPART_SERVE_KEY is set, every request must send this key.

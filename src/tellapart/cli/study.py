@@ -38,11 +38,11 @@ from tellapart.utils.tables import table_of
 
 app = App(
     name="study",
-    help="Run studies with people, who pick pictures by caption, rate captions, or compare captions.",
+    help="Run user studies in which participants pick the picture that fits a caption, rate captions, or compare them.",
     no_args_is_help=True,
 )
 creating = App(
-    name="create", help=("Create the folder of a study, with its items and study.toml."), no_args_is_help=True
+    name="create", help=("Create the folder for a study, with its items and study.toml."), no_args_is_help=True
 )
 app.add_typer(creating)
 
@@ -133,9 +133,9 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Random seed of the simulated participants.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Rehearse a study with scripted participants, who send the requests of its web page.
+    """Rehearse a study with scripted participants, who send the same requests as its web page.
 
-    Writes their answers and the report to FOLDER/simulated, apart from those of people.
+    Writes their answers and the report to FOLDER/simulated, separate from real answers.
     """
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.simulate import rehearse, scenes_study
@@ -173,7 +173,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report a study: tables, intervals, agreement, exclusions, times, and a page."""
+    """Report on a study: tables, intervals, agreement, exclusions, times, and a page."""
 
     if out is not None:
         check_output(out, ".html", ".htm")
@@ -225,7 +225,7 @@ def forget(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the answers of a participant, or all identifiers of the recruiting platform."""
+    """Delete the answers of a participant, or all identifiers from the recruitment platform."""
 
     if (identifier is None) == (not all_ids):
         raise UsageError(
@@ -282,7 +282,7 @@ class Design:
     raters: Annotated[int | None, typer.Option(min=1, help="Participants per block.")] = None
     seed: Annotated[int, typer.Option(help="Random seed of the items and their order.")] = 0
     title: Annotated[str, typer.Option(help="Title on the study page.")] = ""
-    researcher: Annotated[str, typer.Option(help="Responsible researcher, for the consent page.")] = ""
+    researcher: Annotated[str, typer.Option(help="Researcher responsible for the study, for the consent page.")] = ""
     institution: Annotated[str, typer.Option(help="University or company, for the consent page.")] = ""
     contact: Annotated[str, typer.Option(help="Contact address, for the consent page.")] = ""
     ethics: Annotated[str, typer.Option(help="Ethics board and approval number, for the consent page.")] = ""
@@ -303,7 +303,7 @@ def pick(
     design: Design,
     as_json: Json = False,
 ) -> None:
-    """Create a study in which people pick the picture that a caption describes among look-alikes."""
+    """Create a study in which people pick, from among look-alikes, the picture that a caption describes."""
     create("pick", data, material, design, as_json, scorer, items=sets, candidates=candidates, max_cosine=max_cosine)
 
 
@@ -384,7 +384,7 @@ def plan(
     ],
     base: Annotated[
         float | None,
-        typer.Option(help="Score of the lower system. Default: 0.4 for pick, 3.5 for rate."),
+        typer.Option(help="Score of the lower-scoring system. Default: 0.4 for pick, 3.5 for rate."),
     ] = None,
     agreement: Annotated[float, typer.Option(help="Agreement between two participants (Krippendorff's alpha).")] = 0.3,
     systems: Annotated[int, typer.Option(min=2, help="Number of systems, including human captions.")] = 3,
@@ -403,7 +403,7 @@ def plan(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulation.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Plan a study: participants, items and cost to detect a difference, by simulated power."""
+    """Plan a study: participants, items and cost to detect a difference, using simulated power."""
 
     if budget is not None and not pay:
         raise UsageError("--budget requires --pay, the payment per participant; add it")
@@ -436,14 +436,14 @@ def numbers(option: str, text: str) -> list[int]:
 def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> rich.table.Table:
     """Returns the designs, cheapest first."""
     title = (
-        (f"the first design with a power of {100 * power:g} % is marked")
+        (f"the first design with a power of {100 * power:g}% is marked")
         if best
-        else f"no design has a power of {100 * power:g} %"
+        else f"no design has a power of {100 * power:g}%"
     )
     heads = ("", "items", "raters per block", "participants", "answers", "cost", "power")
     cells = [
         ("→" if row is best else "", f"{row.items:,}", str(row.raters), f"{row.participants:,}", f"{row.answers:,}",
-         f"{row.cost:,.2f}" if row.cost else "–", f"{100 * row.power:.0f} %")
+         f"{row.cost:,.2f}" if row.cost else "–", f"{100 * row.power:.0f}%")
         for row in rows
     ]  # fmt: skip
     return table_of(heads, cells, f"Designs, cheapest first; {title}")
@@ -478,7 +478,7 @@ def judges(
     ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
+    """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, pairwise accuracy."""
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     found = agreement_with_people(
@@ -507,7 +507,7 @@ def arena(
     resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Compare only the pictures that all files contain.")
+        bool, typer.Option("--allow-missing", help="Compare only the pictures that have a caption in every file.")
     ] = False,
     as_json: Json = False,
 ) -> None:

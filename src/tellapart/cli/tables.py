@@ -56,7 +56,7 @@ class TableOptions:
     ] = None
     llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM for 2:F2. See boost --llm.")] = None
     mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM for 2:F2. See boost --mllm.")] = None
-    out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables")
+    out: Annotated[Path, typer.Option(help="Folder for runs, captions and results.")] = Path("runs/tables")
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and run none.")] = False
     settings: Settings = None
     seeds: Annotated[
@@ -84,7 +84,8 @@ def tables(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PAPER:TABLE]...", help=("2:5, 3:1-5, 1:F4, or 4 for all tables of paper 4. Default: all.")
+            metavar="[PAPER:TABLE]...",
+            help=("PAPER:TABLE: 2:5, 3:1-5, 1:F4 (figure 4); 4 for all tables of paper 4. Default: all."),
         ),
     ] = None,
     *,
@@ -93,7 +94,7 @@ def tables(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Reproduce a table of a paper next to its published figures; trains, captions and evaluates as necessary.
+    """Reproduce a table from a paper, beside its published figures; trains, captions and evaluates as necessary.
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
@@ -250,7 +251,7 @@ def as_values(plan: Plan) -> dict[str, Any]:
 def as_rich(plan: Plan) -> rich.table.Table:
     """Returns a table for the terminal: in each cell our figure, its interval, and the paper's figure."""
     found, intervals = plan.figures(study_figures(plan)), plan.intervals()
-    title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95 % interval] (the paper's)"
+    title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95% interval] (the paper's)"
     shown = rich.table.Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
     for label in plan.table.labels:
         shown.add_column(label)

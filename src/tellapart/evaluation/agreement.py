@@ -141,7 +141,7 @@ class AgreementTable:
         return [
             *taus,
             *(f"pairs {name}".removesuffix(f" {ALL}") for name in self._categories()),
-            *(["95 %"] if self._resampled() else []),
+            *(["95%"] if self._resampled() else []),
             *(["published"] if self._published() else []),
             *(["repeats", "SD"] if self._repeated() else []),
             "n",
@@ -228,7 +228,10 @@ def measure_agreement(
         found.labels[name] = metric.info(scorer=tag).label
         rule = f"|{judgements.rule}" if judgements.rule else ""
         turned = "|turned-round" if metric.direction == "lower" else ""
-        found.signatures[name] = f"{name}|{metric.variant(context)}{turned}|judgements:{judgements.layout}{rule}"
+        references = f"|references:{context.references_digest}" if "references" in metric.needs else ""
+        found.signatures[name] = (
+            f"{name}|{metric.variant(context)}{references}{turned}|judgements:{judgements.layout}{rule}"
+        )
     known = PUBLISHED.get(judgements.table or judgements.layout, {})
     absent = {name: tau for name, tau in known.items() if name not in {key.partition("@")[0] for key in found.metrics}}
     if printed := [f"{name} {tau[judgements.tau]:.1f}" for name, tau in absent.items() if judgements.tau in tau]:

@@ -24,7 +24,7 @@ BINS = 10  # bins of a histogram
 REFERENCES = 5  # maximum number of references per picture over which human recall is averaged
 RECALL_HELP = (
     "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first in its bag, given a human "
-    "caption of it (mean over up to five references per picture, with the 95 % bootstrap interval over n "
+    "caption of it (mean over up to five references per picture, with the 95% interval over n "
     "questions). It measures the scorer on human captions; people were not asked to distinguish the pictures."
 )
 NO_LICENCE = "Not stated. Add it with --licence: who may use these pictures?"
@@ -177,12 +177,12 @@ def facts(card: Card) -> list[tuple[str, str]]:
     if header.min_cosine is not None:
         lines.append(("least alike", f"pictures in a bag have a cosine of at least {header.min_cosine}"))
     if header.recall is not None:
-        lines.append(("search", f"approximate; finds {100 * header.recall:.1f} % of the exact neighbours"))
+        lines.append(("search", f"approximate; finds {100 * header.recall:.1f}% of the exact neighbours"))
     lines += [("licence", card.licence), ("made by", f"tellapart {header.version}")]
     return lines + ([("to repeat", card.repeat)] if card.repeat else [])
 
 
-COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "most", "scorer’s R@1", "n", "chance")
+COLUMNS = ("bag", "bags", "pictures", "α least", "10%", "median", "90%", "most", "scorer’s R@1", "n", "chance")
 
 
 def cells(own: SizeFacts) -> list[str]:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from tellapart import __version__
 from tellapart.evaluation.context import EvalContext, EvalInputs
 from tellapart.metrics.registry import Metric
-from tellapart.metrics.results import Results, SystemPair
+from tellapart.metrics.results import PROCEDURES, Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot
-from tellapart.metrics.statistics import ALPHA, Draws, Measurement, MetricTests, holm
+from tellapart.metrics.statistics import ALPHA, SINGLE, Draws, Measurement, MetricTests, holm
 from tellapart.utils.messages import detail
 
 
@@ -39,6 +39,7 @@ class Comparison:
         }
         self._draws = Draws(inputs.resamples, inputs.seed)
         self._tests: dict[str, MetricTests] = {}
+        self._units: dict[str, str] = {}
 
     def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
         """Adds one metric for all systems. ``scorer``: the name of the additional scorer that the
@@ -52,7 +53,8 @@ class Comparison:
         # Frames of one clip are similar, and pictures in a bag compete with each other, so they are dependent.
         pools = metric.pools or "imagecode"
         unit_N = context.sets(pools).units(len(context.ids)) if pools in context.file_sets else None
-        self._describe(metric, key, context, measured, scorer, "" if unit_N is None else ",unit:sets")
+        self._units[key] = "" if unit_N is None else ",unit:sets"
+        self._describe(metric, key, context, measured, scorer)
         pairs = list(self._pairs(measured))
         same = [(a, b) for a, b in pairs if HUMAN not in (a, b) and self._shares[a] == self._shares[b]]
         self._tests[key] = MetricTests(self._draws, measured, pairs, metric.bounds_in(context), unit_N, same)
@@ -70,6 +72,10 @@ class Comparison:
             self.results.pairs += [
                 SystemPair(a, b, key, difference) for (a, b), difference in test.differences().items()
             ]
+            procedures = "+".join(test.procedures(without=(CHANCE,))) or SINGLE
+            self.results.signatures[key] += (
+                f"|{PROCEDURES}:{procedures},{self._draws.resamples}@{self._draws.seed}{self._units[key]}"
+            )
         if self.inputs.correction == "holm":
             self._correct()
         resamples = self._draws.resamples
@@ -97,14 +103,13 @@ class Comparison:
         context: EvalContext,
         measured: Mapping[str, Measurement],
         scorer: str,
-        unit: str,
     ) -> None:
-        """Adds the metric's signature, candidate sets and description for reports."""
+        """Adds the metric's signature, candidate sets and description for reports; `finish` completes the signature."""
         captions = {len(own) for system, own in self.captions.items() if system in measured and system != HUMAN} - {1}
         self.results.signatures[key] = (
             f"{metric.short or metric.name}|{metric.variant(context)}"
-            f"|bootstrap:{self._draws.resamples}@{self._draws.seed}{unit}"
-            f"|tellapart:{__version__}"
+            + (f"|references:{context.references_digest}" if "references" in metric.needs else "")
+            + f"|tellapart:{__version__}"
             + (f"|human:{self.inputs.human}" if HUMAN in measured else "")
             + (f"|captions:{','.join(map(str, sorted(captions)))}" if captions else "")
         )

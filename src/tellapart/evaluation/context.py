@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -166,7 +167,36 @@ class EvalContext:
     def queries_digest(self) -> str:
         """Returns the number of queries and a hash of their texts, for signatures."""
         texts, _ = self.flat_queries
-        return f"queries:{len(texts)},{hashlib.blake2b(repr(texts).encode(), digest_size=4).hexdigest()}"
+        return f"queries:{len(texts)},{short_digest(texts)}"
+
+    @cached_property
+    def references_digest(self) -> str:
+        """Returns a hash of the references by picture id, for signatures.
+
+        It depends neither on the order of the pictures nor on the order of a picture's references.
+        """
+        pairs = zip(self.ids, self.references or (), strict=False)
+        return short_digest(sorted((id_, sorted(texts)) for id_, texts in pairs))
+
+    @cached_property
+    def first_references_digest(self) -> str:
+        """Returns a hash of each picture's first reference by picture id, for signatures of judges that read it."""
+        pairs = zip(self.ids, self.references or (), strict=False)
+        return short_digest(sorted((id_, texts[0]) for id_, texts in pairs))
+
+    @cached_property
+    def instances_digest(self) -> str:
+        """Returns a hash of the pictures' objects in COCO's instances, for signatures."""
+        instances, names = self.inputs.instances, names_in(self.inputs.instances, self.ids, self.items)
+        objects = [sorted(instances.get(name, ())) for name in names]
+        return short_digest(sorted(zip(self.ids, objects, strict=True)))
+
+    @cached_property
+    def questions_digest(self) -> str:
+        """Returns the number of CaptionQA's questions and a hash of them, for signatures."""
+        questions = self.inputs.questions
+        rows = [(id_, [(q.question, q.choices, q.answer) for q in questions.get(id_, ())]) for id_ in sorted(self.ids)]
+        return f"{sum(len(own) for _, own in rows)},{short_digest(rows)}"
 
     @property
     def images(self) -> np.ndarray:
@@ -266,6 +296,11 @@ class EvalContext:
         if any(frames_seen(item, self.loaded_scorer) > 1 for item in self.items or ()):
             name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.inputs.long_texts == "sentences" else "")
+
+
+def short_digest(value: Any) -> str:
+    """Returns an eight-digit hex hash of a JSON value, for signatures."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=4).hexdigest()
 
 
 def _loaded(model: T | str | None) -> T:

@@ -34,7 +34,8 @@ def evaluate(
     else of the first system.
 
     A picture may have a list of captions: single-caption metrics are then averaged over them, and diversity metrics
-    use all of them. Intervals are 95 % bootstrap intervals over pictures; with fewer than 30, Student's t.
+    use all of them. Intervals are 95% intervals over pictures, by the procedures of `tellapart.metrics.statistics`
+    that the signatures name: bootstrap percentiles, Student's t for few pictures, or bounds for rare events.
 
     inputs: see `EvalInputs`.
     settings: fields of `EvalInputs` by name: ``evaluate(systems, references=…, metrics=["cider"])``.

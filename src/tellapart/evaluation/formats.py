@@ -29,7 +29,7 @@ def markdown(results: Results) -> str:
     heads, rows = results.system_rows()
     marks = _marks(results)
     parts = [
-        f"{len(results.ids)} pictures; 95 % confidence intervals",
+        f"{len(results.ids)} pictures; {results.intervals()}",
         _pipes(["metric", *heads], ([f"{metric}[^{marks[metric]}]", *cells] for metric, cells in rows.items())),
     ]
     if results.pairs:
@@ -53,7 +53,7 @@ def latex(results: Results) -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{Results on {len(results.ids):,} pictures, with 95\,\% confidence intervals in brackets.}}",
+        rf"\caption{{Results on {len(results.ids):,} pictures, with {_tex(results.intervals())} in brackets.}}",
         r"\label{tab:tellapart}",
         rf"\begin{{tabular}}{{l{'r' * len(keys)}}}",
         r"\toprule",

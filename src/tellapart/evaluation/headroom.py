@@ -141,7 +141,7 @@ class Headroom:
 
     def title(self, model: str) -> str:
         """Returns the heading of `rows`."""
-        return f"{model}: {len(self.facts_N):,} pictures, by {self.truth}; 95 % intervals over pictures"
+        return f"{model}: {len(self.facts_N):,} pictures, by {self.truth}; 95% intervals over pictures"
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Returns rows for the terminal: precision and recall of the greedy captions, and points of the curve."""

@@ -20,7 +20,7 @@ def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | Non
     for system, captions in results.captions.items():
         if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
             lines.append(
-                f"{system}: {100 * fit.misfits:.0f} % of its captions share more words with the references of "
+                f"{system}: {100 * fit.misfits:.0f}% of its captions share more words with the references of "
                 "most other pictures than with their own, as if they were shuffled (permutation test: p = "
                 f"{fit.p:.2g}); are both files about the same pictures, in the same order and language?"
             )
@@ -39,7 +39,7 @@ def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
     for system, found in results.systems.items():
         if (interval := found.get("search_bm25_r1")) is not None and system != CHANCE:
             many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
-            first, ten = (f"{one.value:.1f} %" for one in (interval, found.get("search_bm25_r10", interval)))
+            first, ten = (f"{one.value:.1f}%" for one in (interval, found.get("search_bm25_r10", interval)))
             more = f" ({ten} among the first ten)" if "search_bm25_r10" in found else ""
             lines.append(f"{system}: with BM25 over its captions, {first} of the {many} rank their picture first{more}")
             pairs = list(zip(results.captions[system], queries, strict=True))

@@ -14,7 +14,7 @@ from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.data.selection import is_id_list
 from tellapart.data.specification import listed
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import CandidateInputs
+from tellapart.evaluation.context import CandidateInputs, short_digest
 from tellapart.evaluation.facts import chair
 from tellapart.evaluation.file_sets import FileSets, hard_pool, read_sets
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion, read_questions
@@ -89,7 +89,9 @@ def read_inputs(
         others_of = open_data(distractors)
         notes += others_of.report()
         pool = beside(others_of, [*captions_of, *candidates])
-        sets.append(hard_pool(ids, [item.id for item in pool], f"distractors:{len(pool)}@{distractors}"))
+        pool_ids = [item.id for item in pool]
+        origin = f"distractors:{len(pool)}@{distractors},{short_digest(sorted(pool_ids))}"
+        sets.append(hard_pool(ids, pool_ids, origin))
         candidates += pool
     names = [own.name for own in sets]
     if double := [name for name in names if names.count(name) > 1]:

@@ -351,7 +351,7 @@ def approximate_neighbours(
     near = search.neighbours
     say(
         f"approximate search: {search.build_seconds:,.0f} s to build, {search.search_seconds:,.0f} s to search; finds "
-        f"{100 * (near.recall or 0):.1f} % of the exact {k} nearest, "
+        f"{100 * (near.recall or 0):.1f}% of the exact {k} nearest, "
         f"measured on {min(RECALL_SAMPLE, len(unit_ND)):,} pictures"
     )
     short_N = (near.rows_NK < 0).sum(1)

@@ -360,7 +360,7 @@ def status_lines(status: dict[str, Any]) -> list[str]:
     items = f", {status['items']:,} items" if status["items"] is not None else ""
     lines = [
         f"{status['job']}: {status['work']}, {status['state']}",
-        f"{status['done']:,} of {status['shards']:,} shards done ({percent:.1f} %){items}",
+        f"{status['done']:,} of {status['shards']:,} shards done ({percent:.1f}%){items}",
     ]
     if status["state"] == "running":
         left = status["seconds_left"]

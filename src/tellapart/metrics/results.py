@@ -17,12 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from rich import box
 from rich.table import Table
 
-from tellapart.metrics.statistics import ALPHA, Difference, Interval, format_p, places_for
+from tellapart.metrics.statistics import ALPHA, BOOTSTRAP, RARE, STUDENT, Difference, Interval, format_p, places_for
 from tellapart.utils.messages import json_value
 from tellapart.utils.registry import Direction
 
-PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
+PAIR_HEADS = ("metric", "a", "b", "b − a", "95% interval", "p")
 HOLM_HEAD = "p (Holm)"
+PROCEDURES = "intervals"  # the part of a signature that names how the intervals were computed
+_PROCEDURE_NAMES = {BOOTSTRAP: "bootstrap", STUDENT: "Student's t", RARE: "rare events"}
 ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
 BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")
@@ -277,7 +279,7 @@ class Results:
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:
-        title = f"{of and f'{of}: '}{len(self.ids)} pictures; 95 % confidence intervals"
+        title = f"{of and f'{of}: '}{len(self.ids)} pictures; {self.intervals()}"
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
         table.add_column("metric")
         heads, rows = self.system_rows()
@@ -321,12 +323,20 @@ class Results:
         ps = (found.p, found.p_holm) if self.corrected else (found.p,)
         return value, between, *("–" if math.isnan(p) else format_p(p) for p in ps)
 
+    def intervals(self) -> str:
+        """Describes the intervals, with the procedures that the signatures name: ``95% intervals (bootstrap)``."""
+        parts = (part for signature in self.signatures.values() for part in signature.split("|"))
+        values = (part.partition(":")[2].partition(",")[0] for part in parts if part.startswith(f"{PROCEDURES}:"))
+        known = {name for value in values for name in value.split("+")}
+        names = [text for name, text in _PROCEDURE_NAMES.items() if name in known]
+        return "95% intervals" + (f" ({', '.join(names)})" if names else "")
+
     def rule(self) -> str:
         """Returns the footer of the paired differences, which defines better and worse."""
         which = f"{HOLM_HEAD} below {ALPHA}" if self.corrected else f"p below {ALPHA}"
         return (
-            f"Better or worse (bold): {which}, by approximate randomization. The intervals come from the paired "
-            "bootstrap and may disagree with p."
+            f"Better or worse (bold): {which}, by approximate randomization. The intervals are computed "
+            "independently and may disagree with p."
         )
 
     def _pairs_table(self, pairs: Sequence[SystemPair]) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ RESAMPLES = 1000
 LEVEL = 0.95
 ALPHA = 0.05  # 1 − LEVEL
 EQUAL = 1e-6  # smaller differences count as zero: the COCO tools' BLEU adds 1e-15 to every count
+BOOTSTRAP, STUDENT, RARE, SINGLE = "bootstrap", "student-t", "rare-events", "none"  # procedures of intervals
 PLACES = 6  # decimals that suffice to print no non-zero difference as zero
 FEW, VERY_FEW = 30, 5  # units, or values that differ from the most frequent one: with fewer, no percentile bootstrap
 # The 97.5 % quantiles of Student's t with 1 to 28 degrees of freedom.
@@ -271,6 +272,8 @@ class Estimate:
     value_N: the score of each unit alone, if known (for intervals of rare events, see `ends_of`).
     """
 
+    procedure = SINGLE  # of the last interval: BOOTSTRAP, STUDENT or RARE; SINGLE if there is none
+
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
         self.corpus, self.value_N, self._draws = corpus, value_N, draws
         self.value = float(corpus(np.ones(len(corpus)))) if len(corpus) else _NAN
@@ -304,7 +307,7 @@ class Estimate:
         if not len(self.corpus):
             return Interval()
         least, most = bounds = self.corpus.bounds
-        low, high = _ends(
+        low, high, self.procedure = _ends(
             self.value, len(self.corpus), self.drawn_R, self.left_out_N, self.value_N, bounds, self._draws.seed
         )
         return Interval(0.0 + self.value, max(low, least), min(high, most), self.n)
@@ -312,6 +315,8 @@ class Estimate:
 
 class PairedTest:
     """The difference of two systems' scores over the same units, with interval and p-value."""
+
+    procedure = SINGLE  # see `Estimate`
 
     def __init__(
         self, draws: Draws, system: Estimate, baseline: Estimate, value_N: np.ndarray | None, bounds: Bounds
@@ -331,7 +336,9 @@ class PairedTest:
         if system.left_out_N is not None and baseline.left_out_N is not None:
             left_out_N = system.left_out_N - baseline.left_out_N
         drawn_R = system.drawn_R - baseline.drawn_R
-        low, high = _ends(value, len(system.corpus), drawn_R, left_out_N, self.value_N, self.bounds, self._draws.seed)
+        low, high, self.procedure = _ends(
+            value, len(system.corpus), drawn_R, left_out_N, self.value_N, self.bounds, self._draws.seed
+        )
         value, low, high = (0.0 if abs(x) < EQUAL else x for x in (value, low, high))
         return Difference(value, low, high, system.n, p_value(self._swapped_R(), value))
 
@@ -497,16 +504,18 @@ def _ends(
     value_N: np.ndarray | None,
     bounds: Bounds,
     seed: int,
-) -> tuple[float, float]:
-    """Returns the ends of the 95 % interval, by `ends_of` for rare events, Student's t, or bootstrap percentiles."""
+) -> tuple[float, float, str]:
+    """Returns the ends of the 95% interval and the procedure: `ends_of` for rare events, Student's t, or bootstrap
+    percentiles."""
     rare = ends_of(drawn_R, value_N, bounds, seed)
     if rare is None and left_out_N is not None:
         error = math.sqrt((n - 1) / n * float(np.square(left_out_N - left_out_N.mean()).sum()))
-        return value - T_QUANTILES[n - 2] * error, value + T_QUANTILES[n - 2] * error
+        return value - T_QUANTILES[n - 2] * error, value + T_QUANTILES[n - 2] * error, STUDENT
     if rare is None and n == 1:
-        return _NAN, _NAN  # a single unit gives no estimate of the variance
+        return _NAN, _NAN, SINGLE  # a single unit gives no estimate of the variance
     low_R, high_R = rare or (drawn_R, drawn_R)
-    return _quantile(low_R, (1 - LEVEL) / 2), _quantile(high_R, (1 + LEVEL) / 2)
+    procedure = BOOTSTRAP if rare is None else RARE
+    return _quantile(low_R, (1 - LEVEL) / 2), _quantile(high_R, (1 + LEVEL) / 2), procedure
 
 
 def _quantile(drawn_R: np.ndarray, share: float) -> float:
@@ -573,6 +582,11 @@ class MetricTests:
     def differences(self) -> dict[tuple[str, str], Difference]:
         """Returns the difference of system b minus system a for each pair."""
         return {pair: test.difference() for pair, test in self._pairs.items()}
+
+    def procedures(self, without: Container[str] = ()) -> list[str]:
+        """Returns the procedures of the computed intervals, sorted; leaves out those of the systems ``without``."""
+        of_systems = {one.procedure for name, one in self._systems.items() if name not in without}
+        return sorted((of_systems | {test.procedure for test in self._pairs.values()}) - {SINGLE})
 
 
 def _of_units(corpus: Corpus, unit_N: np.ndarray | None) -> Corpus:

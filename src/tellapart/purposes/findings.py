@@ -39,7 +39,7 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
     if words:
         short, long = sum(n <= LENGTHS[0] for n in words), sum(n > LENGTHS[1] for n in words)
         shares = (round(100 * n / len(words)) for n in (short, len(words) - short - long, long))
-        mix = "; ".join(f"{what}: {next(shares)} %" for what in (f"up to {LENGTHS[0]}", f"up to {LENGTHS[1]}", "more"))
+        mix = "; ".join(f"{what}: {next(shares)}%" for what in (f"up to {LENGTHS[0]}", f"up to {LENGTHS[1]}", "more"))
         yield f"words per text: {min(words)} to {max(words)}, median {round(float(np.median(words)))}; {mix}"
     for name, budget, repository in ENCODERS:
         count, estimated = token_counter(repository)
@@ -74,8 +74,8 @@ def words_that_fit_all(
             fits = float((cosine_N[~says_N] >= np.quantile(cosine_N[says_N], 0.25)).mean())
             if fits >= FITS_ALL:
                 yield (
-                    f"“{one.word}” occurs in {100 * one.share:.0f} % of the captions, and according "
-                    f"to {scorer} it also fits {100 * fits:.0f} % of the other pictures; --avoid "
+                    f"“{one.word}” occurs in {100 * one.share:.0f}% of the captions, and according "
+                    f"to {scorer} it also fits {100 * fits:.0f}% of the other pictures; --avoid "
                     f"{one.word} removes it"
                 )
 

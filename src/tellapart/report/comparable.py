@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from tellapart.metrics.results import Results
 
 # Parts of a signature that affect intervals or reference systems, but not the value itself.
-_IDLE = ("bootstrap", "human")
+_IDLE = ("bootstrap", "intervals", "human")
 _NAMES = {
     "scorer": "the scorer",
     "mined-by": "the scorer that mined the look-alikes",
     "pools": "the candidates",
     "truth": "the truth",
     "tok": "the tokenizer",
+    "references": "the references",
     "tellapart": "the version of tellapart",
 }
 _SHORT = 60  # maximum number of characters for a part in a message

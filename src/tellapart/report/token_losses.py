@@ -36,7 +36,7 @@ def draw_token_losses(title: str, losses: Sequence[tuple[str, float, float, str,
                 f'<rect x="{x + shift}" y="{bottom - tall:.1f}" width="22" height="{tall:.1f}" fill="{colour}">'
                 f"<title>{loss:.3f} nats</title></rect>"
             )
-        below = ((word, "#000"), (likeliest, "#777"), (f"{100 * p:.0f} %", "#777"))
+        below = ((word, "#000"), (likeliest, "#777"), (f"{100 * p:.0f}%", "#777"))
         for row, (text, colour) in enumerate(below, start=1):
             parts.append(
                 f'<text x="{x + 23}" y="{bottom + 16 * row}" text-anchor="middle" fill="{colour}">{escape(text)}</text>'

@@ -232,14 +232,14 @@ def statistics(results: Results | None) -> str:
         _, metric, estimate = _lone(results)
         low, high = (format_number(x, metric.digits) for x in (estimate.low, estimate.high))
         found = [
-            f"95\u00a0% interval {low} to {high}" if not math.isnan(estimate.low) else "",
+            f"95% interval {low} to {high}" if not math.isnan(estimate.low) else "",
             metric.setting(estimate),
         ]
         return "; ".join(filter(None, found))
     key = main_metric([c.metric.key for c in comparison.changes])
     if key is None or (main := comparison.get(key)) is None:
         return ""
-    interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
+    interval = f"95% interval {main.interval}" if main.interval else "no paired interval"
     return "; ".join(filter(None, [", ".join(filter(None, [main.by, interval, main.p_text])), main.setting]))
 
 

@@ -88,7 +88,7 @@ def main_table(results: StudyResults) -> tuple[str, list[str], list[list[str]]]:
 def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
     """Returns the heads and rows of the table of differences."""
     places, level = digits(results), results.study.settings.analysis.confidence
-    heads = ["metric", "a", "b", "b − a", f"{100 * level:g} % interval", "p"]
+    heads = ["metric", "a", "b", "b − a", f"{100 * level:g}% interval", "p"]
     rows = []
     for pair in results.pairs:
         d = pair.difference
@@ -208,7 +208,7 @@ def design_facts(results: StudyResults) -> list[tuple[str, str]]:
     if rule.min_median_seconds:
         rules.append(f"a median time below {rule.min_median_seconds:g} s per item")
     if rule.max_same_answer < 1:
-        rules.append(f"the same answer to more than {100 * rule.max_same_answer:g} % of the items")
+        rules.append(f"the same answer to more than {100 * rule.max_same_answer:g}% of the items")
     blocks = sorted(len(block) for block in study.blocks)
     size = f"{blocks[0]}" if blocks[0] == blocks[-1] else f"{blocks[0]} to {blocks[-1]}"
     facts = [

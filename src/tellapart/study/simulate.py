@@ -345,8 +345,8 @@ class Rehearsal:
         """Formats the outcome as one line."""
         who = ", ".join(f"{count} {character}" for character, count in self.counts.items() if count)
         return (
-            f"{who}: {self.log.acknowledged:,} answers in {self.seconds:.1f} s; 95 % of answers "
-            f"took less than {1000 * self.log.percentile(0.95, ('answer',)):.0f} ms, 95 % of all "
+            f"{who}: {self.log.acknowledged:,} answers in {self.seconds:.1f} s; 95% of answers "
+            f"took less than {1000 * self.log.percentile(0.95, ('answer',)):.0f} ms, 95% of all "
             f"requests less than {1000 * self.log.percentile(0.95):.0f} ms"
         )
 

@@ -35,7 +35,7 @@ the base model and of the pictures.
 
 ## Evaluation
 
-On pictures held out from training, with 95 % bootstrap intervals. Recall is measured with {scorer}.
+On pictures held out from training, with 95% intervals. Recall is measured with {scorer}.
 
 | metric | before | after | n | candidates | chance |
 |---|---|---|---|---|---|

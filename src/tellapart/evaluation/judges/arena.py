@@ -70,7 +70,7 @@ class ArenaResult:
              *(f"{n:,}" for n in (own.wins, own.ties, own.losses)))
             for name, own in sorted(self.strengths.items(), key=lambda pair: -pair[1].value)
         ]  # fmt: skip
-        return table_of(("system", "strength", "95 %", "won", "tied", "lost"), rows, title)
+        return table_of(("system", "strength", "95%", "won", "tied", "lost"), rows, title)
 
 
 def arena(

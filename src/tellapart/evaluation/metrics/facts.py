@@ -201,7 +201,7 @@ def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def _objects(context: EvalContext) -> str:
-    both = "references,instances" if context.inputs.instances else "references"
+    both = f"references,instances@{context.instances_digest}" if context.inputs.instances else "references"
     return f"objects:{both}|synonyms:{context.inputs.synonyms.name}"
 
 
@@ -278,8 +278,8 @@ _RATES: dict[str, tuple[str, str, str, str, Direction]] = {
         "recalled", "attributes", "attribute recall", "% of the picture's facts that captions state", "higher",
     ),
     "hallucination_rate": (
-        "hallucinations", "claims", "hallucination",
-        "% of a caption's claims about things that the picture does not contain", "lower",
+        "hallucinations", "claims", "hallucination", "% of a caption's claims whose value is nowhere in the picture",
+        "lower",
     ),
     "binding_error_rate": (
         "binding_errors", "bound", "wrong bindings",

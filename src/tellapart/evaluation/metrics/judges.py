@@ -25,9 +25,14 @@ _RATES = ("precision", "recall", "f")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeMetric(ContextMetric):
-    """A metric of single captions, measured by a judge. ``prompts``: the prompts that it uses, for the signature."""
+    """A judge's metric of one caption.
+
+    prompts: the prompts that it uses, for the signature.
+    first_reference: whether it reads only the first reference of each picture, whose hash the signature then has.
+    """
 
     prompts: tuple[str, ...] = ()
+    first_reference: bool = False
 
     def tag(self, context: EvalContext) -> str:
         """Returns the judge and the dates on which it answered."""
@@ -37,7 +42,10 @@ class JudgeMetric(ContextMetric):
         """Returns the computation, its prompts, the judge and the dates."""
         judge = context.loaded_judge
         prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
-        return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
+        first = f"|first-references:{context.first_references_digest}" if self.first_reference else ""
+        questions = f"|questions:{context.questions_digest}" if "questions" in self.needs else ""
+        asked = f"{self.signature}{first}{questions}|{prompts}"
+        return f"{asked}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
         """Returns its label and help; ``scorer`` is the judge's tag."""
@@ -74,6 +82,7 @@ def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     help="a judge's rating from 1 to 10 compared with the first reference: helpfulness, relevance, accuracy, "
     "detail (paper 1)",
     prompts=("rating",),
+    first_reference=True,
     digits=2,
     bounds=(1.0, 10.0),
 )
@@ -117,6 +126,7 @@ for _category in (None, *CATEGORIES):
         help="a judge's ratings of captions or answers relative to the first references, which are 100 "
         f"(paper 1, table 7){f'; questions of category {_category}' if _category else ''}",
         prompts=("ratings",),
+        first_reference=True,
         digits=1,
     )(partial(relative_rating, _category))
 

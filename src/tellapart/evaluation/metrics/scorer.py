@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from tellapart.evaluation.clip_inputs import frames_seen
-from tellapart.evaluation.context import ALL_CLIPS, EvalContext
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext, short_digest
 from tellapart.evaluation.retrieval import chance, over_questions
 from tellapart.metrics import clip_score
 from tellapart.metrics.clip_score import CLIPSCORE_PREFIX
@@ -46,6 +44,8 @@ def emscore_variant(context: EvalContext) -> str:
     assert context.items is not None
     frames = ",".join(sorted({str(frames_seen(item, context.loaded_scorer)) for item in context.items}))
     idf = f"{context.inputs.emscore_idf},padding-counted" if context.inputs.emscore_idf else "none"
+    if context.inputs.emscore_idf == "references":
+        idf += f"|references:{context.references_digest}"
     return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
 
 
@@ -211,7 +211,7 @@ def mean_rank(pools: str) -> ContextMetric:
 def among(pools: str) -> str:
     """Describes the candidates of a recall, with ``{size}`` for their number if the name does not contain it."""
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
-        return f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
+        return f"{random[1]} {'random' if random[2] else 'consecutive'} pictures"
     if bag := re.fullmatch(r"bag(\d+)", pools):
         return f"the {bag[1]} pictures in a bag"
     return _AMONG.get(pools, pools.replace("_", " ") or "the pool")
@@ -219,7 +219,7 @@ def among(pools: str) -> str:
 
 def order_digest(ids: Sequence[str]) -> str:
     """Returns an eight-digit hex hash of the ids in their order."""
-    return hashlib.blake2b(json.dumps(list(ids)).encode(), digest_size=4).hexdigest()
+    return short_digest(list(ids))
 
 
 def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, needs: tuple[str, ...]) -> ContextMetric:
@@ -231,7 +231,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
         needs=needs,
         signature=signature,
         label=f"R@{k} among {where}",
-        help=f"% of captions whose own picture the scorer ranks {first} among {where}",
+        help=f"% of captions for which the scorer ranks the right picture {first} among {where}",
         direction="higher",
         group=APART,
         aliases=_ALIASES.get(name, ()),
