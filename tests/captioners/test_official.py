@@ -37,7 +37,9 @@ from transformers import (
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
-from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_settings, read_state
+from tellapart.captioners.official_blip import blip_config, blip_names
+from tellapart.captioners.official_clipcap import clipcap_names, mapper_settings
+from tellapart.captioners.published_weights import read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs

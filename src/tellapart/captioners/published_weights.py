@@ -1,0 +1,106 @@
+"""Reads and loads the weights in files that authors published, without unpickling code."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.saved import loading_errors
+from tellapart.utils.messages import say
+
+State = dict[str, torch.Tensor]
+
+
+class EggCheckpoint(NamedTuple):
+    """Stands in for the class that EGG's trainer pickles into a ``.tar``, as in DiscriTune's published weights."""
+
+    epoch: Any
+    model_state_dict: Any
+    optimizer_state_dict: Any = None
+    optimizer_scheduler_state_dict: Any = None
+
+
+def read_state(path: Path) -> State:
+    """Reads the weights in a file, top-level or under ``model``, ``state_dict`` or ``model_state_dict``.
+
+    The only pickled class that is allowed is EGG's tuple, by its name (`EggCheckpoint`).
+    """
+    if path.suffix == ".safetensors":
+        with loading_errors(str(path), "a safetensors checkpoint"):
+            return load_file(path)
+    if is_program(path):
+        raise TellapartError(
+            f"{path} is a TorchScript program, as OpenAI distributes CLIP; expected only weights; "
+            'if you trust it, run: python -c "import torch; torch.save(torch.jit.load('
+            f"'{path}', map_location='cpu').state_dict(), '{path.stem}-weights.pt')\""
+        )
+    known: list[Any] = [(EggCheckpoint, "egg.core.callbacks.Checkpoint"), (EggCheckpoint, "egg.core.util.Checkpoint")]
+    try:
+        with torch.serialization.safe_globals(known):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UsageError(f"checkpoint {path} does not exist; expected a .pt, .pth or .tar file") from None
+    except (UnpicklingError, RuntimeError, EOFError, OSError, TypeError) as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        cause = f"it contains {named[1]}" if named else plain_line(error)
+        raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that contains only tensors") from None
+    if isinstance(content, EggCheckpoint):
+        content = content.model_state_dict
+    for key in ("model", "state_dict", "model_state_dict"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise TellapartError(f"{path} contains no named weights; expected a checkpoint of ClipCap or BLIP")
+    return {str(key).removeprefix("module."): value for key, value in content.items()}
+
+
+def is_program(path: Path) -> bool:
+    """Returns whether a file is TorchScript, which contains code as well as weights."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def plain_line(error: Exception) -> str:
+    """Returns the first line of an error message without torch's escape codes, or the error's class if it is empty."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return re.sub(r"\x1b\[[0-9;]*m", "", first)[:160].strip() or type(error).__name__
+
+
+def load_weights(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:
+    """Loads all weights into the model, except names that start with ``skip``.
+
+    Skips and lists keys that match ``stray``. Raises `TellapartError` for missing or unknown keys and for mismatched
+    shapes; the message mentions ``named``.
+    """
+    left = sorted(key for key in state if re.match(stray, key))
+    expected = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
+    given = {key: tensor for key, tensor in state.items() if key not in left}
+    tied = {key for key in expected if key not in given and is_tied(expected, given, key)}
+    for what, keys in (("lacks", expected.keys() - given.keys() - tied), ("also has", given.keys() - expected.keys())):
+        if keys:
+            raise TellapartError(f"{path} {what} {len(keys)} weights such as {min(keys)}; it does not fit {named}")
+    for key, tensor in given.items():
+        if tensor.shape != expected[key].shape:
+            raise TellapartError(
+                f"{path} does not fit {named}: {key} is {tuple(tensor.shape)}, expected {tuple(expected[key].shape)}"
+            )
+    model.load_state_dict({key: tensor.float() for key, tensor in given.items()}, strict=False)
+    model.tie_weights()
+    if left:
+        say(f"{path}: ignored {len(left)} entries that are not weights of the captioner, such as {left[0]}")
+
+
+def is_tied(expected: State, given: State, key: str) -> bool:
+    """Returns whether ``key`` is tied to another tensor in the checkpoint; tied weights are needed only once."""
+    return any(
+        other in given and expected[other].data_ptr() == expected[key].data_ptr() for other in expected if other != key
+    )
