@@ -20,10 +20,11 @@ from tellapart.models.decoding import Decoding
 from tellapart.objectives import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.batches import ShuffleSampler, random_crops
+from tellapart.training.augmentation import random_crops
 from tellapart.training.build import TrainingSetup
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
+from tellapart.training.samplers import ShuffleSampler
 from tellapart.training.step import train_step
 from tellapart.training.trainable import TrainableParts
 from tellapart.utils.rng import ItemSeeds

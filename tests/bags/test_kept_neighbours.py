@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tellapart.recipe.reading import check_recipe
-from tellapart.training import batches as stage_bags
-from tellapart.training.batches import fingerprint
+from tellapart.training import samplers
 from tellapart.training.build import TrainingSetup
+from tellapart.training.samplers import fingerprint
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     done: list[str] = []
 
     def noted(name: str) -> None:
-        real = getattr(stage_bags, name)
-        monkeypatch.setattr(stage_bags, name, lambda *a, **b: (done.append(name), real(*a, **b))[1])
+        real = getattr(samplers, name)
+        monkeypatch.setattr(samplers, name, lambda *a, **b: (done.append(name), real(*a, **b))[1])
 
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     noted("nearest_neighbours")

@@ -20,7 +20,8 @@ from tellapart.errors import UsageError
 from tellapart.features.nearest import nearest_neighbours
 from tellapart.recipe.schema import BAGCURRI
 from tellapart.scenes import Scenes
-from tellapart.training.batches import ShuffleSampler, TrainingSet
+from tellapart.training.batches import TrainingSet
+from tellapart.training.samplers import ShuffleSampler
 
 N = 130
 

@@ -112,7 +112,7 @@ def table(name: str, captioner: str, scorer: str) -> dict[str, Any]:
 def in_float64() -> None:
     """All models and features that a run loads; dropout off, batch norms with the statistics that they have."""
     from tellapart.training import build
-    from tellapart.training.batches import TrainingPixels
+    from tellapart.training.pixels import TrainingPixels
 
     def still(load: Any) -> Any:
         def loaded(*arguments: Any, **options: Any) -> Any:

@@ -17,20 +17,19 @@ from tellapart.models import ranks
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.batches import (
+from tellapart.training.augmentation import (
     BLIP_DRAWS,
     BLIP_OPERATIONS,
     TRIES,
-    ShuffleSampler,
-    TrainingPixels,
-    TrainingSet,
     blip_augmented,
     blip_operation,
-    families,
     resized_crop,
 )
+from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup, train_features
+from tellapart.training.pixels import TrainingPixels
 from tellapart.training.runs import upstream
+from tellapart.training.samplers import ShuffleSampler, families
 from tellapart.types import Item, pad_rows
 from tellapart.utils.rng import ItemSeeds
 

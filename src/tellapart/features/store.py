@@ -64,7 +64,7 @@ class FeatureStore:
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """Returns rows computed by ``maker``, such as `training.batches.TrainingPixels`; otherwise like `features`."""
+        """Returns rows computed by ``maker``, such as `training.pixels.TrainingPixels`; otherwise like `features`."""
         return self._array(items, maker, BATCH_SIZE, progress)
 
     def readable(

@@ -38,7 +38,9 @@ from tellapart.recipe.schema import CaptionerOptions, NewCaptioner, NewRecurrent
 from tellapart.rewards.base import RunParts
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.parts import PartsScorer, load_text, make_parts_scorer
-from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
+from tellapart.training.batches import TrainingSet
+from tellapart.training.pixels import TrainingPixels
+from tellapart.training.samplers import sampler_of
 from tellapart.types import Item, Rows, StepContext
 from tellapart.utils.messages import say
 
