@@ -122,7 +122,7 @@ def tiny_scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     from tellapart.recipe.schema import NewScorer
     from tellapart.scenes import Scenes
-    from tellapart.training.build import build_scorer
+    from tellapart.training.new_models import build_scorer
 
     torch.manual_seed(0)
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
@@ -140,7 +140,7 @@ def tiny_captioner(tiny_scorer: Path) -> Path:
     from tellapart.captioners.parts import load_vision
     from tellapart.recipe.schema import NewCaptioner
     from tellapart.scenes import Scenes
-    from tellapart.training.build import build_captioner
+    from tellapart.training.new_models import build_captioner
 
     torch.manual_seed(1)
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]

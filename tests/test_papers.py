@@ -49,7 +49,7 @@ def tiny_recurrent(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) 
     from tellapart.captioners.parts import load_vision
     from tellapart.recipe.schema import NewRecurrent
     from tellapart.scenes import Scenes
-    from tellapart.training.build import build_recurrent
+    from tellapart.training.new_models import build_recurrent
 
     folder = tmp_path_factory.mktemp("recurrent")
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]

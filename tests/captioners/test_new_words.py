@@ -15,7 +15,8 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
-from tellapart.training.build import TrainingSetup, build_recurrent
+from tellapart.training.build import TrainingSetup
+from tellapart.training.new_models import build_recurrent
 from tellapart.training.runs import train
 
 NEW = ["a zebra and a yak", "a zebra", "a zebra, a yak", "a gnu"]

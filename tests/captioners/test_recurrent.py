@@ -21,8 +21,9 @@ from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
-from tellapart.training.build import TrainingSetup, build_recurrent
+from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import fit
+from tellapart.training.new_models import build_recurrent
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
 

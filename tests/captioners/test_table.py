@@ -25,7 +25,8 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
-from tellapart.training.build import TrainingSetup, build_recurrent
+from tellapart.training.build import TrainingSetup
+from tellapart.training.new_models import build_recurrent
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
 from tellapart.training.step import train_step

@@ -563,7 +563,7 @@ def photos(tmp_path_factory):
     import torch
 
     from tellapart.recipe.schema import NewScorer
-    from tellapart.training.build import build_scorer
+    from tellapart.training.new_models import build_scorer
 
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)

@@ -23,7 +23,7 @@ from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
-from tellapart.training.build import build_captioner, build_scorer
+from tellapart.training.new_models import build_captioner, build_scorer
 from tellapart.training.runs import train
 from tellapart.types import Item
 

@@ -23,7 +23,7 @@ def made_corpus(root: Path) -> dict[str, Path]:
     from tellapart.metrics import meteor
     from tellapart.recipe.schema import NewCaptioner, NewScorer
     from tellapart.scenes import Scenes
-    from tellapart.training.build import build_captioner, build_scorer
+    from tellapart.training.new_models import build_captioner, build_scorer
 
     index = Path(os.environ["TELLAPART_CACHE"], "meteor").resolve() if "PYTEST_XDIST_WORKER" in os.environ else None
     os.environ |= {"TELLAPART_CACHE": str(root / "cache"), "HF_HUB_OFFLINE": "1"}

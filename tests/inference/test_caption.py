@@ -32,7 +32,7 @@ from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
-from tellapart.training.build import build_captioner, build_scorer
+from tellapart.training.new_models import build_captioner, build_scorer
 from tellapart.training.runs import train
 from tellapart.types import Item
 

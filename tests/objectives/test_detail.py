@@ -23,8 +23,9 @@ from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
-from tellapart.training.build import TrainingSetup, build_recurrent, checked_levels
+from tellapart.training.build import TrainingSetup, checked_levels
 from tellapart.training.fingerprint import canonical
+from tellapart.training.new_models import build_recurrent
 from tellapart.types import Batch, Item
 
 LEVELS = [{"prompt": "little", "speaker": 0.05}, {"prompt": ""}, {"prompt": "everything", "speaker": 0.001}]

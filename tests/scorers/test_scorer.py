@@ -17,7 +17,7 @@ from tellapart.errors import TellapartError
 from tellapart.recipe.schema import NewScorer
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.base import text_window
-from tellapart.training.build import build_scorer
+from tellapart.training.new_models import build_scorer
 
 TEXTS = [
     "a red circle",
