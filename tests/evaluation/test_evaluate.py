@@ -533,7 +533,7 @@ def test_what_does_not_match_is_an_error_or_a_note(files):
     for name, count in (("whole", 3), ("short", 2), ("references", 3)):
         (files / f"{name}.json").write_text(json.dumps(dict(list(texts.items())[:count])))
     paths = [files / "whole.json", files / "short.json"]
-    with pytest.raises(UsageError, match=r"short: 1 pictures of the ref.* have no caption \('3'\).*--allow-missing"):
+    with pytest.raises(UsageError, match=r"short: 1 pictures in the ref.* have no caption \('3'\).*--allow-missing"):
         run_eval(EvalOptions(paths, files / "references.json"))
     results = run_eval(EvalOptions(paths, files / "references.json", allow_missing=True))
     assert results.ids == ["1", "2"] and any("short: 1 pictures" in note for note in results.notes)
@@ -620,7 +620,7 @@ def test_a_broken_picture_is_left_out_and_named(photos, tmp_path, monkeypatch):
 def test_data_and_a_reference_file_must_match(photos):
     (photos / "few.jsonl").write_text('{"id": "3", "references": ["noise"]}\n')
     command = ([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
-    with pytest.raises(UsageError, match="23 pictures of the data have no reference"):
+    with pytest.raises(UsageError, match="23 pictures in the data have no reference"):
         run_eval(EvalOptions(*command, min_overlap=0))
     with pytest.raises(UsageError, match="references and the data have only 1 of 24 ids"):
         run_eval(EvalOptions(*command, allow_missing=True))
