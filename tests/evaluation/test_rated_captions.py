@@ -190,7 +190,7 @@ def test_answers_of_a_checklist() -> None:
 
 
 def test_measures_without_a_published_table_have_no_such_column() -> None:
-    from tellapart.evaluation.judgements import Judgements, RatedCaption
+    from tellapart.evaluation.judgement_types import Judgements, RatedCaption
 
     rows = tuple(RatedCaption(p, t, tuple(REFS[p]), (v,)) for p, t, v in ROWS)
     found = measure_agreement(Judgements("mine", rows), ["bleu1"])

@@ -18,7 +18,8 @@ from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.context import EvalContext, EvalInputs
-from tellapart.evaluation.judgements import Judgements, read_judgements
+from tellapart.evaluation.judgement_types import Judgements
+from tellapart.evaluation.judgements import read_judgements
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
 from tellapart.evaluation.side_files import read_object_inputs

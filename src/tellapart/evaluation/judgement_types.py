@@ -1,0 +1,95 @@
+"""Human judgements of captions: ratings, and comparisons of two captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class RatedCaption:
+    """A caption of a picture with references and human ratings, which are empty if it was only compared."""
+
+    picture: str
+    caption: str
+    references: tuple[str, ...]
+    ratings: tuple[float, ...] = ()
+    system: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedPair:
+    """Two captions of one picture, by index in `Judgements.captions`; people prefer ``better``.
+
+    tied: equally many people prefer each, so whichever one a metric prefers, it counts as half right.
+    """
+
+    better: int
+    worse: int
+    category: str = ""
+    tied: bool = False
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """A published set of human judgements.
+
+    tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
+    table: the key in `tellapart.evaluation.published_agreement`, if it is not the layout.
+
+    rule: how captions that are also a reference are treated, for the signature.
+    judges: the people who rated.
+    """
+
+    layout: str
+    captions: tuple[RatedCaption, ...]
+    pairs: tuple[ComparedPair, ...] = ()
+    tau: str = "c"
+    rule: str = ""
+    judges: str = "people"
+    notes: tuple[str, ...] = ()
+    table: str = ""
+
+    @property
+    def ratings(self) -> int:
+        """Returns the number of ratings."""
+        return sum(len(caption.ratings) for caption in self.captions)
+
+    def with_pairs_of_ratings(self) -> Judgements:
+        """Adds pairs if there are only ratings: each pair of captions of a picture with different mean ratings."""
+        if self.pairs:
+            return self
+        of_picture: dict[str, list[int]] = {}
+        for row, caption in enumerate(self.captions):
+            if caption.ratings:
+                of_picture.setdefault(caption.picture, []).append(row)
+        mean = [sum(caption.ratings) / len(caption.ratings) if caption.ratings else 0.0 for caption in self.captions]
+        pairs = [
+            ComparedPair(*((first, second) if mean[first] > mean[second] else (second, first)))
+            for rows in of_picture.values()
+            for place, first in enumerate(rows)
+            for second in rows[place + 1 :]
+            if mean[first] != mean[second]
+        ]
+        return replace(self, pairs=tuple(pairs))
+
+
+def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
+    """Returns the captions that are not a reference of their picture (Flickr8k-Expert and -CF)."""
+    return tuple(row for row in rows if _same(row.caption) not in {_same(text) for text in row.references})
+
+
+def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
+    """Removes each caption from its own references (Composite, THumB, FOIL).
+
+    Drops captions that are left without a reference.
+    """
+    kept = [
+        replace(row, references=tuple(text for text in row.references if _same(text) != _same(row.caption)))
+        for row in rows
+    ]
+    return tuple(row for row in kept if row.references)
+
+
+def _same(text: str) -> str:
+    return " ".join(text.split()).rstrip(" .").lower()
