@@ -221,7 +221,7 @@ def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_cap
 
 @pytest.mark.long
 def test_the_plain_command_notices_pictures_replaced_since_a_job(
-    cli: Cli, tiny_captioner: Path, tmp_path: Path
+    cli: Cli, tiny_captioner: Path, tmp_path: Path, cluster: str
 ) -> None:
     """The list beside the captions is of the pictures that the workers saw, also where a job did some of them again."""
     photos, out = tmp_path / "photos", tmp_path / "captions.jsonl"
@@ -229,7 +229,7 @@ def test_the_plain_command_notices_pictures_replaced_since_a_job(
     for number in range(8):
         (photos / f"{number}.jpg").write_bytes(photo(number, 48, 32))
     plain = ("caption", tiny_captioner, photos, "--beams", 1, "--max-tokens", 8, "-o", out)
-    shared = (*plain, "--workers", 1, "--shard-items", 4)
+    shared = (*plain, "--workers", 1, cluster, "--shard-items", 4)
     assert cli(*shared).status == 0
     assert "0 captions written, 8 already done" in cli(*plain).err
 
