@@ -175,7 +175,7 @@ def test_heic_is_read_with_its_extra(tmp_path: Path) -> None:
     assert image.getpixel((5, 5))[0] > 150 and image.getpixel((60, 5))[2] > 150
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # pytest undoes the filter of pictures.py
+@pytest.mark.filterwarnings("ignore::UserWarning")  # pytest undoes the filter of decode.py
 def test_damage_anywhere_is_a_picture_error() -> None:
     random = np.random.default_rng(1)
     picture = Image.fromarray(random.integers(0, 255, (16, 16, 3), dtype=np.uint8))
