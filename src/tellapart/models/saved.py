@@ -174,7 +174,7 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
         told = f"{name}: {len(others)} weights do not have the shapes in its config.json ({key} is {tuple(shape)}, "
         raise TellapartError(f"{told}expected {tuple(expected)}){then}")
     if missing := sorted(report["missing_keys"]):
-        raise TellapartError(f"{name} lacks {len(missing)} of the weights of a {kind} ({missing[0]}, …){then}")
+        raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
     if stray := sorted(report["unexpected_keys"]):
         say(f"{name}: ignored {len(stray)} weights that do not belong to a {kind}, such as {stray[0]}")
 
