@@ -36,13 +36,14 @@ def run_commands(
     path: Sequence[Path] = (),
     environment: dict[str, str] | None = None,
     each: Sequence[dict[str, str]] = (),
+    cwd: Path | None = None,
 ) -> list[Done]:
     """Returns what each command left. ``path``: folders for Python to import from. ``each``: variables by command."""
     variables = each or [{}] * len(commands)
     typed = [[list(map(str, words)), more] for words, more in zip(commands, variables, strict=True)]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=json.dumps([list(map(str, path)), typed]), capture_output=True,
-        text=True, timeout=300, env={**os.environ} if environment is None else environment,
+        text=True, timeout=300, cwd=cwd, env={**os.environ} if environment is None else environment,
     )  # fmt: skip
     results = [Done(*json.loads(line)) for line in done.stdout.splitlines()]
     assert len(results) == len(commands), done.stderr

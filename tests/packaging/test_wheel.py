@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tomllib
+import urllib.request
 import venv
 import zipfile
 from email import message_from_string
@@ -17,6 +19,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from child import run_commands
 
 pytestmark = pytest.mark.long
 
@@ -142,6 +145,51 @@ def test_an_installed_wheel_works(wheel: Path, tmp_path: Path) -> None:
     cache = {"TELLAPART_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     run(commands / "tellapart", "caption", "scenes", "scenes:plain?n=3", "-o", "c.jsonl", cwd=tmp_path, **cache)
     assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 3
+
+
+DEMO = """
+from pathlib import Path
+import tellapart
+from tellapart.cli import demo
+print(tellapart.__file__)
+demo.run_demo(Path("demo"), ["training.steps=2", {settings}])
+"""
+
+
+def test_a_wheel_without_the_clone_has_all_that_the_commands_read(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    alone = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    small = ["data.train=scenes:plain?n=60", "data.validation=scenes:plain?n=120", "data.test=scenes:plain?n=120"]
+    settings = [word for setting in ("training.steps=2", *small) for word in ("--set", setting)]
+    recipes, train, mine = run_commands(
+        ["recipes"],
+        ["train", "scenes_smile", *settings, "--out", "run"],
+        ["bags", "mine", "scenes:plain?n=30", "--scorer", "scenes", "--size", "3", "-o", "bags.jsonl"],
+        environment=alone,
+        cwd=tmp_path,
+    )
+    assert recipes.status == 0 and "scenes_smile" in recipes.out, recipes.err
+    assert train.status == 0 and (tmp_path / "run" / "report.html").is_file(), train.err
+    assert mine.status == 0, mine.err
+    demo = DEMO.replace("{settings}", ", ".join(map(repr, small)))
+    done = subprocess.run([sys.executable, "-c", demo], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) in done.stdout
+    assert (tmp_path / "demo" / "report.html").is_file() and "among look-alikes" in done.stderr
+    review = subprocess.Popen(
+        [sys.executable, "-c", "from tellapart.cli import main; main()", "bags", "review", "bags.jsonl", "--port", "0"],
+        cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert review.stderr is not None
+        line = next(line for line in review.stderr if "review them at" in line)
+        address = re.search(r"http://\S+", line)
+        assert address is not None
+        with urllib.request.urlopen(address[0], timeout=60) as page:
+            assert b"<script" in page.read()
+    finally:
+        review.send_signal(signal.SIGINT)
+        review.communicate(timeout=60)
 
 
 def find_interpreter(name: str) -> Path | None:
