@@ -51,11 +51,6 @@ def environment(server: Hub, home: Path, **more: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def typed(server: Hub, home: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tellapart", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(server, home, **more), timeout=120)
-
-
 def finetune(model: object, photos: Path, scorer: Path, out: Path, *more: object) -> tuple[object, ...]:
     short = ("--steps", 1, "--batch-size", 4, "--max-tokens", 6, "--objective", "mle")
     return ("finetune", model, photos, "--scorer", scorer, "-o", out, *short, *more)
@@ -82,10 +77,15 @@ def test_to_the_hub_and_back(server: Hub, photos: Path, tiny_scorer: Path, tmp_p
     """A BLIP with a prompt: pushed, downloaded by name, and its card's snippet captions a picture."""
     (tmp_path / "blip").mkdir()
     model = f"{save_blip(tmp_path / 'blip', WORDS)}?prompt=a picture of"
-    command = finetune(model, photos, tiny_scorer, tmp_path / "out", "--push-to-hub", "apart")
-    done = typed(server, tmp_path / "home", *command, HF_TOKEN=TOKEN)
-    assert done.returncode == 0, done.stderr
-    assert f"pushed to {server.address}/me/apart" in done.stderr
+    short = ("-o", tmp_path / "c.jsonl", "--max-tokens", 6)
+    done, written = run_commands(
+        finetune(model, photos, tiny_scorer, tmp_path / "out", "--push-to-hub", "apart"),
+        ("caption", "me/apart", photos, *short),
+        environment=environment(server, tmp_path / "home"),
+        each=[{"HF_TOKEN": TOKEN}, {}],
+    )
+    assert done.status == 0, done.err
+    assert f"pushed to {server.address}/me/apart" in done.err
     files, folder = server.files["me/apart"], tmp_path / "out" / "model"
     assert files == {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert {"README.md", "model.safetensors", "tellapart.json"} <= set(files)
@@ -95,10 +95,7 @@ def test_to_the_hub_and_back(server: Hub, photos: Path, tiny_scorer: Path, tmp_p
     environ = environment(server, tmp_path / "other", HF_TOKEN=TOKEN)
     told = run_snippet(code_of(card), photos, tmp_path, **environ, HF_HUB_OFFLINE="0")
     assert "a picture of" in told
-    written = typed(
-        server, tmp_path / "other", "caption", "me/apart", photos, "-o", tmp_path / "c.jsonl", "--max-tokens", 6
-    )
-    assert written.returncode == 0, written.stderr
+    assert written.status == 0, written.err
     local = cli("caption", folder, photos, "-o", tmp_path / "d.jsonl", "--max-tokens", 6)
     assert local.status == 0 and (tmp_path / "c.jsonl").read_text() == (tmp_path / "d.jsonl").read_text()
 
