@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -14,8 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
+import ranks_run
 import torch
 from command_line import Cli
+from forked import finish, fork, type_command
 from ranks_run import CAPTIONS, RUNS, STARTS, STEPS
 from safetensors.torch import load_file
 
@@ -44,12 +47,22 @@ def command(ranks: int) -> list[str]:
 
 
 def runs(ranks: int, out: Path, captioner: Path, scorer: Path, names: list[str]) -> Path:
-    """Trains these, or all, to the end; a rank but the first that writes there fails."""
-    done = subprocess.run(
-        [*command(ranks), str(RUN), str(out), str(captioner), str(scorer), *names],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=3600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    """Trains these, or all, to the end; a rank but the first that writes there fails.
+
+    Ranks find each other by the variables that every launcher sets; tests/training/test_launchers.py has launchers.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    work = (ranks_run.main, out, str(captioner), str(scorer), names)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables: dict[str, object] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": ranks}
+    processes = []
+    for rank in range(ranks):
+        place = variables | {"RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks} if ranks > 1 else {}
+        environment = ENVIRONMENT | {key: str(value) for key, value in place.items()}
+        processes.append(fork(*work, printed=out / "printed", environment=environment))
+    finish(processes, out / "printed")
     return out
 
 
@@ -197,12 +210,12 @@ name = "{scorer}"
 kind = "reinforce"
 decoding = {{ kind = "sample", samples = 2, max_tokens = 6 }}
 [training]
-steps = 600
+steps = 200
 batch_size = 20
 learning_rate = 1e-3
 checkpoint_every = 10
 [validation]
-every = 300
+every = 100
 decoding = {{ max_tokens = 6 }}
 """
 
@@ -225,13 +238,10 @@ def test_a_rank_that_dies_ends_the_run_with_one_line_and_one_process_goes_on(
     last = errors.strip().splitlines()[-1]
     assert last.startswith("tellapart: rank 1 was terminated by SIGKILL")
     assert "Traceback" not in errors
-    done = subprocess.run(
-        [*train, "--resume", "--set", "training.steps=600"],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    words = (*train[3:], "--resume", "--set", "training.steps=200")
+    finish([fork(type_command, *words, printed=tmp_path / "printed", environment=ENVIRONMENT)], tmp_path / "printed")
     assert (out / "model" / "config.json").is_file()
-    assert logged(out)[-1]["step"] == 600
+    assert logged(out)[-1]["step"] == 200
 
 
 def wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
