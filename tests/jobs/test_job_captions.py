@@ -197,13 +197,16 @@ def test_an_estimate_of_a_sample(cli: Cli, photos: Path, tiny_captioner: Path, t
 
 
 @pytest.mark.long
-def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_captioner: Path, tmp_path: Path) -> None:
-    """And no other shard; the result is that of a job begun anew."""
+def test_a_damaged_shard_and_replaced_pictures_are_done_again(
+    cli: Cli, tiny_captioner: Path, tmp_path: Path, cluster: str
+) -> None:
+    """And no other shard; the result is that of the plain command."""
     photos, out = tmp_path / "photos", tmp_path / "captions.jsonl"
     photos.mkdir()
     for number in range(16):
         (photos / f"{number:02}.jpg").write_bytes(photo(number, 48, 32))
-    command = ("caption", tiny_captioner, photos, "--beams", 1, "--max-tokens", 8, "--workers", 1, "--shard-items", 4)
+    plain = ("caption", tiny_captioner, photos, "--beams", 1, "--max-tokens", 8)
+    command = (*plain, "--workers", 1, cluster, "--shard-items", 4)
     assert cli(*command, "-o", out).status == 0
 
     parts = sorted(Path(f"{out}.job").glob("parts-*/??????.jsonl"))
@@ -215,8 +218,8 @@ def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_cap
     assert "repeating shard 0" in again.err and "some of its pictures were replaced; repeating shard 2" in again.err
     assert [part.stat().st_mtime_ns != time for part, time in zip(parts, before, strict=True)] == [1, 0, 1, 0]
 
-    assert cli(*command, "-o", tmp_path / "anew.jsonl").status == 0
-    assert out.read_bytes() == (tmp_path / "anew.jsonl").read_bytes()
+    assert cli(*plain, "-o", tmp_path / "plain.jsonl").status == 0
+    assert out.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
 @pytest.mark.long

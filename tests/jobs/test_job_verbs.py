@@ -133,9 +133,9 @@ def refuse(maker: object, picture: object) -> None:
 
 
 @pytest.mark.long
-def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path) -> None:
+def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path, cluster: str) -> None:
     command = ("boost", "scenes:plain?n=20", "--llm", "scripted", "--mllm", "scripted")
-    for name, options in (("plain", ()), ("workers", ("--workers", 2, "--shard-items", 6))):
+    for name, options in (("plain", ()), ("workers", ("--workers", 2, cluster, "--shard-items", 6))):
         (tmp_path / name).mkdir()
         done = cli(*command, "-o", tmp_path / name / "boosted.jsonl", *options)
         assert done.status == 0, done.err
@@ -148,9 +148,10 @@ def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path) -
     assert cli(*command, "-o", shared, "--workers", 1, "--shard", "1/2").status == 2
 
 
-def test_boost_by_workers_replaces_an_edited_result_with_overwrite_only(cli: Cli, tmp_path: Path) -> None:
+def test_boost_by_workers_replaces_an_edited_result_with_overwrite_only(cli: Cli, tmp_path: Path, cluster: str) -> None:
     out = tmp_path / "b.jsonl"
-    command = ("boost", "scenes:plain?n=3", "--llm", "scripted", "--mllm", "scripted", "-o", out, "--workers", 1)
+    command = ("boost", "scenes:plain?n=3", "--llm", "scripted", "--mllm", "scripted", "-o", out)
+    command += ("--workers", 1, cluster)
     assert cli(*command).status == 0
     before = out.read_bytes()
     out.write_text("by a person\n")
