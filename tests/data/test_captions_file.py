@@ -189,8 +189,8 @@ def test_every_kind_of_trouble_is_counted_and_named():
     with pytest.raises(UsageError) as error:
         align_lists(captions, known, other="the references")
     trouble = [
-        "1 captions do not belong to any picture of the references ('z')",
-        "4 pictures of the references have no caption ('c1', 'c2', 'c3' and 1 more)",
+        "1 captions do not belong to any picture in the references ('z')",
+        "4 pictures in the references have no caption ('c1', 'c2', 'c3' and 1 more)",
         "1 ids have several captions ('d')",
     ]
     assert all(part in str(error.value) for part in (*trouble, "--allow-missing"))

@@ -229,9 +229,9 @@ def measure_agreement(
         found.labels[name] = metric.info(scorer=tag).label
         rule = f"|{judgements.rule}" if judgements.rule else ""
         turned = "|turned-round" if metric.direction == "lower" else ""
-        references = f"|references:{context.references_digest}" if "references" in metric.needs else ""
+        digest = f"|references:{context.references_digest}" if "references" in metric.needs else ""
         found.signatures[name] = (
-            f"{name}|{metric.variant(context)}{references}{turned}|judgements:{judgements.layout}{rule}"
+            f"{name}|{metric.variant(context)}{digest}{turned}|judgements:{judgements.layout}{rule}"
         )
     known = PUBLISHED.get(judgements.table or judgements.layout, {})
     absent = {name: tau for name, tau in known.items() if name not in {key.partition("@")[0] for key in found.metrics}}
