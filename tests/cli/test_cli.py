@@ -648,7 +648,7 @@ def test_the_first_day_with_one_broken_photo(cli: Cli, tmp_path: Path, tiny_scor
     both = cli("eval", "--captions", out, "--captions", people, "--data", photos, "--json")
     assert both.status == 0 and json.loads(both.out)["pictures"]["n"] == 7
     out.write_text("".join(out.read_text().splitlines(keepends=True)[1:]))
-    assert "1 pictures of the data have no caption ('0.jpg')" in cli("eval", "--captions", out, "--data", photos).line
+    assert "1 pictures in the data have no caption ('0.jpg')" in cli("eval", "--captions", out, "--data", photos).line
 
 
 def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Path) -> None:
@@ -671,7 +671,7 @@ def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Pat
         ('{"id": "x", "caption": "a"}\n', "provide files with the same ids"),
         ("TWICE", "ids have several captions"),
         ("A FIFTH", "have only 4 of 20 ids in common; are they about the same"),
-        ("FEW", "pictures of the data have no caption"),
+        ("FEW", "pictures in the data have no caption"),
     ],
 )
 def test_a_bad_caption_file_is_one_line(cli: Cli, captions: Path, tmp_path: Path, content: str, told: str) -> None:
@@ -757,7 +757,7 @@ def test_a_folder_in_place_of_a_file_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = cli(*command.split(), "-o", out)
-    expected = "is a directory" if out else "put '': expected" if command.startswith("data") else "--out '': expected"
+    expected = "is a directory" if out else "--out '': expected"
     assert done.status == 2 and expected in done.line, done.err
     assert not list(tmp_path.iterdir())
 
