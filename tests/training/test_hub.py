@@ -156,7 +156,7 @@ def test_the_card_says_what_the_hub_asks(made: tuple[Path, Path]) -> None:
     assert card.data.base_model == "somebody/clipcap" and card.data.library_name == "tellapart"
     assert card.data.pipeline_tag == "image-to-text" and set(card.data.tags or ()) >= {"image-captioning", "tellapart"}
     assert card.data.datasets is None  # a folder of one's own is no data set of the hub
-    assert "| metric | before | after | n | candidates | chance |" in card.text and "bootstrap" in card.text
+    assert "| metric | before | after | n | candidates | chance |" in card.text and "95% intervals" in card.text
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in card.text.splitlines() if line.startswith("| ")
     ]

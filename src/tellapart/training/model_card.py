@@ -127,7 +127,7 @@ def snippet(folder: Path, model: str, recipe: Recipe) -> str:
         "model": model,
         "beams": decoding.beams if decoding.kind == "beam" else 1,
         "max_tokens": decoding.max_tokens,
-        "allow": f'from tellapart.utils.registry import allow_code\n\nallow_code("{maker}")' if maker else "",
+        "allow": f'from tellapart.utils.allowed_code import allow_code\n\nallow_code("{maker}")' if maker else "",
         "prompt": f"text={json.dumps(prompt, ensure_ascii=False)}, " if prompt else "",
     }
     return (WITH_TRANSFORMERS if of_transformers(folder) and model_type(folder) == "blip" else WITH_TELLAPART).format(
