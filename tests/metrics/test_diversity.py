@@ -142,7 +142,7 @@ def test_systems_with_several_captions() -> None:
     lengths = [length([texts[k] for texts in lists])[1] for k in range(4)]
     np.testing.assert_allclose(results.values["four"]["length"], np.mean(lengths, axis=0))
     assert found["one"]["length"].value == pytest.approx(lengths[0].mean())
-    assert results.signatures["length"].endswith("|captions:3,4") and "|captions:3,4" in results.signatures["mbleu"]
+    assert "|captions:3,4|" in results.signatures["length"] and "|captions:3,4" in results.signatures["mbleu"]
     assert "tok:ptb:" in results.signatures["div1"] and results.digits("mbleu") == 2
     assert {"div1", "mbleu"} <= set(json.loads(json.dumps(results.to_json()))["systems"]["three"])
     # A corpus number of captions, too: every slot's own, meaned, and pairs of unequally many slots.
@@ -219,7 +219,7 @@ def test_the_oracle_is_the_best_of_a_pictures_captions() -> None:
     assert own["cider"].value == pytest.approx(100 * np.mean(slots)) and own["cider"].value < own["cider.oracle"].value
     assert describe("cider.oracle").label == "CIDEr, best caption" and describe("cider.oracle").direction == "higher"
     assert "best-of-captions,mean-of-pictures|" in results.signatures["cider.oracle"]
-    assert results.signatures["cider.oracle"].endswith("|captions:3")
+    assert "|captions:3|" in results.signatures["cider.oracle"]
     alone = {"s": {key: texts[0] for key, texts in captions.items()}}
     with pytest.raises(UsageError, match=r"'cider\.oracle' requires several captions per picture"):
         evaluate(alone, references=references, metrics=["cider.oracle"], resamples=5)

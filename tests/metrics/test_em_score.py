@@ -122,7 +122,9 @@ def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None
         both = {"said": captions, "other": other}
         beside = evaluate(both, items=items, scorer=scorer, metrics=names, resamples=5, emscore_idf=idf)
         assert beside.systems["other"]["emscore_p"].value == pytest.approx(alone.systems["other"]["emscore_p"].value)
-    assert f"|idf:{idf + ',padding-counted' if idf else 'none'}|frames:4|" in results.signatures["emscore_f"]
+    signature = results.signatures["emscore_f"]
+    assert f"|idf:{idf + ',padding-counted' if idf else 'none'}|" in signature and "|frames:4|" in signature
+    assert ("|references:" in signature) == (idf == "references")
     assert results.systems["said"]["emscore_p"].n == 6
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from replication import all_claims, further_claims, photo_findings
+from replication import all_claims, further_claims, photo_findings, photo_objectives
 from replication.__main__ import app
 from replication.arms import ARMS, DECODINGS, TEST_SETS
 from replication.claim import Claim, Measurement
@@ -123,7 +123,8 @@ def test_claims_and_tables_use_every_measure_test_set_decoding_and_arm(tmp_path:
             used.update((one.test_set, one.decoding, one.measure))
     used.update(name for table in TABLES for name in table.measures)
     used.update(MEASURED)
-    used.update(one.measure for claim in photo_findings.CLAIMS for one in claim.measurements())
+    on_photos = [*photo_findings.CLAIMS, *photo_objectives.CLAIMS]
+    used.update(one.measure for claim in on_photos for one in claim.measurements())
     assert arms == set(ARMS) and used == {*TEST_SETS, *DECODINGS, *MEASURES}
 
 

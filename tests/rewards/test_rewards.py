@@ -99,7 +99,7 @@ class TestSelfRetrieval:
 
     def test_what_does_not_fit_together_is_told(self) -> None:
         for texts, images in ((["a"] * 4, IMAGES), ([], IMAGES[:0]), (["a"], IMAGES[:0])):
-            with pytest.raises(ValueError, match=f"{len(texts)} captions of {len(images)} pictures"):
+            with pytest.raises(ValueError, match=f"{len(texts)} captions for {len(images)} pictures"):
                 self_retrieval(texts, torch.from_numpy(images), SCORER)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="score is 'logprob'; expected one of log_prob, accuracy, cosine"):
             self_retrieval(["a"] * 3, torch.from_numpy(IMAGES), SCORER, score="logprob")  # type: ignore[arg-type]
