@@ -131,7 +131,8 @@ class Check:
     def table(self) -> rich.console.Group:
         """Returns the table of kinds for the terminal, alarms first."""
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
-        for name, justify in (("", "left"), ("kind", "left"), ("count", "right"), ("%", "right"), ("level", "right")):
+        columns = {"": "left", "kind": "left", "count": "right", "%": "right", "threshold": "right"}
+        for name, justify in columns.items():
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         table.add_column("example", overflow="ellipsis", no_wrap=True, max_width=70)
         for kind, count, rate, alarm, example in self.rows():

@@ -102,7 +102,7 @@ def mine(
         str | None, typer.Option("--scorer", help="Scorer whose features define similarity: folder, run, or hub name.")
     ] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the bags.", dir_okay=False)] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file for the bags.", dir_okay=False)] = Path(
         "bags.jsonl"
     ),
     size: Sizes = "3,5,7",
@@ -124,7 +124,7 @@ def mine(
         int | None,
         typer.Option(
             min=100,
-            help="Mean cluster size (requires --features). Default: 5,000; up to 25,000 pictures, one cluster.",
+            help="Mean cluster size (requires --features). Default: 5,000; one cluster for up to 25,000 pictures.",
         ),
     ] = None,
     overwrite: Annotated[

@@ -66,7 +66,7 @@ class BoostOptions:
         str | None,
         typer.Option(
             help=(
-                "Also count tokens of this tokenizer: a folder or hub name. In the paper: openai/clip-vit-base-patch32."
+                "Also count tokens with this tokenizer: folder or hub name. In the paper: openai/clip-vit-base-patch32."
             )
         ),
     ] = None
@@ -86,7 +86,7 @@ def boost(
     precision: InferencePrecision = "auto",
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Start again (with --workers), and replace files that have been edited."),
+        typer.Option("--overwrite", help="Replace files that have been edited; with --workers, also start again."),
     ] = False,
     job: JobOptions,
     as_json: Json = False,

@@ -43,7 +43,7 @@ def caption(
     precision: InferencePrecision = "auto",
     job: JobOptions,
 ) -> None:
-    """Caption pictures. Interrupted runs resume, in the same --precision, when you repeat the command."""
+    """Caption pictures. Interrupted runs resume, with the same --precision, when you repeat the command."""
     from tellapart.inference.folder import caption_folder, check_destination, estimate_server
     from tellapart.inference.plan import plan_captions
 

@@ -101,15 +101,19 @@ FOLDER = __name__.rpartition(".")[0]
 @app.callback(invoke_without_command=True)
 def common(
     version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors (any command).")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print every step (any command).")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (any command).")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only results and errors. Works with any command.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every step. Works with any command.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error. Works with any command.")
+    ] = False,
     code: Annotated[
         list[str] | None,
         typer.Option(
             OPTION,
             metavar="MODULE:FACTORY",
-            help="Allow recipes and model folders to run this code. Repeatable (any command).",
+            help="Allow recipes and model folders to run this code. Repeatable. Works with any command.",
         ),
     ] = None,
 ) -> None:

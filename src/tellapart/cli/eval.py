@@ -143,7 +143,7 @@ def headroom(
     pictures: Annotated[list[str], typer.Argument(help="Data sets with references or scenes, as kind:path?key=value.")],
     samples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of sampled captions per picture.")] = 10,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum caption length, in tokens.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the samples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the samples.")] = 0,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:

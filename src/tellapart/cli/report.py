@@ -63,7 +63,7 @@ def changes(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """List captions whose CIDEr fell most (hallucinated, equal or better), and pictures that only AFTER identifies."""
+    """List captions whose CIDEr fell most (hallucinated, equal, better), and pictures that only AFTER identifies."""
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}

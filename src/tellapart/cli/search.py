@@ -45,7 +45,7 @@ def search(
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="HTML page to write, with the resulting pictures.", dir_okay=False)
+        Path | None, typer.Option(help="HTML page to write, showing the pictures found.", dir_okay=False)
     ] = None,
     device: Device = "auto",
     as_json: Json = False,

@@ -38,7 +38,7 @@ from tellapart.utils.tables import table_of
 
 app = App(
     name="study",
-    help="Run user studies in which participants pick the picture that fits a caption, rate captions, or compare them.",
+    help="Run user studies (pick the picture of a caption, rate captions, or compare them); compare metrics with people.",
     no_args_is_help=True,
 )
 creating = App(
@@ -130,7 +130,7 @@ def simulate(
     url: Annotated[
         str | None, typer.Option(help=("URL of a running server for this study. Default: start one."))
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the simulated participants.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the simulated participants.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Rehearse a study with scripted participants, who send the same requests as its web page.
@@ -258,7 +258,7 @@ class StudyMaterial:
 
     captions: Annotated[
         list[Path] | None,
-        typer.Option("--captions", help="Caption file of a system, which is named after the file. Repeatable."),
+        typer.Option("--captions", help="Caption file of a system; the system is named after it. Repeatable."),
     ] = None
     references: Annotated[
         list[Path] | None,
@@ -280,7 +280,7 @@ class Design:
     block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100
     controls: Annotated[int, typer.Option(min=0, max=50, help="Control items per participant.")] = 5
     raters: Annotated[int | None, typer.Option(min=1, help="Participants per block.")] = None
-    seed: Annotated[int, typer.Option(help="Random seed of the items and their order.")] = 0
+    seed: Annotated[int, typer.Option(help="Random seed for the items and their order.")] = 0
     title: Annotated[str, typer.Option(help="Title on the study page.")] = ""
     researcher: Annotated[str, typer.Option(help="Researcher responsible for the study, for the consent page.")] = ""
     institution: Annotated[str, typer.Option(help="University or company, for the consent page.")] = ""
@@ -400,10 +400,10 @@ def plan(
     power: Annotated[float, typer.Option(min=0.01, max=0.999, help="Target power.")] = 0.8,
     budget: Annotated[float | None, typer.Option(min=0, help="Maximum cost.")] = None,
     studies: Annotated[int, typer.Option(min=20, help="Simulated studies per design.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulation.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the simulation.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Plan a study: participants, items and cost to detect a difference, using simulated power."""
+    """Simulate how many participants and items are needed to detect a difference, and at what cost."""
 
     if budget is not None and not pay:
         raise UsageError("--budget requires --pay, the payment per participant; add it")
@@ -472,7 +472,7 @@ def judges(
     ] = None,
     judge: JudgeInputs,
     resamples: Annotated[int, typer.Option(min=0, help="Number of bootstrap resamples; 0 computes no intervals.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     repeats: Annotated[
         int, typer.Option(min=1, help="Number of times the judge answers each question, to estimate its variance.")
     ] = 1,
@@ -505,7 +505,7 @@ def arena(
     data: Annotated[str, typer.Option(help="Pictures, as kind:path.")],
     judge: JudgeInputs,
     resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Compare only the pictures that have a caption in every file.")
     ] = False,

@@ -45,11 +45,11 @@ class TableOptions:
     ] = None
     captions: Annotated[
         list[str] | None,
-        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system, used instead of running it. Repeatable."),
+        typer.Option(metavar="SYSTEM=FILE", help="Captions for a system, used instead of running it. Repeatable."),
     ] = None
     captioner: Annotated[
         list[str] | None,
-        typer.Option(metavar="SYSTEM=NAME", help="Captioner of a system, such as my_ofa:make. Repeatable."),
+        typer.Option(metavar="SYSTEM=NAME", help="Captioner for a system, such as my_ofa:make. Repeatable."),
     ] = None
     llm_judge: Annotated[
         str | None, typer.Option(metavar="BACKEND", help="Judge for 1:7, as openai:MODEL@URL. See eval --llm-judge.")

@@ -81,7 +81,7 @@ class EvalSettings:
     ] = None
     chance: Annotated[bool, "add random choice as a system: true or false"] = False
     resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and of shuffled pools.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap and for shuffled pools.")] = 0
     lookalike: Annotated[int, "number of pictures in a look-alike set"] = 10
     long_texts: Annotated[str, "captions beyond the scorer's window: truncate, or sentences (score each sentence)"] = (
         "truncate"

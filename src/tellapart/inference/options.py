@@ -86,7 +86,7 @@ class CaptionOptions:
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="temperature=0.7, confidence=0.4 (drop less probable nouns), scorer_weight=0.1, "
+            help="Such as temperature=0.7, confidence=0.4 (drop less probable nouns), scorer_weight=0.1, "
             "length_penalty_over=all, paragraphs=keep (docs/howto/caption.md). Repeatable.",
         ),
     ] = None

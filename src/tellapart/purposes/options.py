@@ -36,7 +36,7 @@ class SourceOptions:
         typer.Option(
             metavar="KEY=VALUE",
             help=(
-                "Decoding settings for --model: beams=5, max_tokens=60, consensus=48, samples=3, "
+                "Decoding settings for --model, such as beams=5, max_tokens=60, consensus=48, samples=3, "
                 "temperature=0.7, … Repeatable."
             ),
         ),
@@ -76,7 +76,9 @@ class AltTextOptions(SourceOptions):
     long: Annotated[bool, typer.Option("--long", help="Also save the full caption if the alt text is shorter.")] = False
     doubtful: Annotated[
         bool,
-        typer.Option("--doubtful", help="Mark for review words that --model finds equally likely for other pictures."),
+        typer.Option(
+            "--doubtful", help="Mark words for review if --model finds them just as likely for other pictures."
+        ),
     ] = False
     embed: Annotated[
         bool, typer.Option("--embed", help="Write alt texts to PICTURE.xmp beside each picture (IPTC).")
@@ -118,7 +120,10 @@ class LoraOptions(SourceOptions):
     ] = None
     include: Annotated[
         str | None,
-        typer.Option(metavar="WORDS", help=("Words that are never removed, and are added to captions that lack them.")),
+        typer.Option(
+            metavar="WORDS",
+            help="Comma-separated words that are never removed, and are added to captions without them.",
+        ),
     ] = None
     scorer: Annotated[
         str | None, typer.Option(help="Scorer that suggests words for --avoid because they fit nearly all pictures.")
