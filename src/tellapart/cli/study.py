@@ -38,7 +38,7 @@ from tellapart.utils.tables import table_of
 
 app = App(
     name="study",
-    help="Run user studies (pick the picture of a caption, rate captions, or compare them); compare metrics with people.",
+    help="Run user studies (pick the picture of a caption, rate or compare captions); compare metrics with people.",
     no_args_is_help=True,
 )
 creating = App(
