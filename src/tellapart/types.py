@@ -134,7 +134,7 @@ class Batch:
     bag_B: the number of each picture's bag, if the recipe uses bags.
     distractors_BK: rows of additional distractors for each picture, for which no captions are generated; padded with −1
         if there are fewer than K.
-    step: the number of the batch, from 0. ``step`` and ``seed`` determine the random numbers for each item.
+    step: the batch's number, counting from 0. ``step`` and ``seed`` determine the random numbers for each item.
     """
 
     items: list[Item]

@@ -175,7 +175,7 @@ def test_a_ledger_that_another_process_holds_says_which(tmp_path: Path, capfd: p
             assert ledger.put(key(1), Answer("one"), NOTE) == Answer("one")
             assert other.wait() == 0
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"waiting for the lock of {path}, which is in use by process {other.pid} (")
+    assert line.startswith(f"waiting for the lock on {path}, which is in use by process {other.pid} (")
 
 
 def test_the_address_is_of_all_that_the_answer_depends_on(tmp_path: Path) -> None:

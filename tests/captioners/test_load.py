@@ -194,7 +194,7 @@ def test_a_peft_adapter_loads_with_its_base(adapter: tuple[Path, Path, Any], tmp
 def test_the_base_of_an_adapter_may_lie_elsewhere(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
     folder, base, _ = adapter
     base.rename(tmp_path / "moved")
-    assert "if it is elsewhere, use '" in told(str(folder))
+    assert "if the base is elsewhere, use '" in told(str(folder))
     assert load_captioner(f"{folder}?base_model={tmp_path / 'moved'}&prompt=a dog").name.startswith(str(folder))
 
 

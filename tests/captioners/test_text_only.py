@@ -207,7 +207,7 @@ def test_lora_is_merged(model: Path, data: Path, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_together_is_one_line(model: Path, data: Path, tmp_path: Path) -> None:
     captioner = loaded(model)
-    with pytest.raises(UsageError, match=r"the prompt of long has \d+ tokens, but .* has 128 positions, of"):
+    with pytest.raises(UsageError, match=r"the prompt of long has \d+ tokens, but .* has 128 positions, up to 64 of"):
         captioner.prompt_rows([("long", "red " * 200)])
     table = table_of(model, data, {"kind": "mle"})
     with pytest.raises(UsageError, match=r"is a language model without vision, but .* is a picture; use data such as"):

@@ -472,7 +472,7 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
     stored = CaptionStore.open(folder, out).captions().values()
     kinds = {kind for one in stored for kind, _ in one.doubts}
     assert "shortened" in kinds and "doubtful" in kinds, "the second is the captioner's own"
-    assert f"{sum(bool(one.doubts) for one in stored)} of 12 texts are doubtful" in done.err
+    assert f"{sum(bool(one.doubts) for one in stored)} of 12 alt texts need checking" in done.err
     shared = [one.text for one in stored if any(kind == "shared" for kind, _ in one.doubts)]
     assert shared and all(list(texts.values()).count(text) > 1 for text in shared)
     assert len(shared) == sum(list(texts.values()).count(text) > 1 for text in texts.values())
@@ -731,7 +731,7 @@ def test_texts_that_were_reviewed_stay_and_are_embedded(cli: Cli, folder: Path, 
     out = tmp_path / f"alt.{suffix}"
     typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "--characters", 20, "-o", out)
     done = cli(*typed)
-    assert done.status == 0 and "11 of 12 texts are doubtful" in done.err, done.err
+    assert done.status == 0 and "11 of 12 alt texts need checking" in done.err, done.err
     review = open_session(str(folder), out)
     rows = review.state()["rows"]
     doubtful = [row for row in rows if row.get("doubts")]
@@ -854,8 +854,9 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         ("lora --trigger x --seed 1", "--seed requires --length-mix"),
         (
             "lora --trigger x --include a@hat --avoid hat",
-            "--avoid hat: another option keeps this word; remove it from one",
+            "--avoid hat: --include keeps this word; remove it from one",
         ),
+        ("lora --trigger x --keep hat --avoid hat", "--avoid hat: --keep keeps this word; remove it from one"),
         ("lora --trigger x --extension .jpg", "expected .txt or .caption"),
         ("lora --trigger x --extension .txt -o a.tar", "--extension applies to text files beside the pictures and"),
         (

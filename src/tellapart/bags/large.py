@@ -201,7 +201,7 @@ class LargeSearch:
 
     @property
     def placed(self) -> FilesByPlace:
-        """Returns the files of features, in cluster order."""
+        """Returns the feature files, in cluster order."""
         half = all(shard.dtype == "<f2" for shard in self.features.shards)
         return FilesByPlace.at(self._by_place, len(self.features), self.features.width, half)
 
@@ -427,7 +427,7 @@ class LargeSearch:
         save_array(self.path_of(f"{ROUND}{number}", group), np.array([new, of]))
 
     def finish(self, shard: int) -> None:
-        """Writes a file's neighbours after the last round, as row numbers."""
+        """Writes the neighbours of one feature file's rows after the last round, as row numbers."""
         first, rows = self.features.first_S[shard], self.features.shards[shard].rows
         near_NK = np.empty((rows, self.k), PAIR)
         last = self.round_rows(self._rounds_done())

@@ -117,7 +117,7 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _clear_errors(work: Path) -> Iterator[None]:
-    """Turns errors in the files of an earlier search into `TellapartError`; removes the work folder if features are
+    """Turns errors in the files from an earlier search into `TellapartError`; removes the work folder if features are
     invalid.
     """
     earlier = (work / "plan.json").exists()

@@ -57,7 +57,7 @@ class FilesByPlace:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of refinement of the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
+    """One round of refinement of the neighbours ``before`` (N×K `ENTRY`), in blocks of rows in cluster order.
 
     ``candidates``: maximum number of candidates compared at once; a block with more is split in half.
     """

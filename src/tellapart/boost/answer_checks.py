@@ -45,7 +45,7 @@ def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: 
 
     sources: the captions quoted in the question; words shared with them are not an echo, and the answer may be as long
         as all of them together.
-    references: determine the expected language; if there are none, the prompt does.
+    references: used to determine the expected language; without references, the prompt is used.
     """
     if (why := unusable(text)) is not None:
         return why
@@ -74,7 +74,7 @@ def unusable(text: str) -> str | None:
 
 
 def length(text: str) -> int:
-    """Counts words; in scripts without spaces, two letters count as one word."""
+    """Counts words; in scripts without spaces, two characters count as one word."""
     unspaced = sum(_script(letter) in ("CJK", "HIRAGANA", "KATAKANA", "THAI") for letter in text)
     return max(len(text.split()), unspaced // 2)
 

@@ -72,7 +72,7 @@ class _Waiting:
 class Ledger:
     """Answers by the address of their request. Thread-safe; several processes may each open the same file.
 
-    Raises `UsageError` for a file of another kind, which is not changed, and `TellapartError` if the file cannot be
+    Raises `UsageError` for a different kind of file, which is not changed, and `TellapartError` if the file cannot be
     read or written. Use it as a context manager, or call `close`.
     """
 
@@ -220,7 +220,7 @@ class Ledger:
             )
 
     def _enter(self, lines: list[bytes]) -> None:
-        """Indexes complete lines from `_end` on. The first line for a key counts."""
+        """Indexes complete lines from `_end` on. The first line for a key wins."""
         for line in lines:
             if (key := _key(line)) is not None:
                 row = (key, self._end, len(line))

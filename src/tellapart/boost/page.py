@@ -1,4 +1,4 @@
-"""Renders the page of a boosted data set: lengths, new words and examples."""
+"""Renders the page about a boosted data set: lengths, new words and examples."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def failure(message: str, like: BackendError, fatal: bool | None = None) -> Back
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
     """Returns the answer in a reply. Raises `BackendError` for any other reply.
 
-    Redacts ``key`` in both. Leaves the answer's text otherwise unchanged; `stages.trouble` detects bad answers.
+    Redacts ``key`` in answers and errors. Leaves the answer's text otherwise unchanged; `stages.trouble` detects bad
+    answers.
     """
     status = _status(status, reply)
     if status == 200:

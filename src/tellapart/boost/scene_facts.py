@@ -71,7 +71,7 @@ def facts_of(caption: str) -> SceneFacts:
 
 
 def _used(caption: str) -> dict[tuple[str, str], str]:
-    """Returns a caption's phrase for each (kind, value), the first if there are several."""
+    """Maps each (kind, value) in a caption to the usual form of the first phrase that expresses it."""
     words = tokens(caption)
     found: dict[tuple[str, str], str] = {}
     for at, length, sense in phrases(words):

@@ -117,7 +117,7 @@ class Statistics:
             self._judge(one)
 
     def add_record(self, record: Mapping[str, Any], folder: Path) -> None:
-        """Adds a line of a boosted data set in ``folder``, without ground truth."""
+        """Counts one line of the boosted data set whose pictures are in ``folder``; uses no ground truth."""
         picture = FilePicture(folder / record["image"])
         people = tuple(record.get("references", ()))
         self.add(Item(record["id"], picture, people), record["stages"], record.get("bad"), record.get("others", ()))

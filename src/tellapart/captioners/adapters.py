@@ -38,7 +38,9 @@ def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -
     if not base:
         raise UsageError(f"{folder} is an adapter that does not name its base model; use '{folder}?base_model=NAME'")
     if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
-        raise UsageError(f"{folder} is an adapter of {base}, which is itself an adapter; expected a complete captioner")
+        raise UsageError(
+            f"{folder} is an adapter for {base}, which is itself an adapter; expected a complete captioner"
+        )
     return str(base)
 
 
@@ -84,7 +86,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
     if moved := sorted(token for token, id_ in before.items() if after.get(token) != id_):
         raise TellapartError(
             f"{folder} has a different tokenizer than its base: {len(moved):,} tokens of the base are missing or "
-            f"have another id, such as {moved[0]!r}; expected the base's tokens, followed by new ones"
+            f"have a different id, such as {moved[0]!r}; expected the base's tokens, followed by new ones"
         )
     tables = embedding_layers(model)
     rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1

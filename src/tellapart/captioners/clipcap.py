@@ -219,7 +219,7 @@ REPEATED = 2048  # prefix positions; below this, a GPU recomputes them faster th
 class ClipCap(Captioner):
     """`ClipCapModel` as a captioner.
 
-    ``prompt`` comes between the picture and every caption and is not part of the caption.
+    ``prompt`` is inserted between the picture and each caption and is not part of the caption.
     """
 
     model: ClipCapModel

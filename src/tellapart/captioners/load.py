@@ -52,7 +52,7 @@ from tellapart.utils.rng import ItemSeeds
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerEntry(Entry[Callable[..., Any]]):
-    """Registry entry of a captioner family.
+    """Registry entry for a captioner family.
 
     With ``model_type``, ``factory(folder) -> (model, captioner class)`` loads any model folder of that type. With
     ``takes``, a pattern that matches whole names, ``factory(name, options as typed) -> Captioner`` loads these names.
@@ -182,8 +182,8 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
     except TellapartError as error:
         if str(folder) in str(error).partition(":")[0]:  # the error is about the adapter, not its base
             raise
-        elsewhere = f"if it is elsewhere, use '{folder}?base_model=PLACE'"
-        raise type(error)(f"{folder} is an adapter of {base}: {error}; {elsewhere}") from None
+        elsewhere = f"if the base is elsewhere, use '{folder}?base_model=PLACE'"
+        raise type(error)(f"{folder} is an adapter for {base}: {error}; {elsewhere}") from None
     captioner.name = name
     return captioner
 

@@ -104,10 +104,11 @@ LIGHT = 2**21  # values per row; many rows below this size are kept in memory
 
 @dataclass
 class Tiles:
-    """Describes how the processor ``whole`` of pictures and text reads one picture; ``marker`` stands for it in a text.
+    """Describes how the picture-and-text processor ``whole`` reads one picture; ``marker`` stands for it in a text.
 
-    ``names``: the names of a picture's tensors. ``most_tokens``, ``most_tiles`` and ``most``: numbers of tokens, tiles
-    and tensor values of the largest picture. ``blank``: size of a small picture with few tiles.
+    ``names``: the names of a picture's tensors. ``most_tokens``, ``most_tiles`` and ``most``: the maximum numbers of
+    tokens, tiles and tensor values, each over all picture sizes tried. ``blank``: size of a small picture with few
+    tiles.
     """
 
     whole: Any

@@ -75,7 +75,7 @@ class PooledDecoder(nn.Module):
 class AttentionDecoder(nn.Module):
     """Top-Down (Anderson et al. 2018, section 3.2): one LSTM attends to regions, a second one predicts the next word.
 
-    The initial hidden state of the first LSTM is the mean of the regions, as without attention.
+    The initial hidden state of the first LSTM is the mean of the regions, as in `PooledDecoder`.
     """
 
     def __init__(self, config: RecurrentConfig) -> None:

@@ -64,7 +64,7 @@ class TextOnly(Captioner):
             if self.positions is not None and len(row) > self.positions - (self.positions // 2) + 1:
                 raise UsageError(
                     f"the prompt of {name} has {len(row)} tokens, but {self.name} has {self.positions} positions, "
-                    f"of which answers take up to {self.positions // 2}; shorten or remove the prompt"
+                    f"up to {self.positions // 2} of which are reserved for the answer; shorten or remove the prompt"
                 )
         block = np.full((len(rows), max(map(len, rows), default=1)), NONE, np.int32)
         for n, row in enumerate(rows):

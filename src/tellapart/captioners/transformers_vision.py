@@ -127,7 +127,7 @@ class PicturesOfHf(Captioner):
         return self._states(pixels)
 
     def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Returns the output of the tower that the rest of the model reads, B×patches×D."""
+        """Returns whichever of the tower's outputs the rest of the model reads, B×patches×D."""
         if self.layout.output == "hidden_states":
             layer = self.model.config.vision_feature_layer
             states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]

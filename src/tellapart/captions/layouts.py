@@ -114,7 +114,7 @@ class Sidecars(CaptionLayout):
             if not isinstance(item.picture, FilePicture):
                 raise UsageError(
                     f"{item.picture.name} is not a file, so a {suffixes[0]} file cannot be written "
-                    "beside it; pass a file of captions after the folder"
+                    "beside it; pass a caption file, as the second argument of review or with --captions"
                 )
             by_folder.setdefault(item.picture.path.parent, []).append((item.id, item.picture.path.name))
         files: dict[str, Path] = {}

@@ -408,7 +408,7 @@ class CaptionStore:
     def remember(self) -> int:
         """Records the content of pictures whose text is not in the log yet; returns how many.
 
-        Their texts can then follow them when they are renamed or moved (`follow`).
+        A text can then follow its picture when the file is renamed or moved (`follow`).
         """
         if not self.layout.writable:
             return 0

@@ -169,7 +169,7 @@ def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recorded_precision(out: Path | None, format: str | None = None) -> str | None:
-    """Returns the precision of the run that started this file; None if unknown."""
+    """Returns the precision of the run that created this file; None if unknown."""
     if out is None or out == PRINTED:
         return None
     settings = Provenance.open(log_of(out) if format == LOG else out).settings or {}

@@ -79,7 +79,8 @@ def ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], caption
 
 
 def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
-    """Finds content words that, according to a captioner, are no more likely for their own picture than for others.
+    """Finds content words that, according to a captioner, are less likely for their own picture than for other
+    pictures on average.
 
     A word's score is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), relative to the
     other pictures in a batch of `DOUBTFUL_PICTURES`. visual: the captioner's inputs for all pictures, N×….

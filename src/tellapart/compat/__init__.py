@@ -1,1 +1,1 @@
-"""Drop-in replacements for other metric libraries: change one import, and Java is no longer needed."""
+"""Drop-in replacements for other metric libraries: change one import, and only SPICE still needs Java."""

@@ -1,4 +1,4 @@
-"""Drop-in replacement for pycocoevalcap that needs no Java: same classes, shapes and values.
+"""Drop-in replacement for pycocoevalcap that needs no Java, except for SPICE: same classes, shapes and values.
 
 ``from tellapart.compat.pycocoevalcap import Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap``, or use the
 original module paths: ``tellapart.compat.pycocoevalcap.bleu.bleu``, ``….eval``, ``….tokenizer.ptbtokenizer``. As in

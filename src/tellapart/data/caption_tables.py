@@ -20,7 +20,7 @@ from tellapart.utils.messages import say
 
 
 def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields each row's number, from 1, and its cells as text, without empty cells at the end.
+    """Yields each row's number, counting from 1, and its cells as text, without empty cells at the end.
 
     Raises `UsageError` if the file is missing or not an Excel file.
     """

@@ -119,7 +119,7 @@ class PictureLocator:
         self._fetched = DownloadedFiles(folder)
 
     def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
-        """Returns the picture for a path or URL, and its default id. ``number``: the row number, from 0."""
+        """Returns the picture for a path or URL, and its default id. ``number``: the row number, counting from 0."""
         value = sole(value, where)
         if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_PATH:
             raise UsageError(f"{where}: expected the path of a picture, got {str(value)[:40]!r}; add image=COLUMN")

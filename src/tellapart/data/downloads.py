@@ -1,6 +1,6 @@
 """Finds the files downloaded from a list of URLs. Every downloader has its own naming scheme:
 
-| name (for row 12, from 0, of ``https://a.org/b/cat.jpg?w=1``) | used by |
+| name (for row 12, counting from 0, of ``https://a.org/b/cat.jpg?w=1``) | used by |
 |---|---|
 | ``cat.jpg`` | wget, curl |
 | ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's own program |
@@ -62,7 +62,9 @@ class DownloadedFiles:
         self._naming = NAMINGS["last part"]
 
     def learn(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Chooses the naming scheme that finds the most files, given (URL, row number from 0) for some rows."""
+        """Chooses the naming scheme that finds the most files, given the (URL, row number) of some rows, counted
+        from 0.
+        """
         hits: Counter[str] = Counter()
         for looked, (url, row) in enumerate(rows):
             for name, naming in NAMINGS.items():

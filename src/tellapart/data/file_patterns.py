@@ -1,4 +1,4 @@
-"""Lists the files of a folder or of a pattern such as ``shard-{00..12}.tar``, in natural order."""
+"""Lists the files in a folder or matching a pattern such as ``shard-{00..12}.tar``, in natural order."""
 
 from __future__ import annotations
 

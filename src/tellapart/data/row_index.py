@@ -26,7 +26,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import track
 
-RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, from 1
+RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, counting from 1
 RECORD = struct.Struct(">QQQ")
 RECORDS_PER_CHUNK = 1 << 16  # records processed at a time
 
@@ -180,7 +180,7 @@ class RowIndex:
         self._records = mapped.view(">u8").reshape(-1, 3)
 
     def _give_first_places(self) -> Iterator[Any]:
-        """Replaces each hash by the position of its first row; yields, in chunks, which records are the first."""
+        """Replaces each hash with the position of its first row; yields, in chunks, which records are the first."""
         last_hash, last_place = None, 0
         for start in range(0, self._rows, RECORDS_PER_CHUNK):
             chunk = self._records[start : start + RECORDS_PER_CHUNK]

@@ -70,7 +70,7 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
         rest = data[chunks[-1][2] + 4 :] if chunks else b""
         return b"".join([_PNG_SIGNATURE, *kept[:1], chunk, *kept[1:], rest])
     if not data.startswith(b"\xff\xd8"):
-        raise UsageError(f"{where}: a text can only be embedded in JPEG and PNG files")
+        raise UsageError(f"{where}: text can be embedded only in JPEG and PNG files")
     if len(written) > MOST:
         raise UsageError(f"{where}: the XMP has {len(written):,} bytes, but a JPEG holds at most {MOST:,}")
     own = b"\xff\xe1" + struct.pack(">H", len(_JPEG_MARK) + len(written) + 2) + _JPEG_MARK + written

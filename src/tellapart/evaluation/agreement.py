@@ -78,10 +78,10 @@ class MetricAgreement:
     """One metric's agreement, in percent; None if there are no ratings, or no pairs.
 
     accuracy: by category of pairs, and "all" (the mean over categories).
-    low, high: the 95 % interval, over resampled pictures, of the tau (or accuracy) that papers report for this set.
+    low, high: the 95% interval, over resampled pictures, of the tau (or accuracy) that papers report for this set.
     n: the number of captions with a value.
-    published: that tau in the published table.
-    repeats: that tau for each repeat of a judge; all other fields use the mean over repeats.
+    published: the reported tau in the published table.
+    repeats: the reported tau for each repeat of a judge; all other fields use the mean over repeats.
     deviation: the standard deviation of a caption's value over repeats (root mean square), in the metric's unit.
     """
 
@@ -123,7 +123,7 @@ class AgreementTable:
         return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
 
     def table(self) -> rich.table.Table:
-        """Returns a table of metrics, best first by the number that papers report for this set."""
+        """Returns a table of metrics, sorted by the figure that papers report for this set, best first."""
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
         names = sorted(self.metrics, key=self._key, reverse=True)

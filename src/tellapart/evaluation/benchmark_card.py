@@ -37,7 +37,7 @@ class SizeFacts:
     size: int
     bags: int
     pictures: int
-    quantiles: tuple[float, ...]  # minimum, 10 %, median, 90 %, maximum
+    quantiles: tuple[float, ...]  # minimum, 10%, median, 90%, maximum
     counts: tuple[int, ...]
     edges: tuple[float, ...]
     human: Interval | None
@@ -269,7 +269,7 @@ def title(card: Card) -> str:
 
 
 def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
-    """Returns three bags of a size with their pictures."""
+    """Returns the example bags of one size, with their pictures."""
     found = []
     for kind, bag in zip(EXAMPLE_TITLES, own.examples, strict=False):
         items = [card.items[id_] for id_ in bag.ids]

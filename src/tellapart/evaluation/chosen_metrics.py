@@ -74,7 +74,7 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
 
 
 def _all_missing(metric: Metric, context: EvalContext) -> str:
-    """Lists all requirements of a metric that the context lacks; "" if all are met."""
+    """Lists the metric's requirements that the context does not meet; "" if all are met."""
     labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
     return f"needs {', '.join(labels)}" if labels else ""
 

@@ -1,4 +1,4 @@
-"""``tellapart eval --report``: writes the page of any caption files, with the code of a run's report."""
+"""``tellapart eval --report``: writes a page for any caption files, reusing the code of the run report."""
 
 from __future__ import annotations
 

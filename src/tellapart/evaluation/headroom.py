@@ -37,7 +37,7 @@ from tellapart.scenes.truth import count_claims, stated_claims
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 
-Interval = tuple[float, float, float]  # a value, and its 95 % interval over pictures
+Interval = tuple[float, float, float]  # a value, and its 95% interval over pictures
 
 PICTURES_PER_BATCH = 50
 PRECISION_LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
@@ -62,7 +62,7 @@ Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by (picture, statement)
 
 @dataclass(frozen=True)
 class Point:
-    """Precision and recall in percent, with 95 % intervals over pictures."""
+    """Precision and recall in percent, with 95% intervals over pictures."""
 
     precision: Interval
     recall: Interval
@@ -157,7 +157,7 @@ def _cell(value: Interval) -> str:
 
 
 def _interval(value_R: np.ndarray) -> Interval:
-    """Returns the value (the first element) and its 95 % interval (from the other elements, the resamples)."""
+    """Returns the value (the first element) and its 95% interval (from the other elements, the resamples)."""
     low, high = np.quantile(value_R[1:], QUANTILES)
     return float(value_R[0]), float(low), float(high)
 

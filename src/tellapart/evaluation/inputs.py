@@ -35,7 +35,7 @@ from tellapart.utils.messages import say
 
 
 def check_options(options: EvalOptions) -> None:
-    """Raises `UsageError` for options that require another, missing option."""
+    """Raises `UsageError` for options whose required companion is missing."""
     scorer, metrics = options.scorer, options.metrics
     if options.eval_scorers and scorer is None:
         raise UsageError("--eval-scorer adds a second scorer; also pass --scorer MODEL")

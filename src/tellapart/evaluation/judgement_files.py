@@ -1,4 +1,4 @@
-"""Reads the files of human judgements: text, JSON, Parquet, and the numbers in them."""
+"""Reads files of human judgements: text, JSON, Parquet, and the numbers in them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 | layout | file | looks like |
 |---|---|---|
 | flickr8k-expert | ExpertAnnotations.txt | picture, caption id, three ratings 1-4, tab-separated |
-| flickr8k-cf | CrowdFlowerAnnotations.txt | picture, caption id, share of yes, number of yes, number of no |
+| flickr8k-cf | CrowdFlowerAnnotations.txt | picture, caption id, share of yes votes, numbers of yes and no votes |
 | clipscore | flickr8k.json, … | ``{id: {"image_path", "ground_truth": […], "human_judgement": […]}}`` |
 | composite | 8k_correctness.csv, … | ``;``-separated, Input.image_url, Input.text1, …, Answer.Q1Answer, … |
 | thumb | mscoco_THumB-1.0.jsonl | ``{"seg_id", "image", "hyp", "human_score", "P", "R", "SYS"}`` |

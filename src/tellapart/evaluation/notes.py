@@ -45,7 +45,7 @@ def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
             pairs = list(zip(results.captions[system], queries, strict=True))
             if (same := sum(plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
                 lines.append(
-                    f"{system}: {same:,} of its {len(pairs):,} captions are identical to a query of their picture"
+                    f"{system}: {same:,} of its {len(pairs):,} captions are identical to a query for their picture"
                 )
     return lines
 

@@ -1,4 +1,4 @@
-"""Reads ratings from the files of their authors: Flickr8k, CLIPScore, Composite, THumB, FOIL and DetailCaps."""
+"""Reads ratings from their authors' files: Flickr8k, CLIPScore, Composite, THumB, FOIL and DetailCaps."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Retrieval:
 
     @cached_property
     def rank_N(self) -> np.ndarray:
-        """Returns the mean rank of each picture, from 0; NaN if it has no questions."""
+        """Returns the mean rank of each picture, counting from 0; NaN if it has no questions."""
         return over_questions(self.sets, self.rank_Q, self.n)
 
     @cached_property

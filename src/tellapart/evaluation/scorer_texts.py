@@ -1,4 +1,4 @@
-"""Encodes texts with a scorer, each distinct text once, and handles texts beyond its window."""
+"""Encodes texts with a scorer, each distinct text once, and handles texts longer than its window."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class ScorerTexts:
-    """Text features of one scorer. ``long_texts``: how to handle texts beyond its window, one of `LONG_TEXTS`."""
+    """Text features of one scorer. ``long_texts``: how to handle texts longer than its window, one of `LONG_TEXTS`."""
 
     def __init__(self, scorer: Scorer, long_texts: str) -> None:
         self.scorer, self.long_texts = scorer, long_texts
         self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
-        self._long: dict[str, int] = {}  # number of texts beyond the window, and of their truncated pieces
+        self._long: dict[str, int] = {}  # number of texts longer than the window, and of their truncated pieces
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
         """Computes L2-normalized text features N×D, float32, encoding each distinct text once, with a progress bar.
 
-        A text beyond the scorer's window is truncated. With ``long_texts`` "sentences", its row is the mean of its
+        A text longer than the scorer's window is truncated. With ``long_texts`` "sentences", its row is the mean of its
         sentences' features instead, so that its cosine with a picture is the mean of the sentences' cosines.
         """
         known = self._known.setdefault(prefix, {})

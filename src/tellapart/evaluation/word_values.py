@@ -1,4 +1,4 @@
-"""Computes how much each content word of a gallery's captions is worth, and how far it is believed."""
+"""Computes how much each content word of a gallery's captions is worth, and the confidence in it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def add_word_values(
     start, end: the characters of the word in the caption.
     worth: the drop, in nats, of the scorer's log-probability of the target among the set's candidates when the word's
     claim is removed.
-    belief: 0 to 1, from ``speaker``'s log-probability of the word, its mutual information with the picture, and the
-    drop among the gallery's targets.
+    belief: the confidence in the word, 0 to 1, from ``speaker``'s log-probability of the word, its mutual information
+    with the picture, and the drop among the gallery's targets.
     features_ND, visual: inputs of the scorer and of ``speaker`` for all N test pictures, in the order of ``ids``.
 
     Does not use ground truth. Leaves a gallery of fewer than two sets unchanged, because mutual information compares
@@ -64,6 +64,6 @@ def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch
 
 
 def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
-    """Returns the words of a caption that the captioner's tokenizer can represent; others have no belief."""
+    """Returns the words of a caption that the captioner's tokenizer can represent; other values are undefined."""
     tokens = set(judged.word_RT[r].tolist())
     return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]

@@ -446,7 +446,7 @@ def _search(
 
 
 def _widened_parameters(index: Any, times: int) -> Any:
-    """Returns FAISS search parameters for searching ``times`` as many cells."""
+    """Returns FAISS search parameters for searching ``times`` times as many cells."""
     faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     if isinstance(index, faiss.IndexFlat):
         return None  # the index has no cells

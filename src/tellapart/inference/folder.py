@@ -178,7 +178,7 @@ def warn_of_other_author(dataset: Dataset, author: Author) -> None:
 
 
 def _is_same(one: Author, other: Author) -> bool:
-    """Returns whether two authors are the same model (by resolved path) with the same prompt and decoding settings."""
+    """Returns whether two sources of captions are the same model (by resolved path), prompt and decoding settings."""
     (model, _, options), (other_model, _, other_options) = (each.model.partition("?") for each in (one, other))
     same = model == other_model or (Path(model).exists() and Path(model).resolve() == Path(other_model).resolve())
     prompts = "prompt=" in options or one.prompt == other.prompt

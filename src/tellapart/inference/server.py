@@ -346,7 +346,7 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
 
 
 def _add_batch(tally: Tally, batch: Tally) -> None:
-    """Counts the answers of a batch as requested now, although the job then reads them from the ledger."""
+    """Counts a batch's answers as newly requested, although the job then reads them from the ledger."""
     for name in ("asked", "requests", "prompt_tokens", "completion_tokens"):
         setattr(tally, name, getattr(tally, name) + getattr(batch, name))
     tally.kept = max(0, tally.kept - batch.asked)

@@ -117,7 +117,7 @@ class ServerCaptions:
         return replace(found, caption=text, candidates=(), samples=(text,))
 
     def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
-        """Returns three estimates of the server's load: the minimum, with one choice per request, and the maximum."""
+        """Returns three estimates of the server's load: the minimum; one choice per request; the maximum."""
         first = self.samples[0].build_request(pictures[0], {})
         scores = Load()
         if self.drop_guesses:  # the length of the scored caption is not known yet

@@ -79,7 +79,7 @@ class CaptionsTogether:
     score: called with ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos``; returns one number
         per caption.
     size: number of captions in a step.
-    patience: seconds without a new caption after which an incomplete step is scored, such as a small validation batch.
+    patience: seconds without a new caption after which an incomplete step, such as a small validation batch, is scored.
     """
 
     def __init__(self, score: Callable[..., Sequence[float]], size: int, patience: float) -> None:

@@ -122,7 +122,7 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:
-        raise UsageError(f"--ray ?gpus={workers.gpus:g}: this cluster has no GPU; remove it")
+        raise UsageError(f"--ray ?gpus={workers.gpus:g}: this cluster has no GPU; remove gpus=")
     if workers.gpus and workers.gpus > 1 and workers.gpus % 1:
         raise UsageError(f"--ray ?gpus={workers.gpus:g}: expected a fraction of one GPU, or an integer")
     count = workers.count or 1

@@ -40,7 +40,7 @@ class JobRequest:
 
     work: a key of `tellapart.jobs.works.table.WORKS`.
     settings: the work's settings, as plain JSON.
-    deciding: the settings that affect the result; the fingerprint covers them and the manifest.
+    deciding: the settings that affect the result; together with the manifest, they determine the fingerprint.
     prompts: prompts for individual pictures, by id; workers read them from `PROMPTS`.
     """
 

@@ -78,7 +78,7 @@ class Pool:
             sample: number of items to process per shard without writing a result; None: all, with results.
 
         Raises:
-            TellapartError: if workers cannot start, or run another version of tellapart.
+            TellapartError: if workers cannot start, or run a different version of tellapart.
         """
         for _ in range(count):
             self._start()
@@ -150,7 +150,7 @@ class Pool:
 def _reason(error: Exception) -> str:
     """Returns the reason why a worker died, in one line.
 
-    Ray reports its own memory monitor and lost nodes, but not signals.
+    Ray reports kills by its memory monitor, and lost nodes, but not signals.
     """
     text = " ".join(str(error).split())
     if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:

@@ -285,7 +285,7 @@ class _ClaimParser:
             self.mentions[subject].add(Attribute(text, lemma, spans, action=True))
 
     def finish_action(self) -> None:
-        """Assigns a verb without an object to the subject: "a star that slides left"."""
+        """Attaches a verb without an object to its subject: "a star that slides left"."""
         link, self.link = self.link, []
         if self.between:
             subject, first = self.between

@@ -236,7 +236,7 @@ class Description:
         return " ".join(parts)
 
     def _is_lost(self, place: int, kept: Set[int], noun: str) -> bool:
-        """Returns whether a prepositional phrase can belong only to this phrase, which is not kept.
+        """Returns whether a prepositional phrase about the phrase at ``place`` would lose its noun, which is dropped.
 
         For example, "a dog and a man in a hat" without the man must not become "a dog in a hat", nor "a man in a hat on
         a horse" become "a hat on a horse" if no ``noun`` replaces the man.

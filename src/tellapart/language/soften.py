@@ -1,4 +1,4 @@
-"""Removes uncertain words from a caption, or replaces them by neutral nouns."""
+"""Removes uncertain words from a caption, or replaces them with neutral nouns."""
 
 from __future__ import annotations
 

@@ -213,8 +213,8 @@ def check_words(words: str) -> None:
 
 
 def neutral(caption: str, word: Word) -> str:
-    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head by "thing" and a relation by
-    "and".
+    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head with "thing" and a relation
+    with "and".
     """
     stands_for = {"modifier": "", "head": "thing", "verb": "", "relation": "and"}[word.kind]
     return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())

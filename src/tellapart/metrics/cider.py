@@ -78,7 +78,7 @@ class Grams:
         return cls(gram_OP, length_M, np.concatenate(hashes), np.array(first[:-1]))
 
     def __getitem__(self, sentences: slice) -> Grams:
-        """Returns consecutive sentences; n-grams keep their indices."""
+        """Returns a slice of the sentences; n-gram indices are unchanged."""
         length_M = self.length_M[sentences]
         start = int(self.length_M[: sentences.start or 0].sum())
         return Grams(self.gram_OP[:, start : start + length_M.sum()], length_M, self.hash_G, self.first_O)
@@ -238,7 +238,7 @@ def cider_of_tokens(
 class CiderD:
     """CIDEr-D against fixed references: texts, or rows of token ids.
 
-    references: for each picture its texts, or its rows of token ids (numbers).
+    references: each picture's texts, or its rows of token ids (numbers).
     idf: source of the document frequencies: "references" (the given ones), "batch" (the references of the pictures in
     each call, as in paper 2's code), a training set's references (in the same form), or frozen
     `DocumentFrequencies`.

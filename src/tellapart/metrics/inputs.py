@@ -22,6 +22,6 @@ def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -
     ]
     if without:
         raise UsageError(
-            f"caption {without[0]} (of {len(without)}) has no list of references; pass a list with at least one "
-            "reference for each caption"
+            f"references[{without[0]}]: expected a list with at least one reference; "
+            f"{len(without):,} of {len(captions):,} captions have none"
         )

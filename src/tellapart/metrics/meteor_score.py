@@ -270,7 +270,7 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BE
 
 
 def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
-    """Marks reference words that begin no match, or a match whose words, on both sides, have no other match."""
+    """Marks reference words where no match begins, or only one, whose words (on both sides) have no other match."""
     covered_C, covered_R = [0] * caption_words, [0] * len(matches)
     for row in matches:
         for _, first, size, at, width in row:
@@ -370,7 +370,7 @@ def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: 
 
 
 def _places(node: _Node | None) -> Iterable[int]:
-    """Returns the caption's words that a path has taken."""
+    """Yields the positions of the caption's words that a path has matched."""
     while node is not None:
         (_, first, size, _, _), node = node
         yield from range(first, first + size)
@@ -508,7 +508,7 @@ def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tup
 def _phrase_pairs(
     caption: dict[int, Places], reference: set[int], paraphrases: Paraphrases
 ) -> dict[int, tuple[Places, Places]]:
-    """Maps reference phrases to the caption phrases that paraphrase them, and to those that they paraphrase."""
+    """Maps each reference phrase to the positions of caption phrases that paraphrase it, and that it paraphrases."""
     found: dict[int, tuple[Places, Places]] = {}
     hits: dict[int, list[tuple[int, int]]] = {}
     for row in caption:
@@ -711,7 +711,7 @@ def best(pairs: Pairs) -> list[float]:
 def ceiling(
     caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
 ) -> float:
-    """Computes an upper bound of the score: every word has its best possible match, in a single chunk."""
+    """Computes an upper bound on the score: every word has its best possible match, in a single chunk."""
     hit_C, hit_R = [0.0] * len(caption), [0.0] * len(reference)
     for row in matches:
         for stage, first, size, at, width in row:

@@ -43,7 +43,7 @@ PLACES = np.random.default_rng(20140626).integers(1, 2**63, LONGEST, dtype=np.ui
 
 @dataclass(frozen=True)
 class Lists:
-    """Rows of numbers of variable length: row r is ``value[start[r]:start[r + 1]]``."""
+    """Variable-length rows of numbers: row r is ``value[start[r]:start[r + 1]]``."""
 
     key: np.ndarray  # sorted hashes; the index of a hash is its row
     start: np.ndarray
@@ -237,7 +237,9 @@ def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[
 
 @functools.cache
 def english_stemmer() -> Callable[[str], str]:
-    """Returns Snowball's English stemmer in METEOR's version; version 3 of the library gives different stems."""
+    """Returns the version of Snowball's English stemmer that METEOR uses; the library's version 3 gives different
+    stems.
+    """
     try:
         import snowballstemmer
     except ImportError:

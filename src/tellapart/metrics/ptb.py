@@ -420,7 +420,7 @@ def _scan(text: str, following: str = "") -> str:
 
 
 def _written(token: str, to: str | None) -> str:
-    """Formats a matched token like the tool."""
+    """Formats a matched token as the tool does."""
     if to is None:
         if token[0] != "#" and "://" not in token and "@" not in token:
             token = token.replace("\u00ad", "")

@@ -61,7 +61,7 @@ def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndar
 
 
 def expected_gain(gain: Callable[[np.ndarray], np.ndarray], place_Q2: np.ndarray) -> np.ndarray:
-    """Computes the mean gain over the ranks, from 1, that equal scores share."""
+    """Computes the mean gain over the ranks (counting from 1) that equal scores share."""
     value_Q = np.zeros(len(place_Q2))
     for q, (better, equal) in enumerate(place_Q2):
         if np.isfinite(better):

@@ -234,7 +234,7 @@ class Results:
     def table(
         self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False, of: str = ""
     ) -> rich.console.Group:
-        """Returns a table with metrics as rows, systems as columns and 95 % intervals, followed by paired differences.
+        """Returns a table with metrics as rows, systems as columns and 95% intervals, followed by paired differences.
 
         without: systems (such as baselines) whose pairs are left out.
         only: show only these metrics, and a line with the number of others.

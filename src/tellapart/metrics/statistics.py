@@ -28,7 +28,7 @@ EQUAL = 1e-6  # smaller differences count as zero: the COCO tools' BLEU adds 1e-
 BOOTSTRAP, STUDENT, RARE, SINGLE = "bootstrap", "student-t", "rare-events", "none"  # procedures of intervals
 PLACES = 6  # decimals that suffice to print no non-zero difference as zero
 FEW, VERY_FEW = 30, 5  # units, or values that differ from the most frequent one: with fewer, no percentile bootstrap
-# The 97.5 % quantiles of Student's t with 1 to 28 degrees of freedom.
+# The 97.5% quantiles of Student's t with 1 to 28 degrees of freedom.
 T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
                2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
                2.0518, 2.0484)  # fmt: skip
@@ -231,7 +231,7 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A score of ``n`` items with its 95 % interval. Unknown values are NaN, or 0 for n."""
+    """A score of ``n`` items with its 95% interval. Unknown values are NaN, or 0 for n."""
 
     value: float = math.nan
     low: float = math.nan
@@ -241,7 +241,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference with its independently computed 95 % interval and two-sided p-value.
+    """A paired difference with its independently computed 95% interval and two-sided p-value.
 
     p_holm: p after Holm's correction over all pairs and metrics, if requested.
     """

@@ -55,7 +55,7 @@ class EfficientNetLiteConfig(PreTrainedConfig):
 
 
 def scaled_channels(channels: int, width: float) -> int:
-    """Returns the channels times ``width``, rounded to a multiple of 8 without losing more than 10 %."""
+    """Returns the channels times ``width``, rounded to a multiple of 8 without losing more than 10%."""
     wide = channels * width
     near = max(8, int(wide + 4) // 8 * 8)
     return near + 8 if near < 0.9 * wide else near

@@ -86,7 +86,7 @@ def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None
 def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
     """Computes ``F.linear`` in fp32 on a CPU with oneDNN; does not support double backward.
 
-    weight_NK: N×K, or the transposed view of weights K×N.
+    weight_NK: N×K, or a transposed view of K×N weights.
     """
     product: torch.Tensor = product_function().apply(x, weight_NK, bias_N)
     return product

@@ -70,7 +70,7 @@ def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
 
 
 def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
-    """Returns the prompt for the level nearest to ``detail``; a tie selects the lower level.
+    """Returns the prompt for the level nearest to ``detail``; a tie selects the level that is listed first.
 
     Raises `UsageError` for a number outside [0, 1], and for a captioner that was not trained with levels of detail.
     """

@@ -114,7 +114,7 @@ def group_deviation(reward: torch.Tensor) -> torch.Tensor:
 
 
 def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
-    """Builds the baseline with this name in a recipe."""
+    """Builds the baseline that recipes call by this name."""
     if name == "greedy":
         return "greedy"
     if name == "running_mean":

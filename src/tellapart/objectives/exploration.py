@@ -148,7 +148,7 @@ def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
 
 
 def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
-    """Returns the distance function with this name in a recipe."""
+    """Returns the distance function that recipes call by this name."""
     if name == "edit":
         return edit_distance
     return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)

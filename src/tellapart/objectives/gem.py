@@ -35,7 +35,7 @@ def gem_loss(
 
     p is the softmax of the logits, q the softmax of logits / ``beta``; y is the label. q and w get no gradient.
     h: ``linear`` sets w to 1; ``log_sigmoid`` sets w_v to sigmoid(0.01 · (z_v − z_y)), as in the authors' code.
-    beta: in (0, 1]; lower values take probability from fewer words.
+    beta: in (0, 1]; with lower values, fewer words (the most probable ones) lose probability to the label.
     Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
@@ -76,7 +76,7 @@ class Gem(Stateless[CaptionerLike]):
     """`gem_loss` on the batch's references."""
 
     class Config(ObjectiveOptions):
-        """GEM (Li et al. 2025): maximum likelihood on the references that keeps samples diverse."""
+        """GEM (Li et al. 2025): a form of maximum likelihood that keeps samples diverse."""
 
         kind: Literal["gem"]
         beta: float = Field(

@@ -20,7 +20,7 @@ from tellapart.types import Batch, Loss
 
 
 def sparsemax_threshold(scores_NV: torch.Tensor) -> torch.Tensor:
-    """Computes the threshold τ, N×1, with Σ_v max(0, z_v − τ) = 1."""
+    """Computes the threshold τ, N×1, such that Σ_v max(0, z_v − τ) = 1."""
     sorted_NV = scores_NV.sort(1, descending=True).values
     total_NV = sorted_NV.cumsum(1)
     rank_V = torch.arange(1, scores_NV.shape[1] + 1, device=scores_NV.device, dtype=scores_NV.dtype)

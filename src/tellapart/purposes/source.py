@@ -142,7 +142,7 @@ def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
 
 
 def _of_folder(items: Sequence[Item], out: Path, own: OwnFiles) -> dict[str, Sequence[str]]:
-    """Returns the captions in a folder: tellapart's own, otherwise those in the log, otherwise those of people.
+    """Returns the captions in a folder: tellapart's own, otherwise those in the log, otherwise those written by people.
 
     Texts that this command wrote itself do not count as captions.
     """

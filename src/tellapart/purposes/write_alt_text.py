@@ -87,7 +87,7 @@ def write_alt_texts(
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
         if out != "-":
             named = pictures[0] if len(pictures) == 1 else "FOLDER"
-            say(f"{len(doubts):,} of {len(items):,} texts are doubtful; to review them, run: "
+            say(f"{len(doubts):,} of {len(items):,} alt texts need checking; to review them, run: "
                 f"{shlex.join(['tellapart', 'review', named, str(path)])}")  # fmt: skip
 
 

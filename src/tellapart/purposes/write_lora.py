@@ -143,7 +143,8 @@ def lora_captions(options: LoraOptions) -> LoraCaptions:
         tuple(dict.fromkeys(phrases)),
     )
     if both := sorted(maker.kept & avoid):
-        raise UsageError(f"--avoid {both[0]}: another option keeps this word; remove it from one of the two")
+        option = "--keep" if both[0] in maker.keep else "--include"
+        raise UsageError(f"--avoid {both[0]}: {option} keeps this word; remove it from one of the two")
     return maker
 
 

@@ -77,8 +77,8 @@ def objective_names() -> list[str]:
 def default_objective(*, photos: bool) -> str:
     """Returns the default preset.
 
-    The captioner for the synthetic world describes pictures when prompted, so it learns from its own descriptions. For
-    photos a captioner is confident about only few words of its descriptions, and the details that these add to its
+    The captioner for the synthetic world describes pictures when prompted, so it learns from its own descriptions. On
+    photos, a captioner is confident about only a few words of its descriptions, and the details that they add to its
     captions do not outweigh the loss (docs/research/flickr8k.md).
     """
     return "truthful-self-retrieval" if photos else "self-distillation"

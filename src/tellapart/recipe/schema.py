@@ -104,7 +104,7 @@ class NewCaptioner(Strict):
     kind: Literal["clipcap"] = "clipcap"
     vision: ModelName = Field(description="vision encoder: any from transformers or timm, a scorer's, or a recipe")
     language_model: ModelName | None = Field(
-        None, description="language model: any causal one from transformers; default: a new word-level GPT-2"
+        None, description="language model: any causal LM from transformers; default: a new word-level GPT-2"
     )
     visual: Literal["pooled", "cells"] = "pooled"
     grid: int = Field(

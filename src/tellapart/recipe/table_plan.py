@@ -364,7 +364,7 @@ class Plan:
         return figures
 
     def intervals(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Returns the 95 % intervals of measured figures, by row and column of the table."""
+        """Returns the 95% intervals of measured figures, by row and column of the table."""
         places = {id(row): place for place, row in enumerate(self.table.rows)}
         results = {test: self._results(test) for test in self._tests()}
         names = {test: self._names(result, test) for test, result in results.items()}

@@ -81,7 +81,7 @@ class SetView:
 
     @property
     def judged(self) -> bool:
-        """Returns whether any words have a worth and a belief."""
+        """Returns whether the worth of any words, and the confidence in them, is known."""
         return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> SetVerdict | None:
@@ -263,7 +263,7 @@ def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
 
 
 def _places(scores: list[float]) -> int:
-    """Returns the number of decimals for scores, according to their size and enough to distinguish the best two."""
+    """Returns how many decimals to show, by the size of the scores and enough to distinguish the best two."""
     best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
     if not best:
         return 0

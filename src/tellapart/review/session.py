@@ -132,7 +132,7 @@ class ReviewSession:
     # Writing.
 
     def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Saved:
-        """Saves a person's edits to rows: text, accepted, decorative or language, and the version seen."""
+        """Saves a person's edits to rows: text, accepted, decorative or language, and the version that they saw."""
         changes, versions = dict[str, Edit](), dict[str, str]()
         for number, fields in edits.items():
             id_ = self.ids[number]

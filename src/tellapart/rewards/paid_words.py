@@ -57,8 +57,8 @@ class Price:
     limit: float = 3.0
 
     def gate(self, confidence: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
-        """Computes the belief in each word, in [0, 1]. far: the score drop among random pictures without the word, in
-        nats.
+        """Computes the gate of each word, the confidence in it from 0 to 1. far: the score drop among random pictures
+        without the word, in nats.
         """
         return torch.sigmoid(self.slope * (confidence + self.truth * far - self.offset))
 
@@ -72,8 +72,8 @@ class Price:
 
 @dataclass(frozen=True)
 class JudgedWords:
-    """The content words of R captions. near_RW: worth in nats; gate_RW: belief in [0, 1]; word_RT: see
-    `words_of_tokens`.
+    """The content words of R captions. near_RW: worth in nats; gate_RW: confidence in [0, 1]; word_RT:
+    see `words_of_tokens`.
 
     If a caption has fewer than W words, the other entries in its row are undefined.
     """
@@ -242,7 +242,7 @@ class PaidWords:
         return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
-        """Returns the rewarded words and the belief in each, before they are shuffled and summed."""
+        """Returns the rewarded words, with worth and gate, before they are shuffled and summed."""
         log_p_ORT = self.speaker.log_probs(rollout, batch)
         words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, words.words_R, batch.rows_B.numpy())

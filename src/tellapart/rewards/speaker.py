@@ -152,8 +152,8 @@ class WordEvidence:
     evidence_RW: torch.Tensor
 
     def written(self, r: int) -> list[tuple[int, Word]]:
-        """Returns the words of a caption, with their indices, that the captioner's tokenizer can encode; others have no
-        evidence.
+        """Returns the words of a caption, with their indices, that the captioner's tokenizer can encode; there is
+        no evidence for other words.
         """
         tokens = set(self.word_RT[r].tolist())
         return [(w, word) for w, word in enumerate(self.words_R[r]) if w in tokens]

@@ -408,7 +408,7 @@ class SceneTruth:
 
     @cached_property
     def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """Returns shape, colour, size, texture and motion of every object, for comparison with captions."""
+        """Returns the shape, colour, size, texture and motion of every object, for comparison with captions."""
         return tuple(o.attributes for o in self.objects)
 
     @cached_property

@@ -202,7 +202,7 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
 
 
 def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
-    """Adds a frame to the sentence, and the background before or after it."""
+    """Usually adds the background, before or after ``text`` and sometimes with a verb; otherwise at most an opener."""
     names_ground = rng.bernoulli(0.75 + 0.25 * detail)
     if not names_ground:
         opener = rng.zipf_choice(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
@@ -275,10 +275,12 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
-    """Describes a picture's salient content, which is the same for all references: two objects with one attribute each.
+    """Describes a picture's salient content, usually two objects with one attribute each, as in "a dog on a surfboard
+    in the water".
 
-    Mentions the most salient object (a large one), its relation to the second, sometimes a third, and the background,
-    as in "a dog on a surfboard in the water"; probabilities are multiplied by ``share``.
+    The salience of objects and attributes is the same for all references; what each reference mentions is random, with
+    probabilities multiplied by ``share``. Usually mentions the most salient object first (a large one if there is any),
+    then its relation to the second, sometimes a third, and the background.
     """
     taste = RandomStream("striking", scene.id)
     large = [thing.size != "large" for thing in scene.objects]

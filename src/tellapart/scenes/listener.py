@@ -19,7 +19,7 @@ def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
     """Returns true minus false claims, in units of 1/64 claim.
 
     Claims bound to an object, relations, the background and the number count 1; an attribute bound to no object counts
-    ½. Contradictory values are all false.
+    ½. Contradictory values all count as false.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     # The points that break ties between assignments do not count.

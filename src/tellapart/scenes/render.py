@@ -183,7 +183,7 @@ def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
 
 
 def _eroded(mask: np.ndarray, radius: int) -> np.ndarray:
-    """Returns the part of the mask at least ``radius`` fine steps inside."""
+    """Erodes the mask by ``radius`` cells of the fine grid."""
     inner, height, width = mask.copy(), *mask.shape
     for dy in range(-radius, radius + 1):
         dx = int((radius * radius - dy * dy) ** 0.5)

@@ -29,7 +29,7 @@ IGNORED = FUNCTION_WORDS - word_set("one two three four")
 
 @dataclass(frozen=True)
 class Hit:
-    """One search result. ``by_caption`` and ``by_picture``: its ranks from 1; None if it has none."""
+    """One search result. ``by_caption`` and ``by_picture``: its ranks, counting from 1; None if it has none."""
 
     id: str
     caption: str
@@ -124,7 +124,7 @@ class SearchIndex:
         ]
 
     def measure(self, queries: Sequence[tuple[str, str]]) -> SearchFigures:
-        """Computes R@k and MRR, with 95 % intervals, for pairs of a query and the id of its target picture.
+        """Computes R@k and MRR, with 95% intervals, for pairs of a query and the id of its target picture.
 
         The bootstrap resamples pictures, because queries for the same picture are not independent.
         """
@@ -148,7 +148,7 @@ def _content_words(words: Sequence[str]) -> Sequence[str]:
 
 
 def _ranks(score_QN: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Returns ranks Q×N from 1; ties share their best rank. ``zero``: give scores of 0 no rank (inf)."""
+    """Returns ranks Q×N, counting from 1; ties share their best rank. ``zero``: give scores of 0 no rank (inf)."""
     rank_QN = np.empty(score_QN.shape)
     for q, score_N in enumerate(score_QN):
         descending = np.sort(score_N)[::-1]

@@ -1,4 +1,4 @@
-"""The figures of a study from its answers: each system's mean, differences, agreement, times, and who counts.
+"""Computes a study's figures from its answers: each system's mean, differences, agreement, times, and who counts.
 
 ``pick``: the share of answers that are the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
 harmonic mean of a system's mean descriptiveness and mean accuracy, as in paper 1, Table 2.
@@ -129,7 +129,7 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
 
 
 def people_of(study: Study, store: AnswerStore) -> list[Person]:
-    """Returns everyone who began, in that order, whether they count or not."""
+    """Returns all participants, counted or not, in the order in which they began."""
     return [one for one, _ in _answers_of_people(study, store)]
 
 

@@ -43,7 +43,7 @@ class Database(Protocol):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Runs a transaction without concurrent writes until its commit. Raises `TellapartError`."""
+        """Opens a transaction that locks out other writers until it commits. Raises `TellapartError`."""
         ...
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class SqliteDatabase:
 
     @classmethod
     def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
-        """Opens the file. Raises `UsageError` for a file of another kind, or for a missing file if
+        """Opens the file. Raises `UsageError` for a different kind of file, or for a missing file if
         ``create`` is False.
         """
         if not create and not path.is_file():

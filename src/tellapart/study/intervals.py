@@ -51,7 +51,7 @@ class ClusteredDraws:
         return ClusteredDraws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
 
     def __sub__(self, other: ClusteredDraws) -> ClusteredDraws:
-        """Returns the draws of a difference, resample by resample."""
+        """Subtracts another system's draws, resample by resample."""
         return ClusteredDraws(
             self.person_R - other.person_R, self.item_R - other.item_R, self.rating_R - other.rating_R, self.clusters
         )
@@ -122,7 +122,7 @@ def difference(value: float, draws: ClusteredDraws, n: int, confidence: float) -
 def student_quantile(confidence: float, freedom: int) -> float:
     """Returns the half width of a central interval of Student's t by Wallace's (1959) approximation.
 
-    The error is within 1.2 % for at least three degrees of freedom. NaN below one."""
+    The error is within 1.2% for at least three degrees of freedom. NaN below one."""
     if freedom < 1:
         return NAN
     z = NormalDist().inv_cdf((1 + confidence) / 2) * (8 * freedom + 3) / (8 * freedom + 1)

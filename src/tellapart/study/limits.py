@@ -1,4 +1,4 @@
-"""Limits how many participations may begin per network address, so that nobody can fill the study."""
+"""Limits how many participants may start per network address, so that nobody can fill the study."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ADDRESSES = 10_000  # maximum number of addresses in memory; the least recen
 
 
 class TooManyStarts(TellapartError):
-    """Too many participations have begun from this address."""
+    """Too many participants have started from this address."""
 
 
 class StartLimit:

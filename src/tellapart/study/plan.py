@@ -197,7 +197,9 @@ def center(mean: float, spread: float) -> float:
 
 @lru_cache(256)
 def rating_center(mean: float, deviation: float) -> float:
-    """Returns the center of normal opinions with this deviation whose ratings, rounded to 1 to 5, have this mean."""
+    """Returns the mean of normally distributed opinions with this standard deviation whose ratings, rounded to 1 to 5,
+    have the mean ``mean``.
+    """
     low, high = -60.0, 60.0
     for _ in range(80):
         middle = (low + high) / 2

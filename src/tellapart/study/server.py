@@ -1,7 +1,7 @@
 """The routes of a study's page. Requests contain a token, numbers and an identifier, never a path.
 
 A token in a header, which other sites cannot send, identifies a participant. There are no cookies, and no requests are
-logged. The addresses of pictures are random for each participant.
+logged. Picture URLs are randomized per participant.
 """
 
 from __future__ import annotations

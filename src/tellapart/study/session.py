@@ -1,7 +1,7 @@
 """A running study: the requests of its participants.
 
-The state of a participation is kept only in the store, so a page, a browser or the server may be closed at any time.
-The page is never told which systems, targets or files it shows.
+A participant's progress is kept only in the store, so the page or browser may be closed, and the server stopped, at any
+time. The page is never told which systems, targets or files it shows.
 """
 
 from __future__ import annotations
@@ -115,15 +115,15 @@ class StudySession:
         key: str = "",
         may_start: Callable[[], None] = lambda: None,
     ) -> tuple[str, dict[str, Any]]:
-        """Begins a participation, or resumes it if the token belongs to the participant. Returns its token and state.
+        """Admits a new participant, or resumes if the token belongs to one. Returns the participant's token and state.
 
-        Other people may know a platform's identifier, so it never gives access to a participation.
+        Other people may know a platform's identifier, so it never gives access to a participant's session.
 
         Args:
             token: the page's secret, 48 random hexadecimal digits, which identifies a repeated request after a lost
                 reply.
             key: the key in the study's link, required to begin.
-            may_start: called before a new participation; raises `TooManyStarts` if there are too many.
+            may_start: called before a new participant starts; raises `TooManyStarts` if there are too many.
 
         Raises:
             UsageError: the key is wrong, or the identifier is invalid or has begun with another token.
@@ -184,7 +184,7 @@ class StudySession:
         return self._end(WITHDRAWN)
 
     def finish(self, token: str) -> dict[str, Any]:
-        """Completes a participation with answers to all items. Repeating the request changes nothing."""
+        """Marks a participant as finished if every item has been answered. Repeating the request changes nothing."""
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
@@ -193,7 +193,7 @@ class StudySession:
             return self._state(run, one, now)
 
     def _end(self, how: str) -> dict[str, Any]:
-        """Returns a state that ends a participation, with the code for the platform."""
+        """Returns the page's final state, with the code for the platform."""
         recruitment = self.study.settings.recruitment
         codes = {
             COMPLETE: recruitment.completed,
@@ -292,8 +292,8 @@ class StudySession:
         }
 
     def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
-        """Returns the state of a participation at its next item. touch: whether to record that the item
-        is now shown.
+        """Returns the state of a participant's page at the next item. touch: whether to record that the item is now
+        shown.
         """
         one = self.blocks.expire(run, one, now)
         if one.status != ACTIVE:

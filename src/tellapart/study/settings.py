@@ -61,7 +61,7 @@ INSTRUCTIONS = {
 CONSENT = (
     "You are invited to take part in a research study about descriptions of pictures. Please read this page before you "
     "decide.",
-    "What you do: {task} This takes about {minutes} minutes. {payment}",
+    "What you will do: {task} This takes about {minutes} minutes. {payment}",
     (
         "Pictures and descriptions come from public collections or were written by a computer, and "
         "may contain content that upsets you. You may stop at any time, without giving a reason, by "
@@ -76,9 +76,9 @@ CONSENT = (
     ("We publish the answers without identifiers, together with the results, so that others can check them."),
 )
 TASKS = {
-    "pick": "you read short descriptions and choose the picture that each one fits best.",
-    "rate": "you read captions of pictures and rate each one.",
-    "compare": "you read pairs of captions of the same picture and compare them.",
+    "pick": "read short descriptions and choose the picture that each one fits best.",
+    "rate": "read captions of pictures and rate each one.",
+    "compare": "read pairs of captions of the same picture and compare them.",
 }
 CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
 SETTINGS_FILE = "study.toml"

@@ -127,7 +127,7 @@ class AnswerStore:
     # Reads everything, for reports.
 
     def participants(self) -> list[Participant]:
-        """Returns everyone who began, in that order."""
+        """Returns all participants, in the order in which they began."""
         with self.transaction() as run:
             return all_participants(run)
 
@@ -204,7 +204,7 @@ class AnswerStore:
 
 
 def all_participants(run: Transaction) -> list[Participant]:
-    """Returns everyone who began, in that order."""
+    """Returns all participants, in the order in which they began."""
     return [Participant(*row) for row in run(f"SELECT {COLUMNS} FROM participants ORDER BY number")]
 
 

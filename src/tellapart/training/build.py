@@ -110,7 +110,7 @@ class TrainingSetup:
     def step_context(self) -> StepContext:
         """The settings for this run's steps.
 
-        Uses torch's autocast, because the state of accelerate's is shared by the whole process.
+        Uses torch's autocast, because accelerate's state is shared by the whole process.
         """
         bf16 = resolve_precision(self.recipe.training.precision, self.device) == "bf16"
         return StepContext(

@@ -1,4 +1,4 @@
-"""Evaluates a finished run: captions, results and gallery of data.test and of further test sets."""
+"""Evaluates a finished run: captions, results and gallery for data.test and additional test sets."""
 
 from __future__ import annotations
 

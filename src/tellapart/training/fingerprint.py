@@ -7,8 +7,8 @@ regardless of machine and folder:
 - defaults are omitted, so that a new key does not change existing fingerprints;
 - a recipe that is used as a model is replaced with its own fingerprint, a local model with a digest of its files, and a
   model on the hub with its name;
-- data is replaced with its specification without paths and a digest of the ids, splits, references and picture file
-  sizes (hashing all pictures would take as long as encoding them);
+- data is replaced with its specification (without paths), plus a digest of the ids, splits, references and picture
+  file sizes (hashing all pictures would take as long as encoding them);
 - each part of the code that the recipe uses is listed with its version (`tellapart.utils.versions`).
 """
 

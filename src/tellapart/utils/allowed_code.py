@@ -59,7 +59,10 @@ def installed(kind: Kind) -> dict[str, str]:
 
 
 def code_path(name: str, kind: Kind) -> str | None:
-    """Returns the ``module:factory`` of a name: the name itself or an installed entry point's; None for other names."""
+    """Returns the ``module:factory`` of a name: the name itself, or that of the installed entry point with this name.
+
+    None for other names.
+    """
     if name == "scenes" or Path(name).exists():
         return None
     if is_dotted(name):

@@ -364,7 +364,7 @@ def lock_or_say(file: int, path: Path) -> None:
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     notice = threading.Timer(
-        MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, which is in use by {processes_using(path)}")
+        MOMENT_SECONDS, lambda: say(f"waiting for the lock on {path}, which is in use by {processes_using(path)}")
     )
     notice.daemon = True
     notice.start()

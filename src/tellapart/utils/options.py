@@ -55,7 +55,7 @@ def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def written_pool(name: str, info: SerializationInfo[Resolver | None]) -> str:
-    """Resolves a pool for hard bags: a file of ids, or data."""
+    """Resolves a pool for hard bags: a file of ids, or a data set."""
     if info.context is None:
         return name
     is_file = name.endswith(".json") and Path(name).is_file()

@@ -82,7 +82,9 @@ class Registry(Mapping[str, E], Generic[E]):
         return entry
 
     def find(self, name: str) -> E:
-        """Returns the named entry. Raises a one-line `UsageError` with the nearest name, or why a plug-in fails."""
+        """Returns the named entry. Raises a one-line `UsageError` that gives the nearest name, or the reason why
+        a plug-in failed.
+        """
         self._import_builtin()
         if name in self._entries:
             return self._entries[name]

@@ -138,7 +138,7 @@ class RandomStream:
         return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
 
     def zipf_choice(self, options: Sequence[T]) -> T:
-        """Draws one option with probability proportional to r^−1.2, where r is its rank from 1 (long-tailed)."""
+        """Draws one option with probability proportional to r^−1.2, where r ≥ 1 is its rank (long-tailed)."""
         return self.weighted_choice(options, _zipf(len(options)))
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:

@@ -28,7 +28,7 @@ class FileKind:
 def open_sqlite(path: Path, kind: FileKind) -> sqlite3.Connection:
     """Opens a connection that several threads may use in turn. Creates the file if necessary.
 
-    Raises `UsageError` for a file of another kind, `TellapartError` for disk errors.
+    Raises `UsageError` for a different kind of file, `TellapartError` for disk errors.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

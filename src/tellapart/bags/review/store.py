@@ -73,7 +73,7 @@ class Conflict(TellapartError):
 
 
 class DecisionStore:
-    """The file of decisions. Thread-safe; raises `TellapartError` for disk errors."""
+    """The decisions file. Thread-safe; raises `TellapartError` for disk errors."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db
@@ -81,7 +81,7 @@ class DecisionStore:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> DecisionStore:
-        """Opens the file. Raises `UsageError` for a file of another kind, or for a missing file if
+        """Opens the file. Raises `UsageError` for a different kind of file, or for a missing file if
         ``create`` is False.
         """
         if not create and not path.is_file():
@@ -98,10 +98,10 @@ class DecisionStore:
         *,
         replaces: int | None = None,
     ) -> Decision:
-        """Saves a decision. A repeated request (after a lost reply) saves it once.
+        """Saves a decision. Repeating the request (after a lost reply) does not save it twice.
 
         replaces: id of the reviewer's previous decision on the bag that the page showed; None: no decision.
-        Raises `Conflict` if another decision has become valid, and `UsageError` for an unknown verdict or facet.
+        Raises `Conflict` if the reviewer has decided otherwise since, and `UsageError` for an unknown verdict or facet.
         """
         reviewer, note = reviewer_name(reviewer), checked_note(note)
         if verdict not in VERDICTS:
@@ -174,14 +174,12 @@ class DecisionStore:
 
 
 def bag_key(ids: Sequence[Any]) -> str:
-    """Returns a bag's key in the file of decisions: its ids, so that decisions remain valid if the bag
-    is mined again.
-    """
+    """Returns a bag's key in the decisions file: its ids, so that decisions remain valid if the bag is mined again."""
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 
 def decisions_of(bags: Path) -> Path:
-    """Returns the default decisions file of a file of bags."""
+    """Returns the default decisions file for a bags file."""
     return bags.with_name(f"{bags.stem}.review.sqlite")
 
 
@@ -214,14 +212,14 @@ def _decision(row: tuple[Any, ...]) -> Decision:
     texts = (at, reviewer, bag, note, undone or "", *(named if isinstance(named, list) else [None]))
     if verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
         raise UsageError(
-            f"decision {id_} is damaged; restore the file of decisions, or specify another one with --decisions"
+            f"decision {id_} is damaged; restore the decisions file, or specify another one with --decisions"
         )
     return Decision(id_, at, reviewer, bag, verdict, tuple(named), note, undone)
 
 
 @dataclass(frozen=True)
 class ReviewerAgreement:
-    """The agreement of two reviewers on the ``bags`` that both have decided.
+    """The agreement of two reviewers on the ``bags`` that both have judged.
 
     agreed: share of equal verdicts.
     kappa: κ of the verdicts.
@@ -402,7 +400,7 @@ def _ids(decision: Decision) -> list[str]:
     except ValueError:
         ids = None
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids):
-        raise UsageError(f"decision {decision.id} is damaged and refers to no bag; restore the file of decisions")
+        raise UsageError(f"decision {decision.id} is damaged and refers to no bag; restore the decisions file")
     return ids
 
 

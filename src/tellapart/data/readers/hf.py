@@ -187,7 +187,7 @@ READERS.register(
     Reader(
         name="hf",
         factory=read,
-        help="Hugging Face datasets: a saved folder, or a name on the hub",
+        help="Hugging Face datasets: a folder written by save_to_disk, or a name on the hub",
         keys={**COLUMN_KEYS, "config": "configuration, if the dataset has several"},
         needs=("datasets",),
         layouts=(

@@ -44,7 +44,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if path.is_dir():
         files = files_below(path, "**/*.parquet")
         if not files:
-            raise UsageError(f"{path}: no *.parquet in this folder or its subfolders")
+            raise UsageError(f"{path}: no *.parquet files in this folder or its subfolders")
     else:
         files = expand_pattern(path)
     schema = _first_schema(files)

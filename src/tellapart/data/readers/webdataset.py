@@ -171,7 +171,7 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     picture = pictures[0]
     if len(pictures) > 1 and not _is_plain(picture):
         names = ", ".join(sorted(PurePosixPath(member.name).name for member in pictures))
-        raise UsageError(f"several pictures, {names}; expected one, or one with the name of the sample")
+        raise UsageError(f"several pictures, {names}; expected one, or one of them named after the sample")
     if not picture.isfile():
         raise UsageError("a link instead of a picture; create the archive with tar --dereference --hard-dereference")
     if picture.issparse() or picture.size > MAX_FILE_BYTES:

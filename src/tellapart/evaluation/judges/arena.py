@@ -34,7 +34,7 @@ _PRIOR = 0.5  # half a win of each system over each other, so that an unbeaten s
 
 @dataclass(frozen=True)
 class Strength:
-    """A system's strength in points with its 95 % interval over pictures, and its battle counts."""
+    """A system's strength in points with its 95% interval over pictures, and its battle counts."""
 
     value: float
     low: float
@@ -63,7 +63,7 @@ class ArenaResult:
 
     def table(self) -> rich.table.Table:
         """Returns a table of systems by strength."""
-        biased = f"{self.contradictions:,} decided by the order, {self.abstained:,} abstained"
+        biased = f"{self.contradictions:,} decided by order alone, {self.abstained:,} abstained"
         title = f"arena by {self.judge}: {self.battles:,} battles in both orders, {biased}"
         rows = [
             (name, f"{own.value:,.0f}", f"{own.low:,.0f} … {own.high:,.0f}",

@@ -91,8 +91,11 @@ def dcscore(
     """Computes DCScore (Ye et al. 2025): splits the caption into information units, and verifies them against the
     picture and the references' units. None where the judge abstains at any step.
 
-    Precision is true units / units. Recall is (Q + T) / (O + T), where O is the number of reference units, Q that of
-    reference units that a true unit states, and T that of true units that state none of them.
+    Precision is true units / units. Recall is (Q + T) / (O + T), with
+
+    - O: the number of reference units,
+    - Q: the number of reference units that a true unit states,
+    - T: the number of true units that state no reference unit.
     """
     prompt = read_prompt("dcscore_units", judge.prompts)
     texts = [text for text in dict.fromkeys([*captions, *map(_bullets, references)]) if text.strip()]

@@ -1,6 +1,6 @@
-"""Metrics of claims (objects, attributes, relations), verified by references, a scorer, or a scene's ground truth.
+"""Metrics on claims (objects, attributes, relations), verified by references, a scorer, or a scene's ground truth.
 
-One extractor (`tellapart.language.claims`) serves references and scorer; scenes have a parser of their own.
+References and scorers use the same extractor (`tellapart.language.claims`); scenes have their own parser.
 """
 
 from __future__ import annotations
