@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -826,7 +827,8 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
             ) as running,
             (tmp_path / "captions").open("wb"),
-        ):  # opens once the command reads
+        ):  # opens once the command opens it, too
+            time.sleep(0.5)  # a signal just before read() blocks would be handled after it
             running.send_signal(number)
             out, err = running.communicate(timeout=60)
         assert (running.returncode, out) == (status, "")
