@@ -193,7 +193,7 @@ class Scorer:
         """Computes L2-normalized features R×D of token rows, with gradient if enabled."""
         mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
-        return unit_rows(output.pooler_output, f"{self.name}: text features")
+        return unit_rows(output.pooler_output, f"{self.name}: the features of texts")
 
     def save(self, folder: str | Path) -> None:
         folder = Path(folder)
