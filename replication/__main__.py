@@ -13,6 +13,7 @@ from tellapart.cli.entry import app_of, run
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.tables import table_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from replication.seeds import Seeds
 
 app = App()
+MEANS = "means over seeds; 95% intervals over seeds and pictures"
 
 
 @app.command(rich_help_panel=RESEARCH)
@@ -174,19 +176,14 @@ def front(
 
 def front_tables(found: dict[str, Any]) -> Group:
     """The table of all rows, the outcome of each claim, and the verdicts that were given."""
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
 
     from replication.front import CLAIMS, RECORDS
     from replication.page import verdict_table
     from replication.tradeoff import table_lines
 
     header, *rows = table_lines(found)
-    table = Table(*header, box=box.SIMPLE_HEAD, title="means over seeds; 95 % intervals over seeds and pictures")
-    for row in rows:
-        table.add_row(*row)
-    return Group(table, verdict_table(found, CLAIMS, RECORDS))
+    return Group(table_of(header, rows, MEANS), verdict_table(found, CLAIMS, RECORDS))
 
 
 @app.command(rich_help_panel=RESEARCH)
@@ -233,17 +230,11 @@ def objectives(
 
 def systems_table(found: dict[str, Any]) -> Table:
     """The table of all rows: means over seeds, with intervals."""
-    from rich import box
-    from rich.table import Table
-
     from replication.tradeoff import format_cell
 
     measures = next(iter(found["systems"].values()))
-    title = "means over seeds; 95 % intervals over seeds and pictures"
-    table = Table("arm", *measures, box=box.SIMPLE_HEAD, title=title)
-    for row, values in found["systems"].items():
-        table.add_row(row, *map(format_cell, values.values()))
-    return table
+    rows = [(row, *map(format_cell, values.values())) for row, values in found["systems"].items()]
+    return table_of(("arm", *measures), rows, MEANS)
 
 
 def objectives_tables(found: dict[str, Any], compared: Comparison) -> Group:
@@ -339,37 +330,27 @@ def check_folder(option: str, file: Path | None) -> None:
 
 def photos_table(found: Photos) -> Group:
     """The table of the photos' systems, and where the page of them lies."""
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
 
     from replication.photos import table_lines
 
     header, *rows = table_lines(found)
     count = len(found.results.ids)
     title = f"{count:,} test photos, seeds {', '.join(map(str, found.seeds))}, by the held-out scorer"
-    table = Table(*header, box=box.SIMPLE_HEAD, title=title)
-    for row in rows:
-        table.add_row(*row)
-    return Group(table, f"page: {found.page}")
+    return Group(table_of(header, rows, title), f"page: {found.page}")
 
 
 def tables_of(found: dict[str, Any]) -> Group:
     """The table of arms, the rule, and the stamp of a verdict."""
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
 
     from replication.stamp import stamp_line
     from replication.tradeoff import format_cell, table_lines
 
     header, *rows = table_lines(found)
-    table = Table(*header, box=box.SIMPLE_HEAD, title=f"seeds {', '.join(map(str, found['seeds']))}; 95 % intervals")
-    for row in rows:
-        table.add_row(*row)
-    rule = Table("against self-retrieval", "difference", "holds", box=box.SIMPLE_HEAD)
-    for part in found["parts"]:
-        rule.add_row(part["says"], format_cell(part), "yes" if part["holds"] else "no")
+    table = table_of(header, rows, f"seeds {', '.join(map(str, found['seeds']))}; 95% intervals")
+    holds = [(part["says"], format_cell(part), "yes" if part["holds"] else "no") for part in found["parts"]]
+    rule = table_of(("against self-retrieval", "difference", "holds"), holds)
     closed = {name: share for name, share in found["closed"].items() if share is not None}
     lines = [f"closed of the gap to the exact truth's reward, {name}: {100 * s:.0f} %" for name, s in closed.items()]
     if stamp := found["stamp"]:

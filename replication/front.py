@@ -22,13 +22,13 @@ from typing import Any
 from replication import cores
 from replication.arms import TEST_SETS
 from replication.claim import Claim, Control, Part, greater
-from replication.power import ClaimPower, measure_power, power_record
+from replication.power import ClaimPower
 from replication.replay import replay
-from replication.seeds import TYPED, VERDICTS, Seeds
+from replication.seeds import VERDICTS, Seeds
 from replication.tradeoff import FOLDER, ArmsLab, measure_rows, systems_json
 from replication.tradeoff_arms import DECODINGS, TOLERANCE, arms, captions_of, of
 from replication.verdict import RECORDS as CLAIMS_RECORDS
-from replication.verdict import claims_verdict, keep_power, settings_digest, to_json
+from replication.verdict import claims_power, claims_verdict, to_json
 from tellapart.report.curves import PlotFrame
 
 COMMAND, RECORDS = "front", CLAIMS_RECORDS / "front"
@@ -107,13 +107,7 @@ def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
 
     Raises `UsageError` if an arm of these seeds is not trained.
     """
-    lab = make_lab()
-    found = measure_power(CLAIMS, lab, seeds.numbers, COMMAND)
-    typed = f"python -m replication {TYPED[COMMAND]} --power --seeds {seeds.option}"
-    settings, planned = settings_digest(CLAIMS, lab, COMMAND), len(VERDICTS[COMMAND])
-    record = power_record(found, seeds.numbers, settings, typed, planned)
-    keep_power(record, RECORDS)
-    return found, record
+    return claims_power(CLAIMS, make_lab(), seeds, RECORDS, COMMAND)
 
 
 def front_verdict() -> dict[str, Any]:

@@ -20,12 +20,12 @@ from replication.arms import TEST_SETS
 from replication.claim import Arm, Claim, Control, Measurement, Part, greater
 from replication.lab import Lab
 from replication.multiple import ALPHA
-from replication.power import ClaimPower, measure_power, power_record
+from replication.power import ClaimPower
 from replication.replay import ClaimResult, evaluate_part, replay
-from replication.seeds import TYPED, VERDICTS, Seeds
+from replication.seeds import VERDICTS, Seeds
 from replication.tradeoff import systems_json
 from replication.verdict import RECORDS as CLAIMS_RECORDS
-from replication.verdict import claims_verdict, keep_power, settings_digest, to_json
+from replication.verdict import claims_power, claims_verdict, to_json
 from replication.worker_pool import Task, WorkerPool
 from tellapart.metrics.statistics import holm
 from tellapart.models.decoding import Decoding
@@ -152,12 +152,7 @@ class Comparison:
 
         Raises `UsageError` if an arm of these seeds is not trained.
         """
-        lab, planned = self.lab(), len(VERDICTS[self.command])
-        each = measure_power(self.claims, lab, seeds.numbers, self.command)
-        typed = f"python -m replication {TYPED[self.command]} --power --seeds {seeds.option}"
-        record = power_record(each, seeds.numbers, settings_digest(self.claims, lab, self.command), typed, planned)
-        keep_power(record, self.records)
-        return each, record
+        return claims_power(self.claims, self.lab(), seeds, self.records, self.command)
 
     def verdict(self, workers: int = 0) -> dict[str, Any]:
         """Returns the verdict on its reserved seeds, given once per settings after the power is stored."""

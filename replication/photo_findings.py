@@ -16,11 +16,11 @@ from replication import cores
 from replication.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater
 from replication.lab import JOINED, Lab
 from replication.photos import Job, train_jobs
-from replication.power import ClaimPower, measure_power, power_record
+from replication.power import ClaimPower
 from replication.replay import ClaimResult, replay, select_claims
-from replication.seeds import TYPED, VERDICTS, Seeds
+from replication.seeds import VERDICTS, Seeds
 from replication.verdict import RECORDS as CLAIMS_RECORDS
-from replication.verdict import claims_verdict, keep_power, settings_digest, to_json
+from replication.verdict import claims_power, claims_verdict, to_json
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import find_recipe
 from tellapart.utils.options import fill_in
@@ -268,13 +268,8 @@ def findings_power(
 
     Stores the record of all rows for the verdict. Raises `UsageError` if an arm of these seeds is not trained.
     """
-    claims, lab, planned = select_claims(ids, CLAIMS, LISTED_BY), make_lab(settings), len(VERDICTS[COMMAND])
-    found = measure_power(claims, lab, seeds.numbers, COMMAND)
-    typed = f"python -m replication {TYPED[COMMAND]} --power --seeds {seeds.option}"
-    record = power_record(found, seeds.numbers, settings_digest(claims, lab, COMMAND), typed, planned)
-    if len(claims) == len(CLAIMS):
-        keep_power(record, RECORDS)
-    return found, record
+    claims = select_claims(ids, CLAIMS, LISTED_BY)
+    return claims_power(claims, make_lab(settings), seeds, RECORDS, COMMAND, keep=len(claims) == len(CLAIMS))
 
 
 def findings_verdict(settings: Sequence[str] = ()) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import Any
 
 from replication.claim import Claim, outcome
 from replication.lab import Lab, code_versions, digest
+from replication.power import ClaimPower, measure_power, power_record
 from replication.replay import ClaimResult
-from replication.seeds import TYPED, VERDICTS
+from replication.seeds import TYPED, VERDICTS, Seeds
 from replication.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
@@ -76,6 +77,24 @@ def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
         records.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     say(f"saved for the verdict: {path}; commit it")
+
+
+def claims_power(
+    claims: Sequence[Claim], lab: Lab, seeds: Seeds, records: Path, command: str, *, keep: bool = True
+) -> tuple[list[ClaimPower], dict[str, Any]]:
+    """Computes the power of claims with the verdict's number of seeds, and its record; stores it for the verdict.
+
+    seeds: development seeds. command: the command that gives the verdict. keep: whether to store the record.
+
+    Raises `UsageError` if an arm of these seeds is not trained.
+    """
+    each = measure_power(claims, lab, seeds.numbers, command)
+    typed = f"python -m replication {TYPED[command]} --power --seeds {seeds.option}"
+    settings, planned = settings_digest(claims, lab, command), len(VERDICTS[command])
+    record = power_record(each, seeds.numbers, settings, typed, planned)
+    if keep:
+        keep_power(record, records)
+    return each, record
 
 
 def claims_verdict(

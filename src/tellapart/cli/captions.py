@@ -124,20 +124,20 @@ def undo(
     if moved := store.follow():
         say(f"moved {len(moved):,} captions along with their renamed or moved pictures")
     ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
-    embedded = _embedded(store)
     if not ids:
         say(f"{folder}: no changes to undo{f' after {to}' if to else ''}")
-        if embedded and str(captions).lower() == ".xmp":
+        if str(captions).lower() == ".xmp" and _embedded(store):
             say("texts that alt-text --embed wrote have no history; to restore them, run alt-text --embed again with "
                 "the previous captions and options")  # fmt: skip
         return
-    changed = {change.what for change in store.changes() if change.id in set(ids)}
+    chosen = set(ids)
+    changed = {change.what for change in store.changes() if change.id in chosen}
     done = store.undo(ids)
     changes = f"{len(ids):,} changes" if len(ids) > 1 else "1 change"
     say(f"undid {changes}: restored {len(done.written):,} captions")
     if done.stayed:
         say(f"{len(done.stayed):,} captions have changed since and were kept: {few(done.stayed, 5)}")
-    if embedded and "alt-text" in changed and isinstance(store.layout, ListFile):
+    if "alt-text" in changed and isinstance(store.layout, ListFile) and _embedded(store):
         path = store.layout.path
         command = ["tellapart", "alt-text", str(folder), "--captions", str(path), "-o",
                    str(path.with_stem(f"{path.stem}.embedded")), "--embed"]  # fmt: skip

@@ -57,10 +57,10 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
     from tellapart.training.runs import train
 
     say(
-        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit "
-        "many pictures. It now\nlearns to write captions that are true and distinguish a "
-        "picture: short captions with words that it is certain of in its own\ndescriptions, "
-        "chosen by a scorer that has to find the picture among its look-alikes."
+        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures.\n"
+        "It now learns to write captions that are accurate and fit only one picture. It trains on its own\n"
+        "captions: short ones that use only words it is sure of, chosen by a scorer that must find the picture\n"
+        "among its look-alikes."
     )
     run = train(read_recipe(find_recipe(RECIPE), settings), out, resume=True)
     for example in examples(run.folder):

@@ -7,10 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import rich.table
 import typer
-from rich import box
-from rich.text import Text
 
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json
@@ -18,8 +15,11 @@ from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import for_terminal, say
+from tellapart.utils.tables import table_of
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tellapart.search.index import Hit, SearchFigures
     from tellapart.search.page import QueryHits
 
@@ -78,14 +78,14 @@ def search(
         say(f"report: {report}")
 
 
-def _hits(hits: Sequence[Hit]) -> rich.table.Table | str:
+def _hits(hits: Sequence[Hit]) -> Table | str:
     if not hits:
         return "no caption contains any of these words; add --scorer MODEL to search the pictures as well"
-    table = rich.table.Table("", "picture", "caption", "score", "ranks", box=box.SIMPLE_HEAD, pad_edge=False)
-    for rank, hit in enumerate(hits, 1):
-        cells = (str(rank), hit.id, hit.caption, f"{hit.score:.4f}", hit.reasons)
-        table.add_row(*(Text(for_terminal(cell), overflow="fold") for cell in cells))
-    return table
+    rows = [
+        (str(rank), for_terminal(hit.id), for_terminal(hit.caption), f"{hit.score:.4f}", hit.reasons)
+        for rank, hit in enumerate(hits, 1)
+    ]
+    return table_of(("", "picture", "caption", "score", "ranks"), rows)
 
 
 def _figures(figures: SearchFigures, found: Sequence[QueryHits]) -> dict[str, Any]:
@@ -113,20 +113,24 @@ def _suggest_report(figures: SearchFigures) -> None:
 
 def _lines(figures: SearchFigures) -> list[str]:
     """Returns the figures as lines of the page."""
-    rows = []
-    for way, row in figures.values.items():
-        values = (f"{name} {one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for name, one in row.items())
-        rows.append(f"{WAYS[way]}: {', '.join(values)}")
-    return [_title(figures), *rows]
+    heads, rows = _cells(figures)
+    lines = (f"{way}: {', '.join(map(' '.join, zip(heads, values, strict=True)))}" for way, *values in rows)
+    return [_title(figures), *lines]
 
 
 def _title(figures: SearchFigures) -> str:
     return f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95% intervals"
 
 
-def _table(figures: SearchFigures) -> rich.table.Table:
-    measures = list(next(iter(figures.values.values())))
-    table = rich.table.Table("search by", *measures, title=_title(figures), box=box.SIMPLE_HEAD, pad_edge=False)
-    for way, row in figures.values.items():
-        table.add_row(WAYS[way], *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.values()))
-    return table
+def _table(figures: SearchFigures) -> Table:
+    heads, rows = _cells(figures)
+    return table_of(("search by", *heads), rows, _title(figures))
+
+
+def _cells(figures: SearchFigures) -> tuple[list[str], list[list[str]]]:
+    """Returns the names of the measures, and a row for each way to search: its name, then values with intervals."""
+    rows = [
+        [WAYS[way], *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.values())]
+        for way, row in figures.values.items()
+    ]
+    return list(next(iter(figures.values.values()))), rows

@@ -113,7 +113,8 @@ def easy_sets(
         far = [int(row) for row in rest[np.argsort(cosine_M, kind="stable")[: max(size - 1, len(rest) // 2)]]]
         chosen = shuffled(far, seed, f"easy {number}")[: size - 1]
         sets.append([target, *chosen])
-        free = [row for row in free[1:] if row not in set(chosen)]
+        used = set(chosen)
+        free = [row for row in free[1:] if row not in used]
     return sets
 
 
