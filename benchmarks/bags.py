@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks import process
 from benchmarks.rows import Row
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 Found = TypeVar("Found")
 

@@ -24,7 +24,8 @@ from benchmarks.rows import PairedRow, Row
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import dtype_of, resolve_device, resolve_precision
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 if TYPE_CHECKING:
     from benchmarks.caption_ours import Ours

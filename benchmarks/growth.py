@@ -15,7 +15,8 @@ import tempfile
 from benchmarks import process
 from benchmarks.rows import Row
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 FIRST = 1000
 LARGEST = 10**6

@@ -22,7 +22,8 @@ from benchmarks.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
 from tellapart.metrics import CiderD, ptb_tokenize
 from tellapart.metrics.meteor_tables import open_tables
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 CAPTIONS, OTHERS = "clipcap_coco_on_coco.txt", "clipcap_concap_on_coco.txt"
 REFERENCES = "references_coco_karpathy_test.txt"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import TellapartError
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 if TYPE_CHECKING:
     from rich.table import Table

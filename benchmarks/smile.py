@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 if TYPE_CHECKING:
     import torch

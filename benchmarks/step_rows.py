@@ -14,7 +14,8 @@ from benchmarks.rows import Row
 from benchmarks.training_step import PARTS, STEP, Milliseconds, TrainingStep, Work
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import best_device
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 COCO, DENSE = (12, 15), (50, 50)  # tokens per caption, including the end token
 TOLERANCE = 1e-3  # of log-probabilities in fp32

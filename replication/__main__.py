@@ -137,7 +137,7 @@ def tradeoff(
         found = run_tradeoff(chosen.numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
     if svg is not None:
         from replication.front import Curve, front_svg
-        from tellapart.utils.files import replace_text
+        from tellapart.utils.atomic_writes import replace_text
 
         ours = tuple(name for name in found["systems"] if name == "truthful" or name.startswith("speaker"))
         replace_text(svg, front_svg(found["systems"], [Curve(ours, ours=True)]))
@@ -168,7 +168,7 @@ def front(
         return
     found = compared.front_verdict() if chosen.kind == "verdict" else compared.run_front(chosen.numbers)
     if svg is not None:
-        from tellapart.utils.files import replace_text
+        from tellapart.utils.atomic_writes import replace_text
 
         replace_text(svg, compared.front_svg(found["systems"], compared.CURVES))
     show(found, lambda: front_tables(found), as_json)

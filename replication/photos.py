@@ -30,7 +30,8 @@ from tellapart.scorers import load_scorer
 from tellapart.training.build import open_specs
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 START, SMILE, RETRIEVAL, TRUTHFUL = "MLE", "SMILE", "self-retrieval", "truthful"
 ALIKE = "MLE, consensus"  # the start decoded as the truthful arm is

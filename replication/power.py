@@ -31,7 +31,8 @@ from replication.multiple import ALPHA
 from replication.seeds import TYPED, VERDICTS
 from replication.stamp import commit, now
 from tellapart.errors import UsageError
-from tellapart.utils.messages import Progress, json_value
+from tellapart.utils.progress import Progress
+from tellapart.utils.strict_json import json_value
 
 if TYPE_CHECKING:
     from rich.table import Table

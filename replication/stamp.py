@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import locked, replace_text, write_errors
+from tellapart.utils.atomic_writes import replace_text
+from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
+from tellapart.utils.write_errors import write_errors
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -40,7 +40,7 @@ from replication.worker_pool import Task, WorkerPool
 from tellapart.features.nearest import Vectors
 from tellapart.inference.best_of import BestOf
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
-from tellapart.utils.messages import json_value
+from tellapart.utils.strict_json import json_value
 
 FOLDER = Path("runs") / "tradeoff"
 VERDICT_FILE = "tradeoff.json"

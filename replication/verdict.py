@@ -19,8 +19,9 @@ from replication.seeds import TYPED, VERDICTS, Seeds
 from replication.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
-from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say
+from tellapart.utils.write_errors import write_errors
 
 RECORDS = Path(__file__).parent / "records"
 VERDICT_FILE, POWER_FILE = "verdicts.json", "power.json"

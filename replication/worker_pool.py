@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 
 from replication.lab import Lab
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 LONGEST_FIRST_BELOW = 4  # remaining tasks per worker
 

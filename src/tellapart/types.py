@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tellapart.utils.messages import clean_text
 from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.untrusted_text import clean_text
 
 if TYPE_CHECKING:
     import torch

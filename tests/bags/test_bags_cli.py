@@ -18,7 +18,7 @@ from tellapart.evaluation.file_sets import read_sets
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.fingerprint import content_of
-from tellapart.utils.files import locked
+from tellapart.utils.locks import locked
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tellapart.bags.row_files import PAIR
 from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.nearest import nearest_neighbours
-from tellapart.utils.files import locked
+from tellapart.utils.locks import locked
 
 N = 3000
 

@@ -17,7 +17,7 @@ from benchmarks import run_bench
 from benchmarks.process import run
 from benchmarks.rows import Comparison, Row, RunResult, table
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 needs_tools = pytest.mark.skipif(
     importlib.util.find_spec("pycocoevalcap") is None or shutil.which("java") is None,

@@ -13,7 +13,7 @@ from command_line import Cli
 from PIL import Image
 
 from tellapart.data import open_data
-from tellapart.utils.files import path_id
+from tellapart.data.path_ids import path_id
 
 NAMES = {
     b"100%.png": "100%.png",

@@ -19,7 +19,7 @@ from test_manifest import photo
 
 from tellapart.captions.provenance import Provenance
 from tellapart.data import open_data
-from tellapart.utils.files import locked
+from tellapart.utils.locks import locked
 
 COUNT = 150
 

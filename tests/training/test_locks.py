@@ -21,11 +21,11 @@ from forked import finish, fork, type_command
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.training.runs import train
-from tellapart.utils.files import LOCK, locked
+from tellapart.utils.locks import LOCK, locked
 
 HOLD = """
-import pathlib, sys, tellapart.utils.files
-with tellapart.utils.files.locked(pathlib.Path(sys.argv[1]), wait=False):
+import pathlib, sys, tellapart.utils.locks
+with tellapart.utils.locks.locked(pathlib.Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -81,7 +81,7 @@ def test_a_folder_that_its_last_holder_removes_meanwhile_is_made_again(
 
 
 def test_many_who_wait_hold_it_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.utils.files.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("tellapart.utils.locks.POLL_SECONDS", 0.001)
     inside: list[int] = []
     most: list[int] = []
 

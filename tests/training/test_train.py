@@ -397,7 +397,7 @@ def test_the_progress_line_shows_loss_reward_validation_and_the_best(
     objective = tiny_recipe["objective"] if kind == "reinforce" else {"kind": kind}
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(recipe_of(tiny_recipe, objective=objective, **changes)))
-    monkeypatch.setattr("tellapart.utils.messages.LINE_SECONDS", 0.0)  # a line at each step
+    monkeypatch.setattr("tellapart.utils.progress.LINE_SECONDS", 0.0)  # a line at each step
     done = cli("train", path, "--out", tmp_path / "run")
     lines = [line for line in done.err.splitlines() if line.startswith("training tiny: ")]
     assert len(lines) == 6 and "4 of 6" in lines[3], done.err

@@ -15,7 +15,7 @@ from tellapart.errors import TellapartError
 from tellapart.evaluation.text_models import load_language_model
 from tellapart.models.names import BUILTIN
 from tellapart.scorers import load_scorer
-from tellapart.utils.files import SUMS
+from tellapart.utils.checksums import SUMS
 
 
 def damage(file: Path, count: int = 200) -> None:

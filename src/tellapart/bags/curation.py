@@ -10,7 +10,7 @@ import numpy as np
 from tellapart.bags.large import PICTURES_PER_BLOCK, LargeSearch
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among, share_found
 from tellapart.utils.blocks import blocks_of
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 
 @dataclass(frozen=True)

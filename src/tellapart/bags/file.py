@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from tellapart.data.specification import parse
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
-from tellapart.utils.files import check_output, remove_output, write_output
-from tellapart.utils.messages import few, json_value, parse_json
+from tellapart.utils.listed_names import few
+from tellapart.utils.outputs import check_output, remove_output, write_output
+from tellapart.utils.strict_json import json_value, parse_json
 
 KIND = "tellapart bags"
 BAGS_FORMAT = 1

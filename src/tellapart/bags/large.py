@@ -42,8 +42,10 @@ from tellapart.features.nearest import (
     Vectors,
     nearest_neighbours,
 )
-from tellapart.utils.files import replace_file, replace_text
-from tellapart.utils.messages import Progress, parse_json, say
+from tellapart.utils.atomic_writes import replace_file, replace_text
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
+from tellapart.utils.strict_json import parse_json
 
 ROUND = "round-"
 PICTURES_PER_BLOCK = 65536  # number of pictures assigned, merged and curated at a time

@@ -26,7 +26,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.models.names import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")

@@ -21,7 +21,8 @@ from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.row_files import disk_errors
 from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import locked, write_output
+from tellapart.utils.locks import locked
+from tellapart.utils.outputs import write_output
 
 MEMORY_GB = 4.0
 RECALL_QUERIES = 200  # number of pictures whose exact neighbours are computed to measure recall

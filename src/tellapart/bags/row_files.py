@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.utils.files import replace_file, write_errors
+from tellapart.utils.atomic_writes import replace_file
+from tellapart.utils.write_errors import write_errors
 
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row number, −1 for none
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from tellapart.boost.stage_prompts import StagePrompt
 from tellapart.boost.types import REDACTED
 from tellapart.language.answers import refusal
-from tellapart.utils.messages import broken
+from tellapart.utils.untrusted_text import broken
 
 RUN = 8  # a caption with this many consecutive words of the prompt was copied from it
 SCRIPT_SHARE = 0.3  # minimum share of letters in another script; quoted names and signs have fewer

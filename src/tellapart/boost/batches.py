@@ -33,7 +33,9 @@ from tellapart.boost.spec_settings import number_setting, spec_settings
 from tellapart.boost.types import Answer, BackendError, Request, Stage, UnansweredError
 from tellapart.errors import PictureError, TellapartError, UsageError, need_extra
 from tellapart.types import Item
-from tellapart.utils.messages import clean_text, parse_json, say
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.untrusted_text import clean_text
 
 with suppress(ImportError):  # without the extra boost, which `Http` reports
     import httpx2

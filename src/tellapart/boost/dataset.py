@@ -14,8 +14,9 @@ from tellapart.boost.output import Output, made_by, made_file, read_records, rec
 from tellapart.boost.types import Boosted, Stage
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
-from tellapart.utils.files import check_output
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output
+from tellapart.utils.progress import Progress
 
 IN_FLIGHT = 16
 

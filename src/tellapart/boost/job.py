@@ -32,7 +32,7 @@ from tellapart.boost.types import (
 from tellapart.errors import PictureError, TellapartError
 from tellapart.language.answers import answer_text
 from tellapart.types import Item
-from tellapart.utils.messages import clean_text
+from tellapart.utils.untrusted_text import clean_text
 
 WINDOW = 64  # items started but not yet written, per item in flight
 SAME_REFUSALS = 8  # this many identical rejections before any answer end the job

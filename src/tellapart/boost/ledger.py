@@ -32,8 +32,10 @@ from types import TracebackType
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import lock_or_say, write_errors
-from tellapart.utils.messages import parse_json, say
+from tellapart.utils.locks import lock_or_say
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.write_errors import write_errors
 
 CACHE_KB = 512
 CHUNK_BYTES = 1 << 20

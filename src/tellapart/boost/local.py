@@ -22,7 +22,8 @@ from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, res
 from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.saved import loading_errors
-from tellapart.utils.messages import parse_json, say
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import parse_json
 
 EXPECTED = "a chat model in transformers format (config.json, weights, tokenizer with a chat template)"
 HASHED_BYTES = 1 << 20  # bytes at each end of a weights file that are hashed for the name

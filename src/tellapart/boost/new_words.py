@@ -11,7 +11,7 @@ from tellapart.boost.stages import STAGE_NAMES
 from tellapart.boost.titles import TITLES, percent
 from tellapart.errors import need_extra
 from tellapart.language.english import analyser
-from tellapart.utils.messages import json_value
+from tellapart.utils.strict_json import json_value
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
 # CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.

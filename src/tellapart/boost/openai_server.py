@@ -28,7 +28,8 @@ from tellapart.boost.replies import failure, moderated, read_answer, read_scores
 from tellapart.boost.spec_settings import number_setting
 from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, BackendError, LacksFeature, Request
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.messages import clean_text, say
+from tellapart.utils.messages import say
+from tellapart.utils.untrusted_text import clean_text
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")

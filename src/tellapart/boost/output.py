@@ -26,8 +26,11 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_file, temporary_beside, writable_file, write_errors, write_output
-from tellapart.utils.messages import differing, parse_json
+from tellapart.utils.atomic_writes import replace_file, temporary_beside, writable_file
+from tellapart.utils.listed_names import differing
+from tellapart.utils.outputs import write_output
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.write_errors import write_errors
 
 FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, in order: those based on references first
 

@@ -13,7 +13,7 @@ from tellapart.report.album import Album
 from tellapart.report.marked_text import Piece, Span, pieces
 from tellapart.report.template import template
 from tellapart.scenes.truth import mark_caption
-from tellapart.utils.files import write_output
+from tellapart.utils.outputs import write_output
 
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # size of a histogram's view box
 _NAMES = {HUMAN: "people’s"}

@@ -16,7 +16,7 @@ from typing import Any
 from tellapart.boost.redaction import redact
 from tellapart.boost.types import Answer, BackendError
 from tellapart.language.token_spans import spelled_spans
-from tellapart.utils.messages import clean_text
+from tellapart.utils.untrusted_text import clean_text
 
 NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
 LATER = frozenset({408, 409, 425, 500, 502, 504, 529})

@@ -22,7 +22,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 # Table 9 of paper 2, on COCO: mean and standard deviation of the numbers of words and of CLIP tokens.
 PAPER = {

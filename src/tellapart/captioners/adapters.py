@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.saved import loading_errors
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

@@ -40,9 +40,10 @@ from tellapart.models.saved import (
     weights_fingerprint,
 )
 from tellapart.models.tokens import caption_rows
+from tellapart.models.weight_permissions import readable_weights
 from tellapart.types import Encoder, Rollout, in_mode, pad_rows
 from tellapart.utils.blocks import blocks_of
-from tellapart.utils.files import readable_weights, write_sums
+from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 

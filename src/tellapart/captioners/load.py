@@ -45,7 +45,7 @@ from tellapart.models.saved import (
 )
 from tellapart.types import Rollout, pad_rows
 from tellapart.utils.allowed_code import call_factory, code_path
-from tellapart.utils.files import check_sums, write_sums
+from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.registry import Entry, Registry
 from tellapart.utils.rng import ItemSeeds
 

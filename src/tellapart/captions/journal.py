@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 
 from tellapart.captions import log_file
 from tellapart.captions.provenance import JournaledRun, TextRow, text_hash
-from tellapart.utils.files import replace_file
-from tellapart.utils.messages import parse_json
+from tellapart.utils.atomic_writes import replace_file
+from tellapart.utils.strict_json import parse_json
 
 COMPACT_BYTES = 1 << 20  # smaller logs are not compacted
 

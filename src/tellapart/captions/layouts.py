@@ -31,8 +31,11 @@ from tellapart.data.sidecars import sidecars
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.files import is_url, replace_text, writable_file, write_errors
-from tellapart.utils.messages import json_text, parse_json, say_once
+from tellapart.utils.atomic_writes import replace_text, writable_file
+from tellapart.utils.messages import say_once
+from tellapart.utils.strict_json import json_text, parse_json
+from tellapart.utils.urls import is_url
+from tellapart.utils.write_errors import write_errors
 
 BESIDE = (".txt", ".caption")
 LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # possible names of the list in a folder

@@ -19,7 +19,8 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.messages import for_terminal, json_text, parse_json
+from tellapart.utils.strict_json import json_text, parse_json
+from tellapart.utils.terminal_text import for_terminal
 
 METADATA = "metadata.jsonl"  # Hugging Face's list of the pictures in a folder, by file name
 

@@ -30,7 +30,7 @@ from tellapart.captions import log_file
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 RECENT = 4  # texts remembered per row, because a killed process may have recorded texts that it did not write
 

@@ -46,9 +46,12 @@ from tellapart.captions.provenance import (
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import locked, replace_text, temporary_beside, writable_file
-from tellapart.utils.files import write_errors as io_errors
-from tellapart.utils.messages import differing, few, say, stdout_errors
+from tellapart.utils.atomic_writes import replace_text, temporary_beside, writable_file
+from tellapart.utils.listed_names import differing, few
+from tellapart.utils.locks import locked
+from tellapart.utils.messages import say
+from tellapart.utils.write_errors import stdout_errors
+from tellapart.utils.write_errors import write_errors as io_errors
 
 CAPTION_FORMATS = ("jsonl", "csv", "txt")
 LOG = "log"  # pseudo-format: captions are written to the log, to be turned into texts later

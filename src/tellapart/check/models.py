@@ -17,7 +17,7 @@ from tellapart.features.views import make_view
 from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 ROWS_PER_BLOCK = 1024
 DOUBT = 0.0  # nats by which a word must be more likely for its own picture than for an average one

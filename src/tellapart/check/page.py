@@ -12,7 +12,7 @@ from tellapart.data import Dataset
 from tellapart.report.album import Album
 from tellapart.report.marked_text import pieces
 from tellapart.report.template import template as page_template
-from tellapart.utils.files import write_output
+from tellapart.utils.outputs import write_output
 
 
 def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:

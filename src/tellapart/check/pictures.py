@@ -11,7 +11,7 @@ from tellapart.data.decode import decode, open_image
 from tellapart.data.pictures import is_clip
 from tellapart.errors import PictureError
 from tellapart.types import Item, Picture
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 
 def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,8 @@ import rich.text
 from rich import box
 
 from tellapart.check.kinds import CAPTION, DEFECTS, RARE, Finding, Kind
-from tellapart.utils.messages import few, json_value
+from tellapart.utils.listed_names import few
+from tellapart.utils.strict_json import json_value
 
 
 @dataclass

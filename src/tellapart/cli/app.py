@@ -19,7 +19,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.models import OptionInfo
 
 from tellapart.errors import UsageError
-from tellapart.utils.files import is_url, paths_in, refuse_device, refuse_input, set_output_rules
+from tellapart.utils.outputs import paths_in, refuse_device, refuse_input, set_output_rules
+from tellapart.utils.urls import is_url
 
 # The optional value of --ray.
 RAY_ADDRESS = re.compile(r"(?:auto|ray://[^\s?]+|[\w.\-\[\]:]+:\d+)(?:\?\S+)?|(?:local)?\?\S+")
@@ -37,7 +38,7 @@ OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name o
 
 class Command(TyperCommand):
     """A command that refuses an option given twice where only the last value would count, and an output that is also
-    an input or another output. A command with an output has ``--overwrite`` (see `tellapart.utils.files`).
+    an input or another output. A command with an output has ``--overwrite`` (see `tellapart.utils.outputs`).
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -86,8 +87,9 @@ class Command(TyperCommand):
         return rest
 
     def _declare_files(self, values: dict[str, Any]) -> None:
-        """Tells `tellapart.utils.files` what the command reads. Raises `UsageError` for an output that is also an input
-        or another output.
+        """Tells `tellapart.utils.outputs` what the command reads.
+
+        Raises `UsageError` for an output that is also an input or another output.
         """
         inputs: list[tuple[str, str]] = []
         outputs: list[tuple[str, str]] = []

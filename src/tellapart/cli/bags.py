@@ -24,9 +24,11 @@ from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation import benchmark_card
 from tellapart.evaluation.benchmark_card import Card
-from tellapart.utils.files import check_output, locked, write_output
-from tellapart.utils.messages import say, typed_command
+from tellapart.utils.locks import locked
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
+from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
     from tellapart.bags import mine as mining

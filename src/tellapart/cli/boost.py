@@ -22,8 +22,9 @@ from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unread
 from tellapart.data import open_many
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import SUFFIX, JobRequest
-from tellapart.utils.messages import say, typed_command
+from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
+from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
     from tellapart.boost.statistics import Statistics

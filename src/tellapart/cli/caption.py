@@ -19,8 +19,8 @@ from tellapart.inference.prompts import Prompts
 from tellapart.jobs.job import SUFFIX, JobRequest
 from tellapart.jobs.works.joined_captions import check_format
 from tellapart.utils.allowed_code import allowed_code
-from tellapart.utils.files import is_url
 from tellapart.utils.messages import say
+from tellapart.utils.urls import is_url
 
 if TYPE_CHECKING:
     from tellapart.inference.plan import CaptionPlan

@@ -20,8 +20,10 @@ from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.messages import few, for_terminal, say
+from tellapart.utils.listed_names import few
+from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
+from tellapart.utils.terminal_text import for_terminal
 
 app = App(
     name="captions",

@@ -15,8 +15,9 @@ from tellapart.cli.output import show
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.files import check_output
-from tellapart.utils.messages import say, typed_command
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output
+from tellapart.utils.typed_command import typed_command
 
 app = App()
 ANY = "any"

@@ -20,8 +20,8 @@ from tellapart.errors import UsageError, nearest
 from tellapart.evaluation.facts import check_tagger
 from tellapart.jobs.job import SUFFIX, recorded_results
 from tellapart.language.simplify import simplify_all
-from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
 
 app = App(

@@ -25,7 +25,8 @@ from tellapart.cli.output import show
 from tellapart.evaluation.result_keys import describe
 from tellapart.report.folder import read_run
 from tellapart.report.verdict import compare
-from tellapart.utils.messages import console, say
+from tellapart.utils.messages import say
+from tellapart.utils.terminal_text import console
 
 RECIPE = "demo"
 METRIC_ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")

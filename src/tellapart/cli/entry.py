@@ -21,7 +21,9 @@ from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.allowed_code import OPTION, allow_code, allow_named_in
 from tellapart.utils.checkout import git_state
-from tellapart.utils.messages import Verbosity, for_terminal, set_verbosity, single_line, stdout_errors
+from tellapart.utils.messages import Verbosity, set_verbosity
+from tellapart.utils.terminal_text import for_terminal, single_line
+from tellapart.utils.write_errors import stdout_errors
 
 # Flags that every command accepts anywhere in the line; the short form maps to the long one.
 GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}

@@ -20,9 +20,11 @@ from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
 from tellapart.evaluation.result_keys import main_metrics
 from tellapart.metrics.results import WORDS_KEY, Results
-from tellapart.utils.files import check_output, write_output
-from tellapart.utils.messages import say, stdout_errors, typed_command
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
+from tellapart.utils.typed_command import typed_command
+from tellapart.utils.write_errors import stdout_errors
 
 app = App()
 

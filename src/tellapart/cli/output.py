@@ -10,7 +10,10 @@ from typing import Any
 from rich.console import RenderableType
 
 from tellapart.evaluation.stored import read_results
-from tellapart.utils.messages import console, for_terminal, json_text, say, stdout_errors
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import json_text
+from tellapart.utils.terminal_text import console, for_terminal
+from tellapart.utils.write_errors import stdout_errors
 
 WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
 

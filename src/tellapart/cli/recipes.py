@@ -11,7 +11,7 @@ from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Json, recipe_names
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.messages import stdout_errors
+from tellapart.utils.write_errors import stdout_errors
 
 app = App(name="recipes", help="List the included recipes, or print one.")
 

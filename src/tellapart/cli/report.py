@@ -26,9 +26,11 @@ from tellapart.evaluation.prepare import lists_of, references_of
 from tellapart.evaluation.result_keys import describe
 from tellapart.report import build_report
 from tellapart.report.token_losses import draw_token_losses
-from tellapart.utils.files import check_output, write_output
-from tellapart.utils.messages import for_terminal, say, stdout_errors
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
+from tellapart.utils.terminal_text import for_terminal
+from tellapart.utils.write_errors import stdout_errors
 
 app = App()
 

@@ -13,9 +13,10 @@ from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
-from tellapart.utils.files import check_output
-from tellapart.utils.messages import for_terminal, say
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output
 from tellapart.utils.tables import table_of
+from tellapart.utils.terminal_text import for_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -32,8 +32,8 @@ from tellapart.study.plan import plan as simulate_plans
 from tellapart.study.report import tables, to_json, write_report
 from tellapart.study.session import StudySession
 from tellapart.study.store import STORE, AnswerStore
-from tellapart.utils.files import check_output
 from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output
 from tellapart.utils.tables import table_of
 
 app = App(

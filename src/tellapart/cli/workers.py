@@ -20,8 +20,11 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import load_ray
 from tellapart.jobs.job import SUFFIX, Job, JobRequest, prepare, recorded_results
 from tellapart.utils.allowed_code import allowed_code
-from tellapart.utils.files import check_output, is_url, locked, writable_file
+from tellapart.utils.atomic_writes import writable_file
+from tellapart.utils.locks import locked
 from tellapart.utils.messages import detail, say
+from tellapart.utils.outputs import check_output
+from tellapart.utils.urls import is_url
 
 
 @contextmanager

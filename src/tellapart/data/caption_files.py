@@ -49,7 +49,9 @@ from tellapart.data.records import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS, Mark
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
-from tellapart.utils.messages import clean_text, few, say, say_once
+from tellapart.utils.listed_names import few
+from tellapart.utils.messages import say, say_once
+from tellapart.utils.untrusted_text import clean_text
 
 _BESIDE = (".txt", ".caption", ".json")  # suffixes of files next to pictures; the first one found in a folder is used
 _ARROW = (

@@ -21,7 +21,7 @@ from tellapart.data.records import (
 )
 from tellapart.data.selection import split_records
 from tellapart.errors import UsageError
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 _WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from tellapart.data.dropped import has_text
 from tellapart.errors import UsageError
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)

@@ -13,7 +13,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.selection import Options, choose_split
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 
 def check_unique_ids(items: Iterable[Item], where: str) -> None:

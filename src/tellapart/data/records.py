@@ -19,7 +19,8 @@ from typing import Any
 from tellapart.data.dropped import MISSING, drop, stands_for_nothing
 from tellapart.errors import UsageError
 from tellapart.language.answers import answer_text
-from tellapart.utils.messages import clean_text, parse_json
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.untrusted_text import clean_text
 
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),

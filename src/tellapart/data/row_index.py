@@ -24,7 +24,7 @@ from tellapart.data.selection import Options, check_splits
 from tellapart.data.text_files import utf8_bytes
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, counting from 1
 RECORD = struct.Struct(">QQQ")

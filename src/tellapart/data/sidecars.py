@@ -9,7 +9,8 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from tellapart.utils.messages import few, say
+from tellapart.utils.listed_names import few
+from tellapart.utils.messages import say
 
 _FOREIGN = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|notice|change[ _-]?log|requirements)\b.*", re.IGNORECASE)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 MAX_UNPACKED_BYTES = 8 << 30
 

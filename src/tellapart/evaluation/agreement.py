@@ -26,7 +26,7 @@ from tellapart.evaluation.side_files import read_object_inputs
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 from tellapart.utils.tables import table_of
 
 _NAN = float("nan")

@@ -23,7 +23,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 POOL = 100
 

@@ -28,7 +28,7 @@ from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import truth
 from tellapart.scenes.truth import ClaimCounts
 from tellapart.types import Item
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 if TYPE_CHECKING:
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder

@@ -13,7 +13,7 @@ from tellapart.metrics.results import Results
 from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
 from tellapart.report.page import render
 from tellapart.types import Item
-from tellapart.utils.files import write_output
+from tellapart.utils.outputs import write_output
 
 
 def write_eval_page(results: Results, out: Path, command: str, items: Sequence[Item] | None = None) -> None:

@@ -26,7 +26,8 @@ from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import CandidateSets
-from tellapart.utils.messages import few, parse_json
+from tellapart.utils.listed_names import few
+from tellapart.utils.strict_json import parse_json
 
 
 @dataclass(frozen=True)

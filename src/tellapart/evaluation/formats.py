@@ -13,7 +13,8 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Candidates, Results
 from tellapart.report.shown import ShownMetric, metric_of
-from tellapart.utils.messages import console, for_terminal, json_text, json_value
+from tellapart.utils.strict_json import json_text, json_value
+from tellapart.utils.terminal_text import console, for_terminal
 
 TABLE = "table"
 _SUFFIXES = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex", ".txt": TABLE}

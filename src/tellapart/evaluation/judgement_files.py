@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 
 def open_parquet(path: Path) -> Any:

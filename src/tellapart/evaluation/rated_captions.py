@@ -19,7 +19,7 @@ from tellapart.evaluation.judgement_types import (
     without_own_reference,
     without_reference_captions,
 )
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 _FLICKR8K = ("Flickr8k.token.txt", "Flickr8k.lemma.token.txt")
 _ANSWERS = range(1, 11)

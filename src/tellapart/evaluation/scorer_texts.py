@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.evaluation import retrieval
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 if TYPE_CHECKING:
     from tellapart.scorers import Scorer

@@ -7,7 +7,7 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Results
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 
 def read_results(folder: Path) -> tuple[dict[str, Any], Results]:

@@ -17,7 +17,8 @@ from tellapart.metrics.bert_score import TokenFeatures
 from tellapart.models.devices import dtype_of, exact_precision, resolve_device
 from tellapart.models.names import model_folder
 from tellapart.models.saved import checked_model_folder, loading_errors, weights_fingerprint
-from tellapart.utils.messages import parse_json, track
+from tellapart.utils.progress import track
+from tellapart.utils.strict_json import parse_json
 
 T = TypeVar("T")
 

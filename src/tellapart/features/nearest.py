@@ -23,7 +23,8 @@ import numpy.typing as npt
 import torch
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 COPY = 0.9999  # pictures with a higher cosine are copies, which no caption can distinguish
 DIGITS = 9  # float64 cosines that agree to this many digits are ties

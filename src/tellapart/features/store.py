@@ -30,7 +30,9 @@ from tellapart.features.filling import BATCH_SIZE, SETTLED_NS, TOWER_ROWS, Filli
 from tellapart.features.rows import RowStore, StoredRows, TableUse
 from tellapart.types import Encoder, Item
 from tellapart.utils.blocks import blocks_of
-from tellapart.utils.messages import Progress, few, say
+from tellapart.utils.listed_names import few
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 SMALL_FILE_BYTES = 8 << 20  # smaller files are hashed again, which is faster than looking them up in the index
 

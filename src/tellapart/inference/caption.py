@@ -32,7 +32,7 @@ from tellapart.models.onednn import packed_linears
 from tellapart.models.saved import files_digest, settings_of, weights_fingerprint
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 
 @dataclass(frozen=True)

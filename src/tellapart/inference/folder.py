@@ -20,8 +20,8 @@ from tellapart.inference.prompts import Prompts
 from tellapart.inference.server import CONCURRENCY, caption_by_server, estimate_by_server, open_server
 from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.scorers.load import load_scorer
-from tellapart.utils.files import is_url
 from tellapart.utils.messages import say
+from tellapart.utils.urls import is_url
 
 BATCH_SIZE = 32
 

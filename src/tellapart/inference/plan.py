@@ -17,7 +17,7 @@ from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import DEFAULT, SCORER_WEIGHT, Decoding
 from tellapart.models.names import is_server
 from tellapart.models.saved import default_decoding
-from tellapart.utils.files import is_url
+from tellapart.utils.urls import is_url
 
 CONSENSUS_TEMPERATURE = 0.6
 

@@ -30,7 +30,8 @@ from tellapart.data.specification import parse
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.messages import clean_text, say
+from tellapart.utils.messages import say
+from tellapart.utils.untrusted_text import clean_text
 
 _FIELD = re.compile(r"(?<!\{)\{(?P<name>[^\W\d][\w .-]*)(?:\|(?P<otherwise>[^{}]*))?\}(?!\})")
 _TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq")

@@ -44,7 +44,8 @@ from tellapart.models.names import is_server, warn_outside_scenes
 from tellapart.models.saved import default_decoding, files_digest
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # characters; longer answers are not captions

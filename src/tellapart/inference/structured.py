@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.boost.answer_checks import unusable
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.answers import refusal, without_fence
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 with suppress(ImportError):  # the extra boost is not installed, which `AnswerSchema.read` reports
     from jsonschema.exceptions import SchemaError, best_match

@@ -11,7 +11,7 @@ from tellapart.jobs.cluster import Share, Workers, connected
 from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Pool, Todo
-from tellapart.utils.messages import clock
+from tellapart.utils.progress import clock
 
 SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards, and of items in total
 COPIES = 2  # copies of the result: per shard, and merged

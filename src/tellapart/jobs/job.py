@@ -18,8 +18,13 @@ from typing import Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, pictures_changed, read_manifest
 from tellapart.jobs.storage import Folder, open_folder
-from tellapart.utils.files import is_url, outputs_recorded_in, sha256
-from tellapart.utils.messages import clock, differing, parse_json, say, track
+from tellapart.utils.checksums import sha256
+from tellapart.utils.listed_names import differing
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import outputs_recorded_in
+from tellapart.utils.progress import clock, track
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.urls import is_url
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"

@@ -37,8 +37,8 @@ from tellapart.data.specification import is_picture, parse
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.jobs.storage import Folder, file_system, url_errors
 from tellapart.types import Item
-from tellapart.utils.files import is_url
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.urls import is_url
 
 SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in a single process
 CHUNK_BYTES = 1 << 20

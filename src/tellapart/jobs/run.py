@@ -9,7 +9,8 @@ from tellapart.jobs.cluster import Workers, connected
 from tellapart.jobs.job import Job, Pulse, failed_line
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Event, Pool, Todo
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 MAX_ATTEMPTS = 3  # per shard, before it is set aside
 MAX_NODE_DEATHS = 10  # per shard, before it is set aside

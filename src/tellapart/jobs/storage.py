@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.utils.files import is_url, temporary_beside, writable_file
+from tellapart.utils.atomic_writes import temporary_beside, writable_file
+from tellapart.utils.urls import is_url
 
 COPY_BYTES = 1 << 20
 

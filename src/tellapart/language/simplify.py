@@ -12,7 +12,7 @@ from typing import Literal
 
 from tellapart.language.claims import Extraction, Relation, extract
 from tellapart.language.tagged_words import TaggedWord, sentences
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 Keep = Literal["subject", "svo"]
 

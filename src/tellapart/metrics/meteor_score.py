@@ -37,7 +37,7 @@ from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
 from tellapart.utils import forks
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 # METEOR's own text normalization (option ``-norm``), applied after the PTB tokenizer of the COCO tools.
 #

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
-from tellapart.utils.files import locked
-from tellapart.utils.messages import Progress
+from tellapart.utils.locks import locked
+from tellapart.utils.progress import Progress
 
 VERSION = 1
 LONGEST = 7  # words in the longest phrase of the table

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 _TOKENS_AT_ONCE = 2048
 

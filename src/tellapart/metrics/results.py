@@ -18,8 +18,8 @@ from rich import box
 from rich.table import Table
 
 from tellapart.metrics.statistics import ALPHA, BOOTSTRAP, RARE, STUDENT, Difference, Interval, format_p, places_for
-from tellapart.utils.messages import json_value
 from tellapart.utils.registry import Direction
+from tellapart.utils.strict_json import json_value
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95% interval", "p")
 HOLM_HEAD = "p (Holm)"

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.english import analyser
 from tellapart.metrics.results import POS, Association
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
 Tagger = Callable[[str], Sequence[Lemma]]

@@ -17,7 +17,8 @@ from transformers.utils.hub import cached_file
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Item
-from tellapart.utils.messages import parse_json, say_once
+from tellapart.utils.messages import say_once
+from tellapart.utils.strict_json import parse_json
 
 SECONDS = 10.0  # timeout of the hub request
 RUNS = Path("runs")

@@ -23,7 +23,7 @@ import torch
 import transformers
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import sha256, write_sums
+from tellapart.utils.checksums import sha256, write_sums
 from tellapart.utils.messages import say
 
 

@@ -22,8 +22,9 @@ from transformers.utils.logging import disable_progress_bar
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.names import check_name, missing_on_hub, model_folder
-from tellapart.utils.files import check_sums, sha256
-from tellapart.utils.messages import parse_json, say
+from tellapart.utils.checksums import check_sums, sha256
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import parse_json
 
 OPTIONS_FILE = "tellapart.json"  # next to a captioner's config.json: its options, decoding settings and levels
 Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail (0 to 1) and its prompt

@@ -16,7 +16,7 @@ from tellapart.data.text_files import UTF16_MARKS, read_text
 from tellapart.errors import UsageError
 from tellapart.purposes.texts import Edited, has_phrase
 from tellapart.types import Item
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 
 def common_folder(items: Sequence[Item]) -> Path:

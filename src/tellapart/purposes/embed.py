@@ -17,7 +17,7 @@ from tellapart.errors import UsageError
 from tellapart.purposes.beside import common_folder
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item
-from tellapart.utils.files import check_output, input_folder, write_output
+from tellapart.utils.outputs import check_output, input_folder, write_output
 
 
 @dataclass(frozen=True)

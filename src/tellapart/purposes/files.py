@@ -15,8 +15,8 @@ from tellapart.purposes.beside import text_of
 from tellapart.purposes.embed import check_embed
 from tellapart.purposes.lists import people_rows, refuse_foreign
 from tellapart.types import Item
-from tellapart.utils.files import writable_file
-from tellapart.utils.messages import few
+from tellapart.utils.atomic_writes import writable_file
+from tellapart.utils.listed_names import few
 
 
 def check_files(

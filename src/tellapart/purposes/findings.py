@@ -18,7 +18,7 @@ from tellapart.purposes.lora import WordShare
 from tellapart.purposes.texts import has_phrase
 from tellapart.review.models import FitFinder
 from tellapart.types import Item
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 # Text encoders of image generators: name, token limit without start and end tokens, repository of the tokenizer.
 ENCODERS = (("CLIP", 75, "openai/clip-vit-large-patch14"), ("T5", 512, "google/t5-v1_1-xxl"))

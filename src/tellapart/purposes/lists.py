@@ -19,8 +19,11 @@ from tellapart.errors import UsageError
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item
-from tellapart.utils.files import check_output, replace_text, write_errors, write_output
-from tellapart.utils.messages import json_text, parse_json, say
+from tellapart.utils.atomic_writes import replace_text
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import check_output, write_output
+from tellapart.utils.strict_json import json_text, parse_json
+from tellapart.utils.write_errors import write_errors
 
 STATE = ("language", "accepted", "decorative")  # optional columns in a table
 

@@ -27,7 +27,8 @@ from tellapart.inference.options import CaptionOptions
 from tellapart.inference.plan import DECODING, key_values, plan_captions
 from tellapart.purposes.options import SourceOptions
 from tellapart.types import Item
-from tellapart.utils.messages import few, say
+from tellapart.utils.listed_names import few
+from tellapart.utils.messages import say
 
 
 @dataclass(frozen=True)

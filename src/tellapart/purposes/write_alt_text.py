@@ -29,8 +29,9 @@ from tellapart.purposes.options import AltTextOptions
 from tellapart.purposes.source import read_source
 from tellapart.purposes.texts import Edited, without_text
 from tellapart.purposes.variation import variations
-from tellapart.utils.files import locked
-from tellapart.utils.messages import say, stdout_errors
+from tellapart.utils.locks import locked
+from tellapart.utils.messages import say
+from tellapart.utils.write_errors import stdout_errors
 
 
 def write_alt_texts(

@@ -23,7 +23,7 @@ from tellapart.purposes.source import log_captions, read_source
 from tellapart.purposes.texts import MAX_LISTED, several, without_text
 from tellapart.review.models import open_models
 from tellapart.types import Item
-from tellapart.utils.files import locked
+from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
 
 

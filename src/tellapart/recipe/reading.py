@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from tellapart.errors import UsageError, nearest
 from tellapart.models.decoding import READ
 from tellapart.recipe.schema import Recipe
-from tellapart.utils.messages import broken, say
+from tellapart.utils.messages import say
+from tellapart.utils.untrusted_text import broken
 
 SHIPPED = Path(__file__).parent / "shipped"
 PAPERS = (1, 2, 3, 4)

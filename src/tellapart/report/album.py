@@ -15,7 +15,7 @@ from tellapart.data.decode import open_image, to_rgb
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError
 from tellapart.types import Picture
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 # Pictures whose sides have at most this many pixels are stored as PNG and scaled without smoothing; larger ones become
 # JPEG.

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Candidates, MetricInfo, Results
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 
 class _Lenient(BaseModel):

@@ -27,7 +27,7 @@ from tellapart.report.verdict import (
     headline,
     statistics,
 )
-from tellapart.utils.files import check_output, write_output
+from tellapart.utils.outputs import check_output, write_output
 
 KEPT_START = "Validation selected step 0, so the saved model has the initial weights."
 # The most informative recipe entries; a details element contains the whole recipe.

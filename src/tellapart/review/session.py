@@ -12,7 +12,7 @@ from tellapart.captions.store import MOVE, STATE, CaptionStore, Edit, StoredCapt
 from tellapart.errors import UsageError
 from tellapart.language.answers import refusal, without_opening
 from tellapart.language.words import sentences
-from tellapart.utils.messages import clean_text
+from tellapart.utils.untrusted_text import clean_text
 
 if TYPE_CHECKING:
     from tellapart.review.models import FitFinder, Recaptioner

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tellapart.data.pictures import StoredPicture
 from tellapart.types import Picture
-from tellapart.utils.files import cache_folder, replace_file
+from tellapart.utils.atomic_writes import replace_file
+from tellapart.utils.cache_folder import cache_folder
 from tellapart.utils.web.pictures import encode_picture
 
 THUMBNAIL_SIDE = 320  # pixels of the longer side

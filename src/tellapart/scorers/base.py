@@ -17,9 +17,10 @@ from tellapart.errors import TellapartError
 from tellapart.models import ranks
 from tellapart.models.onednn import speed_up
 from tellapart.models.saved import settings_of, silence_transformers, weights_fingerprint
+from tellapart.models.weight_permissions import readable_weights
 from tellapart.types import Encoder, in_mode, pad_rows
 from tellapart.utils.blocks import blocks_of
-from tellapart.utils.files import readable_weights, write_sums
+from tellapart.utils.checksums import write_sums
 
 
 class Scorer:

@@ -11,7 +11,7 @@ from tellapart.errors import PictureError
 from tellapart.report.template import template
 from tellapart.search.index import Hit
 from tellapart.types import Item
-from tellapart.utils.files import write_output
+from tellapart.utils.outputs import write_output
 from tellapart.utils.web.pictures import encode_picture
 
 THUMBNAIL_SIDE = 320  # pixels of a picture's longer side

@@ -49,9 +49,12 @@ from tellapart.study.design import (
 )
 from tellapart.study.settings import CHECK_CAPTION, SETTINGS_FILE, settings_text
 from tellapart.types import Item
-from tellapart.utils.files import write_errors, write_output
-from tellapart.utils.messages import Progress, say, typed_command
+from tellapart.utils.messages import say
+from tellapart.utils.outputs import write_output
+from tellapart.utils.progress import Progress
+from tellapart.utils.typed_command import typed_command
 from tellapart.utils.web.pictures import encode_picture
+from tellapart.utils.write_errors import write_errors
 
 MAX_COSINE = 0.8  # paper 3, footnote 8
 

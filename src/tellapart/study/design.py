@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tellapart.errors import UsageError
 from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 STUDY_KINDS = ("pick", "rate", "compare")
 SCALE = ("terrible", "poor", "fair", "good", "excellent")  # paper 1, Table 2: 1 to 5

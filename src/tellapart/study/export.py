@@ -13,8 +13,8 @@ from typing import Any
 from tellapart.study.analysis import Person, people_of
 from tellapart.study.design import ITEM, MORE, PRACTICE, WRONG, Study, questions
 from tellapart.study.store import COMPLETE, AnswerStore, moment
-from tellapart.utils.files import check_output, write_output
-from tellapart.utils.messages import json_value
+from tellapart.utils.outputs import check_output, write_output
+from tellapart.utils.strict_json import json_value
 
 JSON_FILE, CSV_FILE, PEOPLE_FILE = "answers.json", "answers.csv", "identifiers.csv"
 _MORE = ("first", "same", "second")

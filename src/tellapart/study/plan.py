@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tellapart.errors import UsageError
 from tellapart.study.design import STUDY_KINDS
 from tellapart.study.intervals import Ratings, difference, means, resampled_means
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
 PERSON_SHARE = 0.1  # share of the variance of ratings

@@ -17,9 +17,10 @@ from tellapart.report.template import template
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
-from tellapart.utils.files import write_output
-from tellapart.utils.messages import json_value, typed_command
+from tellapart.utils.outputs import write_output
+from tellapart.utils.strict_json import json_value
 from tellapart.utils.tables import table_of
+from tellapart.utils.typed_command import typed_command
 
 HEADS = {
     "pick": {ACCURACY: "accuracy"},

@@ -36,7 +36,7 @@ from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, 
 from tellapart.study.server import create_app
 from tellapart.study.session import StudySession
 from tellapart.study.store import AnswerStore
-from tellapart.utils.messages import Progress
+from tellapart.utils.progress import Progress
 from tellapart.utils.web.server import LOOPBACK, bind, server_of
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"

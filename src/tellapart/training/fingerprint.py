@@ -31,7 +31,7 @@ from tellapart.models.names import BUILTIN
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item
-from tellapart.utils.messages import differing, few
+from tellapart.utils.listed_names import differing, few
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 

@@ -33,7 +33,8 @@ from tellapart.training.state import load_optimizer, load_weights, save_state
 from tellapart.training.step import train_step
 from tellapart.training.trainable import TrainableParts
 from tellapart.training.validation import Validator, goal_of
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
 
 TIMED_STEPS = 4  # steps before the remaining time is printed
 BEFORE_FIRST_CHECKPOINT = -1  # `cut_log` step without a checkpoint: validation runs before step 0 is saved

@@ -27,12 +27,18 @@ from safetensors import SafetensorError
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
+from tellapart.models.weight_permissions import readable_weights
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
+from tellapart.utils.atomic_writes import replace_text, temporary_beside
 from tellapart.utils.checkout import git_state
-from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
-from tellapart.utils.messages import few, parse_json, say, typed_command
+from tellapart.utils.checksums import check_sums, write_sums
+from tellapart.utils.listed_names import few
+from tellapart.utils.locks import locked
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.typed_command import typed_command
 
 # Files that a run writes, in the order in which `Run.clear` removes them.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")

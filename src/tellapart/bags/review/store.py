@@ -24,9 +24,9 @@ from typing import Any
 
 from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import check_output, remove_output, write_output
-from tellapart.utils.messages import parse_json
+from tellapart.utils.outputs import check_output, remove_output, write_output
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
+from tellapart.utils.strict_json import parse_json
 
 # Differences between the pictures in a bag (paper 2, section 3.2, lists the first four).
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")

@@ -24,6 +24,7 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
 from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
+from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, MAY_LACK
@@ -34,7 +35,6 @@ from tellapart.data.text_files import read_text
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.files import path_id
 from tellapart.utils.messages import say
 
 TEXT_SUFFIXES = (".txt", ".caption")  # suffixes of files beside a picture; the first one that exists is read

@@ -25,7 +25,7 @@ from tellapart.data.selection import Options, checked_split, choose_split
 from tellapart.data.text_files import read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 # The prompt templates of Stanford Alpaca (Taori et al. 2023).
 WITH_INPUT = (

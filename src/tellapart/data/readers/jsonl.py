@@ -40,7 +40,7 @@ from tellapart.data.selection import Options, checked_split, split_records
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:

@@ -23,7 +23,7 @@ from tellapart.data.selection import Options, normalize_split, split_from_name
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # both are read if a folder is given
 CLIP_FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")

@@ -30,7 +30,7 @@ from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, split_from_name
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
-from tellapart.utils.messages import few
+from tellapart.utils.listed_names import few
 
 FILE_STRIDE = 1 << 40  # position = file · FILE + row
 TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows of a batch

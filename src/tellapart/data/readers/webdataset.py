@@ -23,6 +23,7 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
+from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, text_keys
@@ -33,8 +34,7 @@ from tellapart.data.text_files import decode_text
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import path_id
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 TAR_BLOCK_BYTES = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # position = shard · SHARD + byte

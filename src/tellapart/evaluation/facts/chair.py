@@ -16,7 +16,7 @@ from pathlib import Path
 from tellapart.errors import UsageError
 from tellapart.evaluation.facts.verdict import Span, Verdict
 from tellapart.language.claim_tuples import Synonyms
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 # The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are not objects: a
 # "baby bird" is not a person.

@@ -14,7 +14,7 @@ from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.language.english import word_set
-from tellapart.utils.messages import parse_json
+from tellapart.utils.strict_json import parse_json
 
 CANNOT = "Cannot answer from the caption"
 _CANNOT_BONUS = 0.05

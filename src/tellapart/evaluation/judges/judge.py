@@ -25,8 +25,10 @@ from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError
 from tellapart.evaluation.judges.prompts import Prompt
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_text
-from tellapart.utils.messages import Progress, parse_json, say
+from tellapart.utils.atomic_writes import replace_text
+from tellapart.utils.messages import say
+from tellapart.utils.progress import Progress
+from tellapart.utils.strict_json import parse_json
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0, asking again would give the same answer
 RETRY_STEP = 1000  # between the seeds of repeats, each of which may retry

@@ -21,7 +21,7 @@ from tellapart.metrics.registry import Metric, metric
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.metrics.slots import CaptionSlot, caption_lists
 from tellapart.metrics.statistics import Bounds, Measurement, Sums
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 BINS = 10  # of equal width, for the expected calibration error
 Claims = Sequence[tuple[float, bool]]  # confidence and truth of the distinct claims of a picture

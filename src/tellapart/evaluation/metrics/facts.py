@@ -24,7 +24,7 @@ from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement, Sums
 from tellapart.scenes import scene_graph
 from tellapart.scenes.truth import ClaimCounts, KindCounts
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, CaptionSlot], "list[Verdict]"]

@@ -24,7 +24,7 @@ from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 
 def check_parts() -> None:

@@ -18,7 +18,7 @@ from tellapart.metrics.results import APART, CLOSE, LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 from tellapart.scenes.listener import listener_probabilities
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as in paper 1.
 

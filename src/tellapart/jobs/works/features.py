@@ -22,7 +22,8 @@ from tellapart.jobs.works.shards import results, wanted_shards
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
 from tellapart.utils.allowed_code import allow_code
-from tellapart.utils.files import check_removable, is_url, write_output
+from tellapart.utils.outputs import check_removable, write_output
+from tellapart.utils.urls import is_url
 
 SUFFIX = ".npz"
 ROWS_PER_FILE = 2**18  # a result file ends with the shard that reaches this many rows

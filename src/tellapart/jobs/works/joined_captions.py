@@ -21,8 +21,9 @@ from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import open_shard
 from tellapart.jobs.storage import open_folder
 from tellapart.jobs.works.shards import results, wanted_shards
-from tellapart.utils.files import check_output, is_url, write_output
-from tellapart.utils.messages import parse_json
+from tellapart.utils.outputs import check_output, write_output
+from tellapart.utils.strict_json import parse_json
+from tellapart.utils.urls import is_url
 
 RESULT_SUFFIXES = (".jsonl", ".csv", ".parquet", ".tar")
 NAMED = 5

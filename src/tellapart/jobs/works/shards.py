@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
-from tellapart.utils.messages import track
+from tellapart.utils.progress import track
 
 AGAIN = "run the job's command again"
 

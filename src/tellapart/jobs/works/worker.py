@@ -27,7 +27,7 @@ from tellapart.jobs.scratch import scratch_folder
 from tellapart.jobs.works.base import Done, Work
 from tellapart.jobs.works.captions import rows_file
 from tellapart.jobs.works.table import make_work
-from tellapart.utils.files import sha256
+from tellapart.utils.checksums import sha256
 
 Reply = dict[str, Any]
 

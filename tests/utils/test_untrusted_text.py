@@ -12,7 +12,10 @@ import pytest
 from command_line import Cli
 
 from tellapart.data import open_data
-from tellapart.utils.messages import broken, clean_text, console, for_terminal, json_text, say, single_line
+from tellapart.utils.messages import say
+from tellapart.utils.strict_json import json_text
+from tellapart.utils.terminal_text import console, for_terminal, single_line
+from tellapart.utils.untrusted_text import broken, clean_text
 
 RED, TITLE, CLEAR = "\x1b[31m", "\x1b]0;forged\x07", "\x9b2J"
 HOSTILE = f"{RED}a\u202edog{TITLE}\x00{CLEAR}\ud83d[bold]b[/bold]"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tellapart.utils import messages as progress
-from tellapart.utils.messages import Progress, track
+from tellapart.utils import progress
+from tellapart.utils.progress import Progress, track
 
 
 def test_short_jobs_are_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import replace_text
+from tellapart.utils.atomic_writes import replace_text
 
 
 def device(path: Path) -> None:
@@ -73,7 +73,7 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
 import os, signal
 from pathlib import Path
 from tellapart.training.run_folder import write_folder
-from tellapart.utils.files import replace_file
+from tellapart.utils.atomic_writes import replace_file
 def write(path):
     (path / "weights").write_text("half") if path.is_dir() else path.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,18 @@
+"""Names in messages: the first few of many, and the keys in which two mappings differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
+    """Joins the first ``most`` of ``names`` and counts the rest, e.g. ``a, b, c and 5 more``."""
+    texts = [str(name) for name in names]
+    rest = len(texts) - most
+    return separator.join(texts[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Returns the keys whose values differ or that only one of two mappings has, sorted."""
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
