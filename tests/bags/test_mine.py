@@ -64,7 +64,7 @@ def test_picture_and_text_are_joined() -> None:
     assert bags != algorithm_1(cosines(image_ND), 3)[0]
     with pytest.raises(UsageError, match="pictures, got 79"):
         multimodal(image_ND, captions[:79])
-    with pytest.raises(UsageError, match="1 pictures have no caption, such as row 5"):
+    with pytest.raises(UsageError, match=r"1 pictures have no caption \(first: row 5\)"):
         multimodal(image_ND, [*captions[:5], np.zeros((0, 8)), *captions[6:]])
 
 
@@ -141,10 +141,10 @@ def test_equal_pictures_come_in_their_order() -> None:
             np.array([[1.0, 2], [np.nan, 1], [0, 1]]),
             2,
             {},
-            "1 of 3 rows of features are zero, NaN or infinite, such as row 1",
+            r"1 of 3 rows of features are zero, NaN or infinite \(first: row 1\)",
         ),
-        (np.array([[1.0, 2], [0, 0], [0, 1]]), 2, {}, "zero, NaN or infinite, such as row 1"),
-        (np.array([[1.0, 2], [1, np.inf], [0, 1]]), 2, {}, "zero, NaN or infinite, such as row 1"),
+        (np.array([[1.0, 2], [0, 0], [0, 1]]), 2, {}, r"zero, NaN or infinite \(first: row 1\)"),
+        (np.array([[1.0, 2], [1, np.inf], [0, 1]]), 2, {}, r"zero, NaN or infinite \(first: row 1\)"),
         (np.ones((5, 3)), 2, {"similarity": "mean"}, "similarity: expected one of query, pairs, got 'mean'"),
         (np.ones((5, 3)), 2, {"max_cosine": 80}, "max_cosine: expected a cosine such as 0.8, got 80"),
         (np.ones((5, 3)), 2, {"ids": ["a"]}, "1 ids for 5 rows"),

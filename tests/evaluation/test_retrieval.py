@@ -70,7 +70,7 @@ def test_features_that_match_everything_are_refused(features, side, value):
     arrays = {"texts": features[0].copy(), "pictures": features[1].copy()}
     arrays[side][7] = value
     measured = {"texts": 200, "pictures": 250}  # 50 captions have no pool of 100
-    with pytest.raises(UsageError, match=f"1 of {measured[side]} {side} are zero, NaN or infinite, such as row 7"):
+    with pytest.raises(UsageError, match=rf"1 of {measured[side]} {side} are zero, NaN or infinite \(first: row 7\)"):
         retrieve(random_pools(250), arrays["texts"], arrays["pictures"])
 
 
@@ -149,7 +149,7 @@ def test_equal_neighbours_come_by_row_even_at_the_cut():
 
 
 def test_a_picture_without_features_is_refused():
-    with pytest.raises(UsageError, match="1 of 3 rows of features are zero, NaN or infinite, such as row 0"):
+    with pytest.raises(UsageError, match=r"1 of 3 rows of features are zero, NaN or infinite \(first: row 0\)"):
         lookalike_sets(np.array([[0.0, 0], [1, 0], [0, 1]]), 3)
 
 

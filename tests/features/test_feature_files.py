@@ -87,7 +87,7 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
         np.savez(folder / "tiny.npz", x=np.ones((2, WIDTH)))
         FeatureFiles.open(folder).rows([Item("tiny", None)], 7)  # type: ignore[arg-type]
     others = [*items, Item("nobody", None)]  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="has no features for 1 of 13 pictures, such as nobody; expected them"):
+    with pytest.raises(UsageError, match=r"has no features for 1 of 13 pictures \(first: nobody\); expected them"):
         FeatureFiles.open(folder).rows(others)
     for name, arrays, told in (
         ("nan", {"x": np.full((2, WIDTH), np.nan)}, ": nan contains NaN or infinity; expected"),

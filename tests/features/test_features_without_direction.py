@@ -95,7 +95,7 @@ def test_bags_are_not_mined_by_a_scorer_without_directions(
 def test_neighbours_and_bags_refuse_rows_without_a_direction(value: float) -> None:
     features_ND = np.eye(5)
     features_ND[3] = value
-    said = "1 of 5 rows of features are zero, NaN or infinite, such as row 3"
+    said = r"1 of 5 rows of features are zero, NaN or infinite \(first: row 3\)"
     with pytest.raises(UsageError, match=said):
         mine_bags(features_ND, 2)
     with pytest.raises(UsageError, match=said):

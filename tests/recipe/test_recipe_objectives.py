@@ -280,7 +280,7 @@ def test_a_reward_that_needs_references_is_refused_on_pictures_without(
     for kind in ("cider", "bleu"):
         table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [{"kind": kind}]}}
         with pytest.raises(
-            UsageError, match=f"3 of 3 pictures have no reference, such as .*; reward '{kind}' compares"
+            UsageError, match=rf"3 of 3 pictures have no reference \(first: .*\); reward '{kind}' compares"
         ):
             check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
 

@@ -79,7 +79,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class BagsFile:
-    """Bags in the order of the file, and their origin."""
+    """Bags in file order, and how they were made."""
 
     header: Header
     bags: list[Bag]

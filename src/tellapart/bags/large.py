@@ -11,13 +11,14 @@ Each task writes a file in the work folder atomically; existing files are not co
     before.npy        for each file and cluster, the number of the cluster's pictures in earlier files
     found/G.npy       group G of clusters: the nearest neighbours of each of its pictures, with cosines
     near/S.npy        file S: the nearest neighbours of each of its pictures over all of the picture's clusters
-    moved/G.npy       group G: marks that its pictures are in the files that are ordered by cluster
-    round-R/G.npy     group G: how many neighbours round R changed, and of how many; they are in by-place/round-R
+    moved/G.npy       group G: marker: its pictures have been copied to the cluster-ordered files
+    round-R/G.npy     group G: number of neighbours that round R changed, and the total; the neighbours themselves are
+                      in by-place/round-R
     refined/S.npy     file S: the nearest neighbours of each of its pictures after the last round
 
 The last three exist only with several clusters; one cluster is an exact search. After the last task the bags of each
-size are curated. A setting bounds the memory, independent of the number of pictures. In addition, tasks that assign or
-join the rows of a file need, per row, 400 bytes plus 12 bytes per neighbour; curating bags needs 36 bytes per
+size are curated. A setting bounds the memory, independently of the number of pictures. In addition, tasks that assign
+or join the rows of a file need, per row, 400 bytes plus 12 bytes per neighbour; curating bags needs 36 bytes per
 picture, including ids, and 10 bytes for each additional size.
 """
 

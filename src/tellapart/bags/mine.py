@@ -61,7 +61,7 @@ def mine_bags(
         ids: ids of the pictures in bags. Default: row numbers.
         similarity: α is the mean cosine between the query and the others ("query", algorithm 1), or over all pairs
             ("pairs", section 3.1).
-        keys: content keys; of pictures with equal keys, only the first is used.
+        keys: content keys; if several pictures share a key, only the first is used.
         max_cosine: limit on the cosine between the query and its neighbours (paper 3, footnote 8: 0.8); pictures above
             it are replaced by the next neighbour.
         max_cosine_of: "target" limits the cosine with the query, "pairs" that of all pairs; with "pairs", a query
@@ -167,7 +167,7 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
     without = [row for row, text in enumerate(texts_ND) if np.size(text) == 0]
     if without:
         raise UsageError(
-            f"{len(without)} pictures have no caption, such as row {without[0]}; add at least one for each"
+            f"{len(without)} pictures have no caption (first: row {without[0]}); add at least one for each"
         )
     mean_ND = np.stack([np.mean(np.atleast_2d(text), axis=0) for text in texts_ND]).astype(np.float32)
     return np.concatenate([features_ND, mean_ND], axis=1)
@@ -355,11 +355,11 @@ def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
         matched = match_captions(read_caption_file(captions), known, captions)
         kept, _ = align_lists(matched.texts, known.ids, True, name=captions)
         if bare := [item.id for item in items if item.id not in kept]:
-            raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
+            raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption (first: {bare[0]})")
         return [kept[item.id] for item in items]
     if bare := [item.id for item in items if not item.references]:
         mend = "specify a caption file instead of 'references'"
-        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {mend}")
+        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference (first: {bare[0]}); {mend}")
     return [list(item.references) for item in items]
 
 

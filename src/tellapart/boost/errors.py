@@ -17,9 +17,10 @@ Claim = tuple[int, str, str]  # (object number or _GROUND, slot, value)
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The describer's false values on `scenes`, how many of them the references contradict, and what became of them.
+    """Counts of the describer's false claims on `scenes`: all, those that references contradict, and their outcomes.
 
-    ``kept_out``: contradicted errors that are not in the final caption. ``passed_on``: other errors that are in it.
+    ``kept_out``: contradicted errors absent from the final caption. ``passed_on``: uncontradicted errors in the final
+    caption.
     """
 
     made: int = 0

@@ -44,18 +44,18 @@ class Load:
 
 
 def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backend) -> str:
-    """Describes the expected and the maximum cost of requests.
+    """Describes the expected and maximum cost of requests.
 
-    For example, ``12 requests expected, at most 24 with second tries; about 12,036 tokens in and up to 3,072 out, at
-    most 24,072 and 6,144``. The maximum includes a retry of each of the ``first`` requests. ``again``: the number of
-    expected retries of earlier answers.
+    For example, ``12 requests expected, at most 24 including retries of unusable answers; about 12,036 tokens in and up
+    to 3,072 out, at most 24,072 and 6,144``. The maximum includes a retry of each of the ``first`` requests.
+    ``again``: the number of expected retries of earlier answers.
     """
     once, repeated = Load.of(first), Load.of(again)
     return estimate_line(once + repeated, once * 2 + repeated, backend)
 
 
 def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") -> str:
-    """Describes the expected and the maximum cost; ``note`` is inserted after the expected number."""
+    """Describes the expected and maximum cost; ``note`` is inserted after the expected number."""
     line = (
         f"{expected.requests:,} requests expected{note}, at most {most.requests:,} including "
         f"retries of unusable answers; about {expected.tokens_in:,} tokens in and up to "

@@ -202,7 +202,9 @@ class Statistics:
             return None
 
     def table(self) -> rich.table.Table:
-        """Returns a table of words and tokens by kind beside the paper's Table 9 and, on `scenes`, of correctness."""
+        """Returns a table of word and token counts per caption kind, next to the paper's Table 9; on `scenes`, also
+        precision and recall.
+        """
         shown = rich.table.Table(title=f"{self.items:,} items")
         columns = ["words", "paper, COCO"]
         columns += ["tokens", "paper, CLIP"] if self.count_tokens is not None else []

@@ -86,7 +86,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
     if moved := sorted(token for token, id_ in before.items() if after.get(token) != id_):
         raise TellapartError(
             f"{folder} has a different tokenizer than its base: {len(moved):,} tokens of the base are missing or "
-            f"have a different id, such as {moved[0]!r}; expected the base's tokens, followed by new ones"
+            f"have a different id (first: {moved[0]!r}); expected the base's tokens, followed by new ones"
         )
     tables = embedding_layers(model)
     rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1

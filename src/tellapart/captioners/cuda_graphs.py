@@ -19,8 +19,8 @@ class StepGraphs:
 
     Small batches are bound by kernel launches, hundreds per token; a graph launches them at once. The first batch of a
     shape runs like `generate_tokens`, the second is recorded, and later batches are copied to the inputs of the
-    recorded kernels. The key also contains everything else that the kernels depend on: the addresses of the weights,
-    and the model's mode, decoding and autocast.
+    recorded kernels. Recordings are keyed by the shape and by everything else that the kernels depend on: the addresses
+    of the weights, and the model's mode, decoding and autocast.
     """
 
     MOST = 4  # maximum number of recorded shapes

@@ -63,7 +63,7 @@ def bare_clipcap(state: State, path: Path) -> State:
     prefix = min(prefixes)
     left = sorted(key for key in state if not key.startswith(prefix))
     if left:
-        say(f"{path}: ignored {len(left)} entries outside {prefix}*, such as {left[0]}")
+        say(f"{path}: ignored {len(left)} entries outside {prefix}* (first: {left[0]})")
     return {key.removeprefix(prefix): weights for key, weights in state.items() if key.startswith(prefix)}
 
 

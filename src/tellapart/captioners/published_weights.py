@@ -96,7 +96,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
     model.load_state_dict({key: tensor.float() for key, tensor in given.items()}, strict=False)
     model.tie_weights()
     if left:
-        say(f"{path}: ignored {len(left)} entries that are not weights of the captioner, such as {left[0]}")
+        say(f"{path}: ignored {len(left)} entries that are not weights of the captioner (first: {left[0]})")
 
 
 def is_tied(expected: State, given: State, key: str) -> bool:

@@ -34,7 +34,7 @@ def hidden_cached(
 
 
 def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
-    """Groups rows by similar length; uses a single group on a GPU, where a kernel launch costs more than padding."""
+    """Groups rows of similar length; uses a single group on a GPU, where a kernel launch costs more than padding."""
     count = min(GROUPS, len(length_R) // AT_LEAST) if length_R.device.type == "cpu" else 1
     return list(length_R.argsort(stable=True).tensor_split(count)) if count > 1 else [
         torch.arange(len(length_R), device=length_R.device)

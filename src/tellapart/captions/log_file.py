@@ -1,7 +1,7 @@
 """The log of a folder's captions, a hidden file of JSON lines: reading, and appending under a lock.
 
-Processes that write captions append to it at the same time, and `captions.journal` replaces it with a shorter one. What
-its lines mean is in `captions.provenance` and `captions.journal`.
+Processes that write captions append to it concurrently, and `captions.journal` replaces it with a shorter one.
+`captions.provenance` and `captions.journal` define the line format.
 """
 
 from __future__ import annotations

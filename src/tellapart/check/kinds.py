@@ -30,7 +30,8 @@ DEFECTS = {
         Kind("loop", "repeats words over and over"),
         Kind(
             "template",
-            "begins with a model's phrase (“The image shows”), or with the same words as at least 20% of all captions",
+            "begins with a phrase typical of models (“The image shows”), or with the same words as at least 20% of all "
+            "captions",
             level=0.005,
         ),
         Kind("language", "is in the wrong language or script"),
@@ -63,7 +64,12 @@ DEFECTS = {
             level=0.005,
             needs="scorer",
         ),
-        Kind("doubtful", "contains words that fit any picture equally well", level=0.1, needs="captioner"),
+        Kind(
+            "doubtful",
+            "contains words that are less likely for its picture than, on average, for other pictures",
+            level=0.1,
+            needs="captioner",
+        ),
     )
 }
 

@@ -20,7 +20,7 @@ from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.progress import track
 
 ROWS_PER_BLOCK = 1024
-DOUBT = 0.0  # nats by which a word must be more likely for its own picture than for an average one
+DOUBT = 0.0  # nats by which a word must be more likely for its own picture than, on average, for others
 DOUBTFUL_PICTURES = 32
 
 

@@ -198,7 +198,7 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
 
 
 def with_optional_values(args: list[str]) -> list[str]:
-    """Returns the arguments with a bare ``--ray`` as ``--ray=auto``; a following address is kept as its value."""
+    """Rewrites a bare ``--ray`` as ``--ray=auto``; if an address follows, it becomes the value."""
     replaced: list[str] = []
     for place, argument in enumerate(args):
         if argument == "--":

@@ -83,7 +83,9 @@ def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
 
 
 def texts_in(where: str, holder: Any, value: Any) -> list[str]:
-    """Returns the cleaned texts of a value. A missing or empty value of a record or text is an empty caption."""
+    """Returns the cleaned texts of a value. If ``holder`` is a record or a text, a missing or empty value yields one
+    empty caption.
+    """
     found = [
         MarkedText(clean_line(text), text.error, text.flag) if isinstance(text, MarkedText) else clean_line(text)
         for text in caption_texts(value, where)

@@ -147,7 +147,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
             raise text.error
         say_once(
             f"{path}: {len(unread):,} of {count:,} captions look like lists or file names but are "
-            f"used as plain text, such as {first!r}: {text[:60]!r}"
+            f"used as plain text (first: {first!r}): {text[:60]!r}"
         )
     if 0 < bare < number:
         raise UsageError(

@@ -144,18 +144,23 @@ def _decode_reason(error: Exception, data: bytes) -> str:
     if "truncated" in text.lower() or "unexpected end of file" in text.lower():
         return "truncated (the file ends before the picture does)"
     if isinstance(error, PIL.UnidentifiedImageError):
-        return f"not a supported picture format ({_guess_format(data)})"
+        return _unidentified(data)
     return f"damaged ({text or type(error).__name__})"
 
 
-def _guess_format(data: bytes) -> str:
+def _unidentified(data: bytes) -> str:
     head = data[:512]
-    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif"):
-        return "HEIC: its data is damaged" if HEIC else f"HEIC: {NO_HEIC}"
-    if head.startswith((b"%PDF", b"%!PS")):
-        return "PDF or PostScript: convert it to PNG"
+    heic = head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif")
+    if heic and HEIC:
+        return "damaged HEIC file"
     if head.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")):
         return "damaged header"
+    return f"not a supported picture format ({f'HEIC: {NO_HEIC}' if heic else _guess_format(data, head)})"
+
+
+def _guess_format(data: bytes, head: bytes) -> str:
+    if head.startswith((b"%PDF", b"%!PS")):
+        return "PDF or PostScript: convert it to PNG"
     if b"<svg" in head:
         return "SVG: convert it to PNG"
     try:

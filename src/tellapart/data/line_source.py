@@ -77,7 +77,7 @@ class LineSource:
         self._header, self._span = header, span
 
     def records(self, lines: Lines) -> Iterator[Any]:
-        """Yields the records in the lines, reading only the lines of each record; None marks a row to skip."""
+        """Yields records without reading ahead of the current one; None marks a row to skip."""
         return lines
 
     @abstractmethod

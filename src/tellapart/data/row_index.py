@@ -41,7 +41,7 @@ class RowSource(Protocol):
         ...
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """Yields the rows at these positions, in this order; fast if they ascend."""
+        """Yields the rows at these positions, in this order; fast if they are in ascending order."""
         ...
 
 

@@ -75,7 +75,7 @@ class Judgements:
 
 
 def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """Returns the captions that are not a reference of their picture (Flickr8k-Expert and -CF)."""
+    """Drops captions identical to one of their picture's references (Flickr8k-Expert and -CF)."""
     return tuple(row for row in rows if _same(row.caption) not in {_same(text) for text in row.references})
 
 

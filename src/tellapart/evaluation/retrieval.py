@@ -238,8 +238,8 @@ def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> 
     length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
     if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
         raise UsageError(
-            f"the features of {len(bad_N):,} of {len(length_N):,} {what} are zero, NaN or infinite, such as row "
-            f"{bad_N[0]}; the scorer is damaged or overflows; try --precision fp32 or another scorer"
+            f"the features of {len(bad_N):,} of {len(length_N):,} {what} are zero, NaN or infinite (first: row "
+            f"{bad_N[0]}); the scorer is damaged or overflows; try --precision fp32 or another scorer"
         )
     if differ and len(features_ND) > 1 and (features_ND == features_ND[0]).all():
         raise UsageError(

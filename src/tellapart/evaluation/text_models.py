@@ -183,7 +183,7 @@ class TextEncoder(BaseEncoder):
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
-        """Computes unit features and weights of each text's tokens; batches texts of similar length."""
+        """Computes each text's unit-norm token features, and their weights; batches texts of similar length."""
         rows = self._rows(texts)
 
         def states(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:

@@ -177,7 +177,7 @@ class FeatureFiles:
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
-                f"{self.path} has no features for {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; "
+                f"{self.path} has no features for {len(bare):,} of {len(items):,} pictures (first: {bare[0]}); "
                 "expected them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)

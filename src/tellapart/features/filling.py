@@ -56,7 +56,7 @@ class RowMaker:
         return self.prepare(sample_frames(picture, self.frames))
 
     def key(self, picture: Picture, content: str) -> str:
-        """Returns the key of a picture's row from its content key."""
+        """Derives a picture's row key from its content key."""
         return f"{content}-{self.frames}" if is_clip(picture) else content
 
 

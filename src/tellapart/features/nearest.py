@@ -71,8 +71,8 @@ class Vectors:
         length_N = np.concatenate([np.sqrt((part * part).sum(1)) for part in parts] or [np.zeros(0)])
         if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
             raise UsageError(
-                f"{len(bad_N):,} of {len(length_N):,} rows of features are zero, NaN or infinite, such as row "
-                f"{bad_N[0]}; encode these pictures again (--precision fp32), or remove them"
+                f"{len(bad_N):,} of {len(length_N):,} rows of features are zero, NaN or infinite (first: row "
+                f"{bad_N[0]}); encode these pictures again (--precision fp32), or remove them"
             )
         if np.abs(length_N - 1).max(initial=0) < _UNIT_TOLERANCE:
             return cls(given_ND, length_N, given_ND)  # already has norm 1, so share the memory
@@ -271,7 +271,7 @@ class _Best:
         self.cosine_NK = np.full((n, k), -np.inf, np.float32)
 
     def by_rows(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Adds the cosines of the pictures from ``a`` on with those from ``b`` on, as candidates for the former."""
+        """Adds the pictures starting at ``b`` as candidates for those starting at ``a``, given their cosines."""
         part = slice(a, a + len(cosine_AB))
         if a not in self._begun:
             self._fill(a, b, cosine_AB)
@@ -292,7 +292,7 @@ class _Best:
         self._merge(part, at_M[order_M], of_M[order_M] + a, cosine_AB.ravel()[place_M[order_M]])
 
     def _fill(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Initializes the rows from ``a`` on with their first block."""
+        """Initializes the rows starting at ``a`` from their first block of candidates."""
         self._begun.add(a)
         cosine_AK, place_AK = torch.from_numpy(cosine_AB).topk(min(self.k, cosine_AB.shape[1]), 1)
         part = (slice(a, a + len(cosine_AB)), slice(0, cosine_AK.shape[1]))

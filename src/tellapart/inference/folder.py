@@ -33,7 +33,7 @@ def caption_folder(
 
     Args:
         plan: the options, resolved for the model.
-        log: the file in whose hidden log to store the captions; None: the options name the destination.
+        log: file whose hidden log stores the captions; None to use the destination in the options.
 
     Returns:
         A function that loads the captioner, for checking captions later; None for a model behind a server.

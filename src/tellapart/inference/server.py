@@ -172,7 +172,7 @@ def caption_by_server(
 ) -> ServerSummary:
     """Captions all pictures in ``dataset`` and writes them to ``out``, like `caption_pictures` for local models.
 
-    Prints the expected and the maximum number of requests, and their cost if the name has prices.
+    Prints the expected and maximum number of requests, and their cost if the name has prices.
 
     Args:
         decoding: ``greedy`` requests one caption, at the server's default temperature unless the name sets one
@@ -355,7 +355,7 @@ def _add_batch(tally: Tally, batch: Tally) -> None:
 
 
 def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **settings: Any) -> str:
-    """Returns the expected and the maximum number of requests for all pictures, with their cost; sends nothing.
+    """Returns the expected and maximum number of requests for all pictures, with their cost; sends nothing.
 
     ``settings``: arguments of `ServerCaptions`.
     """

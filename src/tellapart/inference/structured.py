@@ -69,7 +69,7 @@ class AnswerSchema:
         return f"{prompt}\n\nAnswer only with JSON that matches this schema:\n{self.text}"
 
     def trouble(self, answer: str) -> str | None:
-        """Returns why an answer does not match the schema; None if it does."""
+        """Returns the reason why an answer does not match the schema, or None if it does."""
         try:
             value = parse_json(without_fence(answer))
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -65,7 +65,7 @@ def text_of(completion: Completion) -> str:
 def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
     """Returns a data set column that TRL passes to rewards. Raises `UsageError` if it is missing."""
     if name not in columns:
-        raise UsageError(f"the data set has no column '{name}'; expected {what}")
+        raise UsageError(f"the data set has no column '{name}'; expected a column with {what}")
     values: Sequence[Any] = columns[name]
     return values
 
@@ -228,7 +228,7 @@ class _SelfRetrieval:
         assert self.bank is not None
         if not self._row_of_id:
             self._row_of_id = {id_text(id_): row for row, id_ in enumerate(self.bank.ids)}
-        ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of the row's picture in the bank")]
+        ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of each row's picture in the bank")]
         if missing := [id_ for id_ in ids if id_ not in self._row_of_id]:
             raise UsageError(
                 f"the bank has no picture '{missing[0]}'; it must contain the '{self.id_column}' of every row"
@@ -237,13 +237,15 @@ class _SelfRetrieval:
 
     def _pictures(self, scorer: Scorer, columns: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Returns images_ND for the batch's N distinct pictures, and target_R and candidate_RN for this rank's rows."""
-        pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
+        pictures = [load_rgb(value) for value in column(columns, self.image_column, "each row's picture")]
         keys = [picture_key(picture) for picture in pictures]
         image_RD = self._encoded(scorer, keys, pictures)
         digests = [keys]
         if self.candidates == "bag":
             bags = column(
-                columns, self.bag_column, "the bag of the row, as written by tellapart.integrations.trl.bag_order"
+                columns,
+                self.bag_column,
+                "each row's bag, as written by tellapart.integrations.trl.bag_order",
             )
             digests.append([digest(str(bag).encode()) for bag in bags])
         key_RK = torch.cat([as_numbers(part) for part in digests], dim=1).to(image_RD.device)
@@ -288,7 +290,9 @@ class _Cider:
         self.score = CiderD([list(texts) for texts in references.values()])
 
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
-        ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of the row's picture in the references")]
+        ids = [
+            id_text(id_) for id_ in column(columns, self.id_column, "the id of each row's picture in the references")
+        ]
         if missing := [id_ for id_ in ids if id_ not in self.row_of_id]:
             raise UsageError(
                 f"no references for picture '{missing[0]}'; they must contain the '{self.id_column}' of every row"
@@ -313,7 +317,7 @@ def bag_order(
     seed: int = 0,
     id_column: str = "id",
 ) -> Dataset:
-    """Orders the rows of ``dataset`` bag by bag, shuffles the bags, and adds a column ``bag`` with the bag's number.
+    """Orders the rows of ``dataset`` bag by bag, shuffles the bags, and adds a ``bag`` column with the bag's number.
 
     bags: lists of ids from ``id_column``; a file written by ``tellapart bags mine``, or TrueMatch's ``3.json``; or the
         result of `tellapart.bags.mine_bags`. A picture may be in several bags.
@@ -396,7 +400,7 @@ class MutualInformationReward:
     @torch.no_grad()
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
         captioner = self._loaded()
-        pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
+        pictures = [load_rgb(value) for value in column(columns, self.image_column, "each row's picture")]
         keys = [picture_key(picture) for picture in pictures]
         once = dict(zip(keys, pictures, strict=True))
         visual = captioner.encode(captioner.pixels(list(once.values())))

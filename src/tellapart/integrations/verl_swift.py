@@ -127,7 +127,7 @@ class CaptionsTogether:
 def swift_reward(reward: RewardFunction) -> type:
     """Returns a reward class for ms-swift's ``orms``; its instances are called with completions and columns.
 
-    ms-swift stores a row's pictures in the column ``images``, so create the reward with ``image_column="images"``.
+    ms-swift stores a row's pictures in the ``images`` column, so create the reward with ``image_column="images"``.
     Scores are None where the reward abstains.
     """
 

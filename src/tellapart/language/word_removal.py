@@ -42,7 +42,7 @@ def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
 
 
 def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set[int]:
-    """Returns the indices of the words of a run that belong to one of these phrases."""
+    """Returns the indices of words in a run that belong to one of these phrases."""
     spans = ((start, size) for size in range(2, LONGEST_PHRASE + 1) for start in range(len(keys) - size + 1))
     return {
         place

@@ -29,7 +29,7 @@ class MetricKey(NamedTuple):
 
 
 def parse_key(key: str) -> MetricKey:
-    """Parses a key; a key in any other form is returned as its own base."""
+    """Parses a key; if the key does not match the pattern, the whole key becomes the base."""
     found = _KEY.fullmatch(key)
     if found is None:
         return MetricKey(key)

@@ -69,7 +69,7 @@ class Tables:
     paraphrases: the rows of a phrase's paraphrases, in table order.
     synsets: the synsets of a base form.
     irregular: the synsets of an irregular form's base forms.
-    words: the words of all these tables, with the synsets of any of their forms.
+    words: all words in these tables, each with the synsets of all its forms.
     stem_W: the hashes of the words' stems.
     """
 

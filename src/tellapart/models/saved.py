@@ -177,7 +177,7 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
     if missing := sorted(report["missing_keys"]):
         raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
     if stray := sorted(report["unexpected_keys"]):
-        say(f"{name}: ignored {len(stray)} weights that do not belong to a {kind}, such as {stray[0]}")
+        say(f"{name}: ignored {len(stray)} weights that do not belong to a {kind} (first: {stray[0]})")
 
 
 def files_digest(name: str, kind: str) -> str | None:

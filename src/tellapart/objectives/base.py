@@ -120,7 +120,7 @@ class ObjectiveOptions(Strict):
 
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
-        """Returns the rewards of a policy gradient; empty for other objectives."""
+        """Returns the rewards that a policy-gradient objective uses; empty for other objectives."""
         return ()
 
 

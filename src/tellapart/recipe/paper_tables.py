@@ -77,7 +77,7 @@ class System(Strict):
     run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
     model: a captioner's name. human: uses references as captions, like ``eval --human``.
     file: a captioner or captions that the user provides; the text says which.
-    caption: words of ``caption``.
+    caption: command-line arguments for ``tellapart caption``.
     scenes: the condition that corresponds to the system on `scenes`. stage: the stage whose boosted captions are its
     references.
     """

@@ -1,4 +1,4 @@
-"""Defines the objectives of ``tellapart finetune --objective`` and their tables [objective]."""
+"""Defines the objectives of ``tellapart finetune --objective`` and their ``[objective]`` tables."""
 
 from __future__ import annotations
 

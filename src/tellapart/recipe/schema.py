@@ -102,7 +102,9 @@ class NewCaptioner(Strict):
     """A new ClipCap: a vision encoder, a mapper, and a small new GPT-2 or an existing ``language_model``."""
 
     kind: Literal["clipcap"] = "clipcap"
-    vision: ModelName = Field(description="vision encoder: any from transformers or timm, a scorer's, or a recipe")
+    vision: ModelName = Field(
+        description="vision encoder: a transformers or timm model, a scorer's encoder, or a recipe that trains one"
+    )
     language_model: ModelName | None = Field(
         None, description="language model: any causal LM from transformers; default: a new word-level GPT-2"
     )

@@ -1,4 +1,6 @@
-"""Rewards from several scorers: their mean, in turn, or the lowest of those that were not trained on the picture."""
+"""Combines rewards from several scorers: takes their mean, alternates between them, or takes the lowest of those not
+trained on the picture.
+"""
 
 from __future__ import annotations
 

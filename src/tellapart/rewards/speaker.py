@@ -130,8 +130,8 @@ def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
 
 
 def word_log_probs(log_p_ORT: torch.Tensor, word_RT: torch.Tensor, words: int) -> torch.Tensor:
-    """Computes log_p_ORW, the sum over the tokens of each word; 0 for missing words. ``words``: W, the largest number
-    of words.
+    """Computes log_p_ORW, the sum over the tokens of each word; 0 for padding. ``words``: W, the maximum number of
+    words per caption.
     """
     belongs_RTW = word_RT[..., None] == torch.arange(words)
     return torch.einsum("ort,rtw->orw", log_p_ORT, belongs_RTW.to(log_p_ORT))

@@ -483,7 +483,7 @@ def draw_scene(scene: SceneTruth, size: int, frame: int | None = None) -> np.nda
 
 
 def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
-    """Returns position and diameter of an object ``progress`` frames from the middle, in integer units."""
+    """Returns the position and diameter, in integer units, of an object ``progress`` frames after the middle frame."""
     x, y, diameter = thing.x, thing.y, DIAMETERS[thing.size]
     half = max(1, length // 2)
     step = _REACH * progress // half

@@ -151,8 +151,8 @@ class PartsModel(PreTrainedModel):
 class PartsScorer(Scorer):
     """`PartsModel` as a scorer.
 
-    ``kept_texts``: cache of the frozen text encoder's outputs, by the bytes of the token rows, while the heads are
-    trained; None disables it. ``text_rows``: the same cache on disk, shared by all scorers with this text encoder.
+    ``kept_texts``: while the heads are trained, caches the frozen text encoder's outputs, keyed by the bytes of the
+    token rows; None disables it. ``text_rows``: the same cache on disk, shared by all scorers with this text encoder.
     """
 
     model: PartsModel

@@ -17,7 +17,7 @@ def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
 
 
 def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
-    """Returns why a participant who saw the ``places`` in this order is excluded; "" if they are not.
+    """Returns the reason for excluding a participant who was shown ``places`` in this order, or "" to include them.
 
     answers: the valid answers. The rule on identical answers applies to displayed options.
     """

@@ -29,7 +29,7 @@ HEADS = {
 }
 FIRST = {"pick": "Captions", "rate": "Method", "compare": "Captions"}
 CAPTIONS = {
-    "pick": "Percentage of choices of the target among {pictures} pictures (as in paper 3, Table 6)",
+    "pick": "How often participants picked the target among {pictures} pictures, in % (as in paper 3, Table 6)",
     "rate": (
         "Mean ratings from 1 (terrible) to 5 (excellent); F1 is the harmonic mean of Descrip. and "
         "Acc. (as in paper 1, Table 2)"

@@ -126,7 +126,7 @@ class Analysis(Section):
 
 
 class Recruitment(Section):
-    """Codes for the recruitment platform, and reservations of blocks. May change while the study is running."""
+    """Recruitment-platform codes and block reservations. May change while the study is running."""
 
     id_parameter: str = "PROLIFIC_PID"
     id_pattern: str = r"[\w.@-]{1,100}"

@@ -402,7 +402,7 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
 def check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: str) -> None:
     """Raises `UsageError` if a picture has no reference."""
     if bare := [item.id for item in items if not item.references]:
-        raise UsageError(f"{specs}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {why}")
+        raise UsageError(f"{specs}: {len(bare)} of {len(items)} pictures have no reference (first: {bare[0]}); {why}")
 
 
 def tokenize_references(setup: TrainingSetup, texts: Sequence[str], what: str) -> list[list[int]]:

@@ -211,7 +211,7 @@ def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
     """
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
-            f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; a scorer is "
+            f"{key}: {len(bare)} of {len(items)} pictures have no reference (first: {bare[0]}); a scorer is "
             f"evaluated on references, so use other pictures, or remove {key}"
         )
     return {"first_reference": {item.id: item.references[0] for item in items}}

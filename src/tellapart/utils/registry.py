@@ -27,7 +27,7 @@ Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Generic[Factory]):
-    """One part. Kinds that need more fields subclass it (frozen, ``kw_only``).
+    """A registry entry for one part. Kinds that need more fields subclass it (frozen, ``kw_only``).
 
     name: the name that users type.
     factory: a callable that creates the part or is the part itself, never a string. Imports torch inside the function

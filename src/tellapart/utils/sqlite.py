@@ -34,7 +34,7 @@ def open_sqlite(path: Path, kind: FileKind) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        raise TellapartError(f"cannot open {path} for the {kind.what}: {error}") from None
+        raise TellapartError(f"cannot open {path}, the file of {kind.what}: {error}") from None
     try:
         _check(db, path, kind)
         for pragma in ("journal_mode = WAL", "synchronous = FULL", *kind.pragmas):

@@ -2,7 +2,7 @@
 
 For example ``image,caption`` followed by ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars, with quotes
 as in spreadsheets. Recognized column names: see `tellapart.data.columns`; others are specified with ``image=COLUMN``,
-``captions=COLUMN`` and ``id=COLUMN``; a column ``split`` contains the split. Paths are relative to the file or to
+``captions=COLUMN`` and ``id=COLUMN``; a ``split`` column contains the split. Paths are relative to the file or to
 ``images=FOLDER``, which also contains the files downloaded from URLs. A cell may also contain a picture in base64, as
 in VLMEvalKit's tables. The default id is the path as written. All rows with the same id form one picture with several
 captions.

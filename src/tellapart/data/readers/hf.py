@@ -1,9 +1,9 @@
-"""``hf:FOLDER`` or ``hf:NAME``: a data set from the library ``datasets`` (extra ``datasets``).
+"""``hf:FOLDER`` or ``hf:NAME``: a data set from the ``datasets`` library (extra ``datasets``).
 
 FOLDER was written by ``save_to_disk`` (one data set, or several by split). NAME is a name on the hub, with
 ``config=NAME`` if it has several configurations; offline, it must be in the cache. Columns are recognized as for
 ``csv:`` (`tellapart.data.columns`), and by the types ``Image`` and ``Video``; paths are relative to ``images=FOLDER``,
-by default to the folder. Splits come from the data set, otherwise from a column ``split``. The default id is
+by default to the folder. Splits come from the data set, otherwise from a ``split`` column. The default id is
 ``SPLIT/ROW``, counted from 0.
 """
 

@@ -51,7 +51,7 @@ def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]
 
 
 def claims_of_picture(samples: Sequence[Judged]) -> Claims:
-    """Returns confidence and truth of each distinct claim of a picture's captions."""
+    """Returns the confidence and truth value of each distinct claim in a picture's captions."""
     from tellapart.rewards.claims import confidences
 
     truth: dict[Hashable, bool] = {claim: true for claims in samples for claim, true in claims.items()}

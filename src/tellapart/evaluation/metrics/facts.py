@@ -248,7 +248,7 @@ chair_metric(
 
 
 def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the ratio of two counts of `scenes.truth.ClaimCounts` × 100, each summed over captions."""
+    """Computes, in percent, the ratio of two `scenes.truth.ClaimCounts` fields, each summed over captions."""
     return _truth_rate(above, below, context.claim_counts(slot))
 
 

@@ -98,9 +98,7 @@ def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[in
     index.close()
     doubles = [next(index.places(item))[0] for item, _ in zip(index.doubles(), range(NAMED), strict=False)]
     if doubles:
-        raise UsageError(
-            f"{job.path}: some ids occur more than once, such as the one in row {doubles[0]:,}; ids must be unique"
-        )
+        raise UsageError(f"{job.path}: some ids occur more than once (first: row {doubles[0]:,}); ids must be unique")
 
 
 def _jsonl(rows: Iterator[tuple[int, bytes]], target: Path) -> int:

@@ -20,7 +20,7 @@ def wanted_shards(job: Job, without_failed: bool) -> list[int]:
     if len(known) < job.shards:
         first = next(number for number in range(job.shards) if number not in known)
         raise UsageError(
-            f"{job.path}: {job.shards - len(known):,} of {job.shards:,} shards are not done, such as {first}; {AGAIN}"
+            f"{job.path}: {job.shards - len(known):,} of {job.shards:,} shards are not done (first: {first}); {AGAIN}"
         )
     return sorted(done)
 
