@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from command_line import Cli
 
-from tellapart.captions.journal import PERSON, Author, Log
+from tellapart.captions.authors import PERSON, Author
+from tellapart.captions.journal import Log
 from tellapart.captions.log_file import FILE_NAME
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import xmp

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.captions.journal import Author, Log, new_run
+from tellapart.captions.authors import Author
+from tellapart.captions.changes import new_run
+from tellapart.captions.journal import Log
 from tellapart.captions.log_file import FILE_NAME
-from tellapart.captions.provenance import Provenance, TextRow
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.provenance import Provenance
 
 
 @pytest.mark.parametrize("writer", ["provenance", "journal"])

@@ -17,10 +17,14 @@ from command_line import Cli, Done
 from PIL import Image
 
 from tellapart.captioners import load_captioner
-from tellapart.captions.journal import UNKNOWN, Log, new_run
+from tellapart.captions.authors import UNKNOWN
+from tellapart.captions.changes import new_run
+from tellapart.captions.journal import Log
 from tellapart.captions.log_file import FILE_NAME
-from tellapart.captions.provenance import OwnFiles, Provenance, TextRow
-from tellapart.captions.writers import text_of_person
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.provenance import Provenance
+from tellapart.captions.texts_beside import text_of_person
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.features.store import FeatureStore

@@ -21,9 +21,9 @@ from PIL import Image
 
 from tellapart.captions.lines import Written, json_line
 from tellapart.captions.log_file import FILE_NAME
-from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.logged_captions import logged_captions
+from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.store import CaptionStore
-from tellapart.captions.writers import logged_captions
 from tellapart.check.captions import rows_of, template
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.errors import TellapartError, UsageError

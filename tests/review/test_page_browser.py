@@ -11,7 +11,7 @@ import pytest
 from chromium import NEEDS_CHROMIUM, chromium
 from review_server import ATTACK, make_folder, serving
 
-from tellapart.captions.journal import Author
+from tellapart.captions.authors import Author
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.review.session import ReviewSession
 from tellapart.review.start import open_session

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from review_server import ATTACK, Client, make_folder, serving
 
-from tellapart.captions.journal import Author
+from tellapart.captions.authors import Author
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.review.session import ReviewSession
 from tellapart.review.start import open_session

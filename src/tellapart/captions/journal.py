@@ -17,98 +17,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tellapart.captions import log_file
-from tellapart.captions.provenance import JournaledRun, TextRow, text_hash
+from tellapart.captions.authors import PERSON, UNKNOWN, Author
+from tellapart.captions.changes import JournalChange, RowChange
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.text_hash import text_hash
 from tellapart.utils.atomic_writes import replace_file
 from tellapart.utils.strict_json import parse_json
 
 COMPACT_BYTES = 1 << 20  # smaller logs are not compacted
-
-
-@dataclass(frozen=True)
-class Author:
-    """Author of a text: a model with its prompt and decoding settings, or a person (no model)."""
-
-    model: str = ""
-    prompt: str = ""
-    decoding: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_person(self) -> bool:
-        """Returns whether a person wrote the text."""
-        return not self.model
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the fields that are set; {} for a person."""
-        fields = {"model": self.model, "prompt": self.prompt, "decoding": dict(self.decoding)}
-        return {name: value for name, value in fields.items() if value}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Author:
-        """Creates an author from the result of `to_json`."""
-        return cls(str(value.get("model", "")), str(value.get("prompt", "")), dict(value.get("decoding") or {}))
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Author:
-        """Creates the author of captions that ``tellapart caption`` wrote with these settings."""
-        options = settings.get("captioner_options") or {}
-        prompt = settings.get("prompt") or (options.get("prompt") if isinstance(options, Mapping) else "")
-        return cls(str(settings.get("captioner") or UNKNOWN.model), str(prompt or ""), settings.get("decoding") or {})
-
-
-PERSON = Author()
-UNKNOWN = Author("tellapart")  # for older logs, which do not name the model
-
-
-@dataclass
-class RowChange:
-    """A change to one row. ``after``: the hash of the new text, None if it was removed; ``text``: whether the text
-    changed.
-
-    ``source``: if the text followed its renamed picture, its previous row in this log, or "" if that row is in another
-    log; otherwise None.
-    """
-
-    before: str | None = None
-    after: str | None = None
-    text: bool = False
-    state: dict[str, Any] | None = None
-    was: dict[str, Any] = field(default_factory=dict)
-    author: Author = PERSON
-    source: str | None = None
-
-    def add(self, value: Mapping[str, Any], author: Author) -> None:
-        """Merges another line of the same change: keeps the earliest text before it and the latest text after it."""
-        self.source = value.get("from", self.source)
-        if "state" in value:
-            self.was = dict(value.get("was") or {}) if self.state is None else self.was
-            self.state = dict(value["state"])
-        if {"text", "person", "removed"} & value.keys():
-            self.before = self.before if self.text else value.get("before")
-            self.after = None if value.get("removed") else str(value.get("text", value.get("person")))
-            self.text, self.author = True, author
-
-
-@dataclass
-class JournalChange:
-    """One change to any number of rows. ``id`` begins with the time in UTC; ``undoes``: the changes that it reverts."""
-
-    id: str
-    what: str
-    author: Author
-    undoes: tuple[str, ...] = ()
-    rows: dict[tuple[str, str], RowChange] = field(default_factory=dict)
-
-    @property
-    def time(self) -> str:
-        """Returns its time in UTC, such as ``2026-11-28T00:30:00``."""
-        return self.id[:19]
 
 
 @dataclass
@@ -123,26 +45,6 @@ class LoggedRow:
         """Returns the author of a text of this row."""
         hash_ = text_hash(text)
         return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
-
-
-def new_change_id() -> str:
-    """Creates the id for a change that begins now; ids sort by time."""
-    now = time.time_ns() // 1000
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**6))
-    return f"{seconds}.{now % 10**6:06d}Z-{os.urandom(2).hex()}"
-
-
-def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()) -> str:
-    """Returns the head line of a change."""
-    value: dict[str, Any] = {"change": change, "what": what}
-    value |= {"by": author.to_json()} if not author.is_person else {}
-    return json.dumps(value | ({"undoes": list(undoes)} if undoes else {})) + "\n"
-
-
-def new_run(what: str, author: Author, undoes: Sequence[str] = ()) -> JournaledRun:
-    """Creates a change for the texts that a command is about to write."""
-    change = new_change_id()
-    return JournaledRun(change, head_line(change, what, author, undoes))
 
 
 class Log:

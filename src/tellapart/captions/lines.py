@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
-from tellapart.captions.provenance import PictureRecord
+from tellapart.captions.picture_record import PictureRecord
 from tellapart.data.decode import PICTURE_SUFFIXES, open_image
 from tellapart.data.pictures import FilePicture
 from tellapart.data.video import CLIP_SUFFIXES

@@ -20,19 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.journal import (
-    PERSON,
-    Author,
-    JournalChange,
-    Log,
-    LoggedRow,
-    RowChange,
-    head_line,
-    new_change_id,
-    new_run,
-)
+from tellapart.captions.authors import PERSON, Author
+from tellapart.captions.changes import JournalChange, JournaledRun, RowChange, head_line, new_change_id, new_run
+from tellapart.captions.journal import Log, LoggedRow
 from tellapart.captions.layouts import CaptionLayout, TextPlace, open_layout
-from tellapart.captions.provenance import JournaledRun, PictureRecord, TextRow, text_hash
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.text_hash import text_hash
 from tellapart.data.dataset import Dataset
 from tellapart.data.open import open_many
 from tellapart.data.pictures import StoredPicture

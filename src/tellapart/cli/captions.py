@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import rich.table
 import typer
 
-from tellapart.captions.journal import Author, Log
+from tellapart.captions.authors import Author
+from tellapart.captions.journal import Log
 from tellapart.captions.layouts import BESIDE, ListFile, Sidecars
 from tellapart.captions.lines import METADATA
 from tellapart.captions.store import CaptionStore, StoredCaption

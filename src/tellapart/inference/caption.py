@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captions.writers import Replace, Writer, is_complete, open_writer
+from tellapart.captions.earlier_run import is_complete
+from tellapart.captions.replacement import Replace
+from tellapart.captions.writers import Writer, open_writer
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore

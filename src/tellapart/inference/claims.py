@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tellapart.captioners.captioner import Captioner
+from tellapart.captions.destinations import LOG, PRINTED, format_of
 from tellapart.captions.lines import METADATA
-from tellapart.captions.writers import LOG, PRINTED, format_of
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
 from tellapart.language.claims import extract

@@ -8,9 +8,11 @@ from typing import Any
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
-from tellapart.captions.journal import UNKNOWN, Author
+from tellapart.captions.authors import UNKNOWN, Author
+from tellapart.captions.destinations import LOG, PRINTED
+from tellapart.captions.earlier_run import recorded_precision
 from tellapart.captions.store import CaptionStore
-from tellapart.captions.writers import LOG, PRINTED, check_beside, recorded_precision
+from tellapart.captions.texts_beside import check_beside
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures, nothing_left

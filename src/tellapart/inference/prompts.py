@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.own_files import OwnFiles
 from tellapart.data import Dataset
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, preview_ids

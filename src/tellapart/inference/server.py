@@ -28,7 +28,9 @@ from tellapart.boost.load import estimate_line
 from tellapart.boost.openai_server import KEYS
 from tellapart.boost.types import Backend, LacksFeature
 from tellapart.captioners import load_captioner
-from tellapart.captions.writers import PRINTED, Replace, Writer, open_writer
+from tellapart.captions.destinations import PRINTED
+from tellapart.captions.replacement import Replace
+from tellapart.captions.writers import Writer, open_writer
 from tellapart.data import Dataset, Skipped, open_data
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.features.store import FeatureStore

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tellapart.captions.journal import UNKNOWN, Author, new_run
-from tellapart.captions.provenance import OwnFiles
-from tellapart.captions.writers import NAMED_FILES, Replace, files_beside, text_of_person, write_own
+from tellapart.captions.authors import UNKNOWN, Author
+from tellapart.captions.changes import new_run
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.replacement import Replace
+from tellapart.captions.texts_beside import NAMED_FILES, files_beside, text_of_person, write_own
 from tellapart.data.open import expanded
 from tellapart.data.pictures import FilePicture
 from tellapart.data.specification import parse

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.provenance import OwnFiles, text_hash
-from tellapart.captions.writers import files_beside
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.text_hash import text_hash
+from tellapart.captions.texts_beside import files_beside
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tellapart.captions.lines import name_in
-from tellapart.captions.provenance import OwnFiles
-from tellapart.captions.writers import NAMED_FILES, Replace, check_beside
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.replacement import Replace
+from tellapart.captions.texts_beside import NAMED_FILES, check_beside
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -9,10 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from tellapart.captions.backups import back_up
+from tellapart.captions.changes import JournaledRun
 from tellapart.captions.journal import Log
+from tellapart.captions.layouts import ListFile
 from tellapart.captions.lines import name_in
-from tellapart.captions.provenance import JournaledRun, OwnFiles, Provenance, back_up, renamed_ids
-from tellapart.captions.writers import Replace, log_of, record_list, text_of_person
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.logged_captions import log_of
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.picture_matching import renamed_ids
+from tellapart.captions.provenance import Provenance
+from tellapart.captions.replacement import Replace
+from tellapart.captions.texts_beside import text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError
@@ -23,7 +32,7 @@ from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import json_text, parse_json
-from tellapart.utils.write_errors import write_errors
+from tellapart.utils.write_errors import output_errors
 
 STATE = ("language", "accepted", "decorative")  # optional columns in a table
 
@@ -140,7 +149,7 @@ def write_lines(
         if out.suffix.lower() == ".csv"
         else "".join(json.dumps(text_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
     )
-    with write_errors(out, "specify another file with -o", "free some disk space and run the same command again"):
+    with output_errors(out):
         if out.name in METADATA_FILES and (before := text_of_person(out, own)) not in (None, text):
             for backup in own.back_up({out: str(before)}):
                 say(f"replaced {out}; the backup is {backup}")
@@ -180,3 +189,22 @@ def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
     return text.getvalue()
+
+
+def record_list(
+    out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str], run: JournaledRun
+) -> None:
+    """Records a list of captions in the journal before it is rewritten: its new rows, and the rows that are removed.
+
+    ``texts``: the new texts by id; ``people``: ids of texts that a person wrote and that are kept.
+    """
+    before: dict[str, str] = {}
+    if out.exists():
+        with contextlib.suppress(UsageError):  # damaged, so it was backed up as a whole
+            before = ListFile(out, items).read([item.id for item in items])
+    known = Provenance.open(out)
+    known.record_removed({key: text for key, text in before.items() if key not in texts}, run)
+    rows = {key: TextRow.new(text) for key, text in texts.items() if key not in people}
+    same = {key: row for key, row in rows.items() if before.get(key) == texts[key]}
+    known.record({key: row for key, row in rows.items() if key not in same}, run, before)
+    known.record({key: row for key, row in same.items() if not known.wrote(key, texts[key])})

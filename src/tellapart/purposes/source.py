@@ -14,9 +14,13 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.captioners.captioner import Captioner
-from tellapart.captions.journal import UNKNOWN, Author
-from tellapart.captions.provenance import OwnFiles, PictureRecord, Provenance, TextRow, text_hash
-from tellapart.captions.writers import log_of, logged_captions
+from tellapart.captions.authors import UNKNOWN, Author
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.logged_captions import log_of, logged_captions
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.provenance import Provenance
+from tellapart.captions.text_hash import text_hash
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tellapart.captions.journal import new_run
-from tellapart.captions.provenance import OwnFiles
-from tellapart.captions.writers import Replace
+from tellapart.captions.changes import new_run
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.replacement import Replace
 from tellapart.data import Dataset
 from tellapart.data.xmp import TextEvent
 from tellapart.errors import UsageError

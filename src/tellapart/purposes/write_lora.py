@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.journal import new_run
-from tellapart.captions.provenance import OwnFiles
-from tellapart.captions.writers import Replace
+from tellapart.captions.changes import new_run
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.replacement import Replace
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.purposes.beside import common_folder, refuse_scattered, write_beside

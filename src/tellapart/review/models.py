@@ -9,7 +9,7 @@ import numpy as np
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.load import load_captioner
-from tellapart.captions.journal import Author
+from tellapart.captions.authors import Author
 from tellapart.captions.store import Edit
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import UsageError

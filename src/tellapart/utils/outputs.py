@@ -24,7 +24,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.utils.atomic_writes import replace_file, replace_text, writable_file
 from tellapart.utils.cache_folder import cache_folder
-from tellapart.utils.write_errors import write_errors
+from tellapart.utils.write_errors import output_errors
 
 KEPT_RECORDS = 4  # per path, so that concurrent writers keep each other's records
 _inputs: dict[str, str] = {}  # real path to the option or argument that names it
@@ -150,7 +150,7 @@ def write_output(
                 record.parent.mkdir(parents=True, exist_ok=True)
                 replace_text(record, "".join(f"{line}\n" for line in lines[-KEPT_RECORDS:]), sync=False)
 
-    with write_errors(path, "specify another file with -o", "free some disk space and run the same command again"):
+    with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, write)
 

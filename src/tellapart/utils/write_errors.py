@@ -24,6 +24,11 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
         raise TellapartError(f"{path}: {error.strerror or error}; {when_full if full else remedy}") from None
 
 
+def output_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Turns an `OSError` in writing a file that the user named into a one-line `TellapartError`."""
+    return write_errors(path, "specify another file with -o", "free some disk space and run the same command again")
+
+
 @contextlib.contextmanager
 def stdout_errors() -> Iterator[None]:
     """Turns an error in writing to stdout, which names no file, into a `TellapartError` that mentions stdout."""

@@ -9,7 +9,7 @@ from typing import Any
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.lines import json_line
-from tellapart.captions.provenance import TextRow
+from tellapart.captions.log_rows import TextRow
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import weights_of

@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tellapart.captions.lines import METADATA, end_tar, write_sample
-from tellapart.captions.provenance import Provenance, TextRow
-from tellapart.captions.writers import Replace, guard_edited
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.provenance import Provenance
+from tellapart.captions.replacement import KEEP_ALL, guard_edited
 from tellapart.data.row_index import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job
@@ -48,7 +49,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     that were set aside).
     """
     suffix = check_format(out)
-    ours = not is_url(out) and guard_edited(Path(out), Replace())
+    ours = not is_url(out) and guard_edited(Path(out), KEEP_ALL)
     if not (ours or is_url(out)):
         check_output(Path(out))
     numbers = wanted_shards(job, without_failed)

@@ -1,0 +1,206 @@
+"""A file of captions, one line per picture.
+
+Complete lines are appended, so a killed process leaves at most one partial line, which the next run removes before it
+continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.captions.authors import Author
+from tellapart.captions.backups import back_up
+from tellapart.captions.changes import JournaledRun, new_run
+from tellapart.captions.lines import METADATA, CaptionLine, Written, caption_lines, csv_header, csv_line, json_line
+from tellapart.captions.log_rows import TextRow
+from tellapart.captions.picture_matching import match_pictures
+from tellapart.captions.provenance import Provenance
+from tellapart.captions.replacement import Replace, undo_command
+from tellapart.captions.run_settings import refuse_other_settings
+from tellapart.errors import TellapartError, UsageError
+from tellapart.types import Item
+from tellapart.utils.atomic_writes import temporary_beside, writable_file
+from tellapart.utils.messages import say
+from tellapart.utils.write_errors import output_errors
+
+SYNC_SECONDS = 3.0
+
+
+class LineFile:
+    """Appends captions to one file, one line per picture."""
+
+    def __init__(self, path: Path, format: str, scored: bool, known: Provenance, file: int) -> None:
+        self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
+        self.done: set[str] = set()
+        self._count = 0  # lines in the file
+        self._run: JournaledRun | None = None
+        self._synced = time.monotonic()
+
+    @classmethod
+    def open(
+        cls, path: Path, format: str, settings: dict[str, Any], items: Sequence[Item], resume: bool, replaces: Replace
+    ) -> LineFile:
+        """Starts the file or continues it; removes captions whose pictures have been replaced.
+
+        An empty file, which a killed process may leave behind, is treated as new. Raises `UsageError` if the file must
+        not be changed.
+        """
+        with output_errors(path):
+            real = writable_file(path)
+            known, there = Provenance.open(path), path.exists() and real.stat().st_size > 0
+        if there and not resume and not replaces.own:
+            raise UsageError(f"{path} already exists; pass --overwrite to start it over, or choose another file")
+        if there and not replaces.own:
+            refuse_other_settings(path, known, settings)
+        elif there and known.settings is None and not replaces.edited:
+            raise UsageError(
+                f"{path} was not written by this command; also pass --replace-edited to start it "
+                "over (a backup is kept), or choose another file"
+            )
+        with output_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(real, os.O_RDWR | os.O_CREAT, 0o644)
+        writer = cls(path, format, settings.get("best_of") is not None, known, file)
+        try:
+            writer._lock()
+            writer._run = new_run("caption", Author.from_settings(settings))
+            with output_errors(path):
+                writer._begin(settings, items, replaces)
+        except BaseException:
+            os.close(writer._file)
+            raise
+        return writer
+
+    def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
+        """Rewrites the file without the captions to replace, and finds the pictures that already have a caption."""
+        lines, half = self._lines(replaces)
+        own = {line.id for line in lines if self._known.wrote(line.id, line.text)}
+        edited = {line.id: line.text for line in lines if line.id not in own}
+        anew = replaces.own or self._known.settings is None or not lines
+        left_out = set[str]()
+        if edited and replaces.edited:
+            say(
+                f"{self.path}: {len(edited):,} captions written or edited by hand will be replaced; "
+                f"to restore them, run: {undo_command(self.path)}"
+            )
+            left_out |= edited.keys()
+        if anew:
+            left_out |= own
+            self.done = edited.keys() - left_out
+        else:
+            present = {line.id for line in lines} - left_out
+            self.done, replaced = match_pictures(items, self._known.rows, present, self.path)
+            if replaced - edited.keys():
+                say(
+                    f"{self.path}: {len(replaced - edited.keys()):,} pictures have been replaced "
+                    "since and are captioned again"
+                )
+            left_out |= replaced - edited.keys()
+            self.done |= replaced & edited.keys()
+        if edited and not replaces.edited and replaces.own:
+            say(
+                f"{self.path}: {len(edited):,} captions were written or edited by hand and are kept; "
+                "pass --replace-edited to replace them as well"
+            )
+        kept = [line.line for line in lines if line.id not in left_out]
+        if self._run is not None:
+            self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._run)
+        header = csv_header(self._scored) if self.format == "csv" else ""
+        if half or (lines and (anew or left_out)):
+            self._rewrite("".join([header, *kept]))
+        elif not os.fstat(self._file).st_size:
+            os.write(self._file, header.encode())
+        if anew:
+            self._known.begin(settings)
+        self._count = len(kept)
+
+    def _lines(self, replaces: Replace) -> tuple[list[CaptionLine], bool]:
+        """Returns the complete lines in the file, and whether it ends with a partial line."""
+        text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
+        whole, half = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
+        try:
+            lines = list(caption_lines(whole, self.format, self.path))
+        except UsageError:
+            if not replaces.edited:
+                raise
+            self._back_up({"": text})
+            return [], True
+        if half:
+            header = csv_header(self._scored) if self.format == "csv" else ""
+            with contextlib.suppress(UsageError):  # a complete line that an editor saved without a line break
+                for line in caption_lines(header + half, self.format, self.path) if whole or not header else ():
+                    if self.format == "jsonl" or self._known.wrote(line.id, line.text):
+                        lines.append(line)
+                    elif not self._known.rows:
+                        self._back_up({line.id: line.text})
+        return lines, bool(half)
+
+    def _back_up(self, texts: Mapping[str, str]) -> None:
+        """Backs up text that is not a valid line in a separate file, because the journal stores only captions."""
+        what = "the whole file will be replaced" if "" in texts else "the last line was incomplete"
+        say(f"{self.path}: {what}; the backup is {back_up(self.path, texts)}")
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Appends captions. If the disk is full, removes the partial line, so that the run can be resumed."""
+        if not captions:
+            return
+        data = memoryview("".join(self._line(written) for written in captions).encode())
+        start = os.lseek(self._file, 0, os.SEEK_END)
+        try:
+            rows = {one.item.id: TextRow.new("\n".join(one.texts), one.picture) for one in captions}
+            self._known.record(rows, self._run)
+            while data:
+                data = data[os.write(self._file, data) :]
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, start)
+            kept = f"{self._count:,} captions were saved; free some disk space and run the same command again to resume"
+            raise TellapartError(f"{self.path}: {error.strerror}; {kept}") from None
+        self._count += len(captions)
+        self.done.update(written.item.id for written in captions)
+
+    def close(self) -> None:
+        """Flushes to disk; removes the file if it contains no captions."""
+        with contextlib.suppress(OSError):
+            os.fsync(self._file)
+        os.close(self._file)
+        if not self._count:
+            writable_file(self.path).unlink(missing_ok=True)
+
+    def _rewrite(self, text: str) -> None:
+        """Replaces the file with a temporary file that is locked before it is renamed."""
+        real = writable_file(self.path)
+        temporary = temporary_beside(real)
+        try:
+            temporary.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+            temporary.chmod(stat.S_IMODE(os.fstat(self._file).st_mode))
+            file, self._file = self._file, os.open(temporary, os.O_RDWR)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            os.close(file)
+            os.fsync(self._file)
+            temporary.replace(real)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _line(self, written: Written) -> str:
+        if self.format == "csv":
+            return csv_line(written)
+        return json_line(written, self.path.parent if self.path.name == METADATA else None)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.path.exists() and not os.path.samestat(os.fstat(self._file), self.path.stat()):
+                raise BlockingIOError
+        except OSError:
+            raise UsageError(f"{self.path}: another process is writing to this file; choose another file") from None

@@ -1,0 +1,50 @@
+"""Rows of the log of captions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.text_hash import text_hash
+
+RECENT = 4  # texts remembered per row, because a killed process may have recorded texts that it did not write
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """One row in the log. ``hashes``: the hashes of the last texts that tellapart wrote; ``captions``: the captioner's
+    captions from which the text was made, if any.
+    """
+
+    hashes: tuple[str, ...] = ()
+    picture: PictureRecord | None = None
+    captions: tuple[str, ...] = ()
+
+    @classmethod
+    def new(cls, text: str | None, picture: PictureRecord | None = None, captions: Sequence[str] = ()) -> TextRow:
+        """Creates the row for a text that is about to be written."""
+        return cls(() if text is None else (text_hash(text),), picture, tuple(captions))
+
+    def line(self, file: str, key: str) -> str:
+        """Returns the line to write to the log."""
+        value: dict[str, Any] = {"file": file, "id": key}
+        if self.hashes:
+            value["text"] = self.hashes[-1]
+        if self.picture is not None:
+            value["picture"] = [self.picture.size, self.picture.time_ns, self.picture.content, self.picture.place]
+        if self.captions:
+            value["captions"] = self.captions
+        return json.dumps(value) + "\n"
+
+    def with_line(self, value: Mapping[str, Any]) -> TextRow:
+        """Returns the row as updated by one more line of the log."""
+        hashes = dict.fromkeys([*self.hashes, *([str(value["text"])] if "text" in value else [])])
+        if "text" in value and (before := text_hash(str(value.get("before")))) in self.hashes:
+            # Forgets texts that killed processes recorded but did not write.
+            hashes = dict.fromkeys([before, str(value["text"])])
+        picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
+        captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
+        return TextRow(tuple(hashes)[-RECENT:], picture, captions)

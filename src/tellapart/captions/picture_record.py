@@ -1,0 +1,62 @@
+"""The record of the picture that a caption describes: what its file and its decoded bytes were."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from tellapart.captions.text_hash import text_hash
+from tellapart.data.pictures import StoredPicture
+from tellapart.errors import PictureError
+from tellapart.types import Picture
+
+
+@dataclass(frozen=True)
+class PictureRecord:
+    """Record of a caption's picture. ``content``: the key of its bytes, "" if it was replaced during captioning;
+    ``place``: a hash of its path; ``size`` (bytes) and ``time_ns`` (modification time): those of its file.
+    """
+
+    size: int
+    time_ns: int
+    content: str
+    place: str
+
+    @classmethod
+    def of(cls, picture: Picture, content: str | None = None) -> PictureRecord | None:
+        """Records a picture in its current state; returns None if it cannot be read.
+
+        ``content``: the content key to record; None: computed here. If it comes from bytes that the caller reads, read
+        them after this call, so that a later change to the file is noticed.
+        """
+        try:
+            if not isinstance(picture, StoredPicture):
+                key = picture.key() if content is None else content
+                return cls(0, 0, key, text_hash(key))
+            size, time_ns = picture.signature()
+            return cls(size, time_ns, picture.key() if content is None else content, _place(picture))
+        except PictureError:
+            return None
+
+    def if_unchanged(self, picture: Picture) -> PictureRecord:
+        """Returns this record, with an empty ``content`` if the picture's file has been replaced since."""
+        if not isinstance(picture, StoredPicture):
+            return self
+        now = self.of(picture, "")
+        return self if now is not None and replace(now, content=self.content) == self else replace(self, content="")
+
+    def is_of(self, picture: Picture) -> bool:
+        """Returns whether the picture still has this content. Does not read files whose size and modification time are
+        unchanged.
+        """
+        if not self.content:
+            return False
+        if not isinstance(picture, StoredPicture):
+            return picture.key() == self.content
+        if picture.signature() == (self.size, self.time_ns) and _place(picture) == self.place:
+            return True
+        return picture.key() == self.content
+
+
+def _place(picture: StoredPicture) -> str:
+    return text_hash(os.path.realpath(picture.address()))

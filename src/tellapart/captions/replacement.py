@@ -1,0 +1,70 @@
+"""Which earlier texts a command may replace, and how people restore theirs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from tellapart.captions.backups import back_up
+from tellapart.captions.destinations import format_of
+from tellapart.captions.lines import CaptionLine, caption_lines
+from tellapart.captions.provenance import Provenance
+from tellapart.errors import UsageError
+from tellapart.utils.messages import say
+
+
+@dataclass(frozen=True)
+class Replace:
+    """What may be replaced: texts that tellapart wrote (``own``), texts that a person wrote or edited (``edited``)."""
+
+    own: bool = False
+    edited: bool = False
+
+
+KEEP_ALL = Replace()
+
+
+def guard_edited(out: Path, replaces: Replace) -> bool:
+    """Raises `UsageError` if a file of captions that will be replaced as a whole contains people's texts.
+
+    If ``replaces.edited`` is set, backs them up and removes the file instead. Returns whether tellapart wrote all texts
+    in the file.
+    """
+    format = format_of(out, None)
+    if format not in ("jsonl", "csv") or not out.is_file():
+        return False
+    known = Provenance.open(out)
+    text = out.read_bytes().decode("utf-8-sig", "surrogateescape")
+    lines: list[CaptionLine] = []
+    try:
+        lines = list(caption_lines(text, format, out))
+        edited = {line.id: line.text for line in lines if not known.wrote(line.id, line.text)}
+    except UsageError:
+        edited = {"": text}
+    if edited and not replaces.edited:
+        raise UsageError(
+            f"{out}: {len(edited):,} captions were written or edited by hand; choose another "
+            "file, or pass --replace-edited to replace them (a backup is kept)"
+        )
+    if edited:
+        say(f"{out}: replaced {len(edited):,} hand-written texts; the backup is {back_up(out, edited)}")
+        out.unlink()
+    return not edited and bool(lines)
+
+
+def say_replaced(texts: Collection[Path]) -> None:
+    """Prints how many texts by people were replaced, and how to restore them."""
+    folder = Path(os.path.commonpath([path.parent for path in texts]))
+    say(
+        f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "
+        f"{undo_command(folder)}"
+    )
+
+
+def undo_command(path: Path) -> str:
+    """Returns the command that restores what a run replaced in a folder or a file of captions."""
+    typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
+    return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"

@@ -1,0 +1,176 @@
+"""A text file beside each picture."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tellapart.captions.authors import UNKNOWN
+from tellapart.captions.changes import JournaledRun, new_run
+from tellapart.captions.lines import Written
+from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.replacement import Replace, say_replaced
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import PictureError, UsageError
+from tellapart.types import Item
+from tellapart.utils.atomic_writes import replace_text
+from tellapart.utils.listed_names import few
+from tellapart.utils.locks import locked
+from tellapart.utils.messages import say
+from tellapart.utils.write_errors import write_errors
+
+NAMED_FILES = 10  # maximum number of files in a message
+MAX_LOCKS = 64  # folders; each lock is an open file, and two runs on the same pictures lock the same folders
+
+
+class TextFiles:
+    """Writes a ``.txt`` file beside each picture, as data set tools expect."""
+
+    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
+        self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
+        self._people: list[Path] = []  # files in which a person's text has been replaced
+        self._locks = contextlib.ExitStack()
+        self.done: set[str] = set()
+
+    @classmethod
+    def beside(
+        cls,
+        items: Sequence[Item],
+        replaces: Replace,
+        say: Callable[[str], None] = say,
+        run: JournaledRun | None = None,
+    ) -> TextFiles:
+        """Finds the pictures whose text file is kept. Raises `UsageError` if a file cannot be written."""
+        own = OwnFiles()
+        found = cls(own, check_beside(items, ".txt"), replaces, run)
+        edited = replaced = 0
+        for item in items:
+            target = found._targets[item.id]
+            if text_of_person(target, own) is not None:
+                edited += 1
+                found.done |= set() if replaces.edited else {item.id}
+            elif target.exists() and not replaces.own:
+                known = own.of(target).rows[target.name].picture
+                with contextlib.suppress(PictureError):  # reported when it is read
+                    if known is not None and not known.is_of(item.picture):
+                        replaced += 1
+                        continue
+                found.done.add(item.id)
+        if edited and replaces.own and not replaces.edited:
+            say(
+                f"{edited:,} .txt files were written or edited by hand and are kept; pass "
+                "--replace-edited to replace them as well"
+            )
+        if replaced:
+            say(f"{replaced:,} pictures have been replaced since and are captioned again")
+        return found
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Writes one file per caption; each file is either complete or absent."""
+        texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
+        pictures = {self._targets[one.item.id]: one.picture for one in captions}
+        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._run)
+        self._people += edited if self._replaces.edited else ()
+        self.done.update(one.item.id for one in captions)
+
+    def lock(self) -> None:
+        """Locks the folders until `close`. Raises `UsageError` if another process is writing to them."""
+        folders = sorted({path.parent for path in self._targets.values()})
+        with contextlib.ExitStack() as stack:
+            for folder in folders[:MAX_LOCKS]:
+                stack.enter_context(locked(folder, wait=False, name=".txt.lock"))
+            self._locks = stack.pop_all()
+
+    def close(self) -> None:
+        """Prints how many texts by people were replaced."""
+        self._locks.close()
+        if self._people:
+            say_replaced(self._people)
+
+
+def text_of_person(path: Path, own: OwnFiles) -> str | None:
+    """Returns the text of a file that a person wrote or edited; None if tellapart wrote it or it does not exist.
+
+    Invalid UTF-8 is decoded with `surrogateescape`.
+    """
+    text = _text_in(path)
+    return None if text is None or own.is_own(path, text) else text
+
+
+def _text_in(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); fix or remove it") from None
+
+
+def write_own(
+    texts: Mapping[Path, str],
+    own: OwnFiles,
+    replace_edited: bool,
+    pictures: Mapping[Path, PictureRecord | None] | None = None,
+    run: JournaledRun | None = None,
+) -> dict[Path, str]:
+    """Writes each text to its own file; returns people's texts, which are kept unless ``replace_edited`` is set.
+
+    Reads the files again, because a person may have written one during captioning. ``run``: the change that the texts
+    belong to, by which they can be undone; None: a new change.
+    """
+    before = {path: text for path in texts if (text := _text_in(path)) is not None}
+    people = {path: text for path, text in before.items() if not own.is_own(path, text)}
+    edited = {path: text for path, text in people.items() if text != texts[path]}
+    todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
+    if todo:
+        with _beside_errors(next(iter(todo))):
+            own.record(todo, pictures, run or new_run("write", UNKNOWN), before)
+            if edited and replace_edited and run is None:
+                say_replaced(edited)
+    for path, text in todo.items():
+        with _beside_errors(path):
+            replace_text(path, text, sync=False)
+    return edited
+
+
+def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
+    """Returns, by id, the path of each picture with its suffix replaced.
+
+    Raises `UsageError` if a picture is not a file, or if pictures would share a file; the message lists these pictures.
+    """
+    pictures: dict[Path, list[str]] = {}
+    found = {}
+    for item in items:
+        if not isinstance(item.picture, FilePicture):
+            raise UsageError(
+                f"{item.picture.name} is not a file, so a {suffix} file cannot be written beside "
+                "it; use -o captions.jsonl"
+            )
+        target = item.picture.path.with_suffix(suffix)
+        pictures.setdefault(target, []).append(item.picture.name)
+        found[item.id] = target
+    clashes = [f"{' and '.join(names)} would both use {target}" for target, names in pictures.items() if len(names) > 1]
+    if clashes:
+        raise UsageError(f"{few(clashes, NAMED_FILES, '; ')}; rename one of each pair")
+    return found
+
+
+def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
+    """Like `files_beside`, but also raises a `UsageError` that lists all folders and files that cannot be written."""
+    targets = files_beside(items, suffix)
+    wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
+             if not os.access(folder, os.W_OK)]  # fmt: skip
+    wrong += [f"{path} (a folder)" for path in targets.values() if path.is_dir()]
+    if wrong:
+        raise UsageError(
+            f"cannot write {suffix} files in {few(wrong, NAMED_FILES)}; make the folder "
+            "writable, or use -o captions.jsonl"
+        )
+    return targets
+
+
+def _beside_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    return write_errors(path, "make the folder writable", "free some disk space and run the same command again")
