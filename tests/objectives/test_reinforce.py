@@ -185,7 +185,7 @@ def test_a_reward_within_a_length_is_nothing_for_longer_captions() -> None:
     assert compute_reward(abstains, told, batch(2)).isnan().all()
     for value, found in ((torch.full((2, 2), -0.5), "-0.5 for one caption"), (torch.ones(2, 2, 1), "per token")):
         wrong = RewardTerm(lambda r, b, value=value: value, no_baseline, name="mine", most_words_N=most_N)
-        with pytest.raises(TellapartError, match=f"reward 'mine' is {found}; within requires"):
+        with pytest.raises(TellapartError, match=f"reward 'mine' is {found}; 'within' requires"):
             compute_reward(wrong, told, batch(2))
 
 
@@ -193,7 +193,7 @@ def test_a_recipe_masks_a_reward_by_length_and_needs_references_for_it() -> None
     table = {"kind": "reinforce", "rewards": [{"kind": "consensus", "within": 1.5}]}
     options = Reinforce.Config.model_validate(table)
     assert options.rewards[0].needs() == ("start", "references")
-    with pytest.raises(ValueError, match="within requires a reward per caption, but this"):
+    with pytest.raises(ValueError, match="'within' requires a reward per caption, but this"):
         Reinforce.Config.model_validate({**table, "rewards": [{"kind": "pmi", "per": "word", "within": 2.0}]})
 
 

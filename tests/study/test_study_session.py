@@ -603,7 +603,7 @@ def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: 
     other = make_study(tmp_path / "other", seed=9)
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web = Web(url, ParticipantLog())
-        with pytest.raises(TellapartError, match="a different study than the one in this folder"):
+        with pytest.raises(TellapartError, match="a different study from the one in this folder"):
             Script(other, Effects.of(other), "careful", "s").take(web, ParticipantLog(), 0, "x")
         web.close()
 

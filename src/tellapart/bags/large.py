@@ -304,8 +304,9 @@ class LargeSearch:
         save_array(self.path_of("order", shard), place_M.astype(np.int64))
 
     def count(self, _: int = 0) -> None:
-        """Counts, for each file, each cluster's pictures in the files before it: all, and those to which it is the
-        nearest cluster.
+        """Counts, for each file, each cluster's pictures in the files before that file.
+
+        Counts both all of a cluster's pictures and those to which the cluster is the nearest.
         """
         shape = (len(self.features.shards) + 1, 2, len(self.centre_CD))
 

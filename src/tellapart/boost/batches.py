@@ -132,7 +132,7 @@ class Http:
             raise self._failed(BackendError(str(broken) or type(broken).__name__)) from None
 
     def answer(self, status: int, reply: bytes) -> Answer | BackendError:
-        """Returns the answer in the reply to one request of a batch, or why there is none."""
+        """Extracts the answer from one reply in a batch, or returns the error."""
         if words := moderated(status, reply, self._key):
             return Answer("", finish=f"content_filter: {self.clean(words)}")
         try:

@@ -70,7 +70,7 @@ def csv_line(written: Written) -> str:
 def name_in(item: Item, folder: Path) -> str:
     """Returns the path of a picture relative to a folder, with forward slashes.
 
-    Raises `UsageError` if the picture is not a file, or if its name is not valid UTF-8, which lists cannot store.
+    Raises `UsageError` if the picture is not a file, or if its name is not valid UTF-8: caption lists cannot store it.
     """
     if not isinstance(item.picture, FilePicture):
         raise UsageError(

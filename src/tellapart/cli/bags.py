@@ -58,19 +58,19 @@ Captions = Annotated[
 ]
 MaxCosine = Annotated[
     float | None,
-    typer.Option("--max-cosine", help="Maximum similarity of a picture to the first of its bag."),
+    typer.Option("--max-cosine", help="Maximum similarity to the first picture in the bag."),
 ]
 MaxCosinePairs = Annotated[
     bool,
     typer.Option(
-        "--max-cosine-pairs", help="Apply --max-cosine to every pair of a bag, not only to pairs with the first."
+        "--max-cosine-pairs", help="Apply --max-cosine to every pair in the bag, not only to pairs with the first."
     ),
 ]
 MinCosine = Annotated[
     float | None,
     typer.Option(
         "--min-cosine",
-        help=("Minimum similarity of a picture to the first of its bag; with --all-pairs, of every pair."),
+        help="Minimum similarity to the first picture in the bag, or between every pair with --all-pairs.",
     ),
 ]
 Pairs = Annotated[

@@ -67,7 +67,7 @@ class BoostOptions:
         str | None,
         typer.Option(
             help=(
-                "Also count tokens with this tokenizer: folder or hub name. In the paper: openai/clip-vit-base-patch32."
+                "Also count tokens with this tokenizer: folder or hub name. Paper 2 uses openai/clip-vit-base-patch32."
             )
         ),
     ] = None
@@ -87,7 +87,7 @@ def boost(
     precision: InferencePrecision = "auto",
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace files that have been edited; with --workers, also start again."),
+        typer.Option("--overwrite", help="Replace files that have been edited; with --workers, also start over."),
     ] = False,
     job: JobOptions,
     as_json: Json = False,

@@ -28,7 +28,10 @@ InferencePrecision = Annotated[
 ExactPrecision = Annotated[
     str, typer.Option("--precision", help="auto (fp32, for comparable metrics), fp32, bf16, or fp16.")
 ]
-RecipePrecision = Annotated[str, typer.Option("--precision", help="auto (as in the recipe), fp32, or bf16.")]
+RecipePrecision = Annotated[
+    str,
+    typer.Option("--precision", help="auto (the recipe's precision; finetune: bf16 if supported), fp32, or bf16."),
+]
 
 
 def precision_settings(precision: str) -> Sequence[str]:

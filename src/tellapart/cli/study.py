@@ -1,6 +1,6 @@
 """``tellapart study``: plan, prepare, serve, rehearse, export and report studies with people.
 
-``study judges`` compares metrics with people, ``study arena`` captions with each other.
+``study judges`` measures how well metrics agree with people; ``study arena`` compares captions with each other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from tellapart.utils.tables import table_of
 
 app = App(
     name="study",
-    help="Run user studies (pick the picture of a caption, rate or compare captions); compare metrics with people.",
+    help="Run user studies (match captions to pictures, rate or compare captions); measure how well metrics agree with "
+    "people.",
     no_args_is_help=True,
 )
 creating = App(

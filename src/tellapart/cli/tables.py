@@ -42,7 +42,7 @@ class TableOptions:
         typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: synthetic scenes (paper 2)."),
     ] = "data"
     rows: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Run only these rows, by the names that --dry-run shows.")
+        str | None, typer.Option(metavar="A,B", help="Run only these rows (names as listed by --dry-run).")
     ] = None
     captions: Annotated[
         list[str] | None,
@@ -53,12 +53,13 @@ class TableOptions:
         typer.Option(metavar="SYSTEM=NAME", help="Captioner for a system, such as my_ofa:make. Repeatable."),
     ] = None
     llm_judge: Annotated[
-        str | None, typer.Option(metavar="BACKEND", help="Judge for 1:7, as openai:MODEL@URL. See eval --llm-judge.")
+        str | None,
+        typer.Option(metavar="BACKEND", help="Judge for paper 1, table 7, as openai:MODEL@URL. See eval --llm-judge."),
     ] = None
     llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM for 2:F2. See boost --llm.")] = None
     mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM for 2:F2. See boost --mllm.")] = None
     out: Annotated[Path, typer.Option(help="Folder for runs, captions and results.")] = Path("runs/tables")
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and run none.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands without running them.")] = False
     settings: Settings = None
     seeds: Annotated[
         str | None,
@@ -95,7 +96,7 @@ def tables(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Reproduce a table from a paper, beside its published figures; trains, captions and evaluates as necessary.
+    """Reproduce a table from a paper, next to the published figures; trains, captions and evaluates as needed.
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """

@@ -31,7 +31,7 @@ def train(
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="Existing run to use for a recipe that this one names, even if that recipe has changed. Repeatable.",
+            help="Existing run for a recipe that RECIPE depends on, even if that recipe has changed. Repeatable.",
         ),
     ] = None,
     device: Device = "auto",

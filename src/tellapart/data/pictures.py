@@ -231,7 +231,7 @@ class ClipFile(FilePicture):
 
 
 def picture_file(path: str | os.PathLike[str]) -> FilePicture:
-    """Returns the file as a clip if its suffix is that of a clip (including GIF), else as a picture."""
+    """Returns the file as a clip if it has a clip suffix (including ``.gif``), otherwise as a picture."""
     return ClipFile(path) if Path(path).suffix.lower() in CLIP_SUFFIXES else FilePicture(path)
 
 

@@ -316,7 +316,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
 
 
 def _is_spoken(value: Any) -> bool:
-    """Returns whether a value lists the pieces of an answer: objects with a type or a text."""
+    """Returns whether a value is a list of content parts: objects with a ``type`` or ``text`` key."""
     return (
         isinstance(value, list)
         and bool(value)

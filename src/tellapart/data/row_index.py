@@ -32,7 +32,7 @@ RECORDS_PER_CHUNK = 1 << 16  # records processed at a time
 
 
 class RowSource(Protocol):
-    """One or several files of rows."""
+    """One or more files of rows."""
 
     name: str
 

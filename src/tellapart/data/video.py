@@ -79,7 +79,9 @@ class _Video:
         if not packets:
             raise PictureError(f"{name}: the clip has no frames")
         if len(packets) < MIN_FRAME_SHARE * stream.frames:
-            raise PictureError(f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames in its header)")
+            raise PictureError(
+                f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames that its header declares)"
+            )
         check_size(stream.codec_context.width, stream.codec_context.height, name)
         return cls(packets, stream.codec_context, name, avi=container.format.name == "avi")
 

@@ -92,7 +92,7 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
 
 
 def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
-    """Returns a JPEG segment; in an MPO's index of pictures (CIPA DC-007), updates sizes and offsets.
+    """Returns a JPEG segment, with updated sizes and offsets if it is an MPO's index of pictures (CIPA DC-007).
 
     Args:
         shift: bytes by which the later pictures move away from this segment.

@@ -99,7 +99,7 @@ class MetricAgreement:
 
 @dataclass
 class AgreementTable:
-    """The agreement of metrics by name, and the compared data."""
+    """Each metric's agreement with people, by metric name, and the data it was measured on."""
 
     judgements: Judgements
     metrics: dict[str, MetricAgreement] = field(default_factory=dict)
@@ -263,7 +263,7 @@ def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
 
 
 def deviation_over_repeats(value_KN: np.ndarray) -> float:
-    """Returns the root mean square over captions of the standard deviation over repeats (with K − 1).
+    """Returns the root mean square, over captions, of the standard deviation over repeats (K − 1 in the denominator).
 
     Captions with fewer than two answers are left out; NaN if none remain.
     """

@@ -264,8 +264,7 @@ def page(card: Card) -> str:
 
 def title(card: Card) -> str:
     """Returns the benchmark's name and its bags in one line."""
-    bags = " and ".join(f"{own.bags:,} of {own.size}" for own in card.sizes)
-    return f"{card.name}: bags of look-alikes, {bags} pictures"
+    return f"{card.name}: " + " and ".join(f"{own.bags:,} bags of {own.size} look-alikes" for own in card.sizes)
 
 
 def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:

@@ -118,7 +118,7 @@ class EvalContext:
         return np.concatenate([self.images, store.FeatureStore().features(items, self.loaded_scorer.encoder)])
 
     def lacks(self, needs: Sequence[str]) -> str | None:
-        """Returns the first unmet requirement of ``needs`` with the option to add, or None if all are met."""
+        """Returns the first unmet requirement and the option that satisfies it, or None if all ``needs`` are met."""
         return next((NEEDS[need].message for need in needs if not NEEDS[need].has(self)), None)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ from tellapart.metrics.results import Candidates, MetricInfo
 
 
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
-    """Returns the label and help of a key of results such as ``recall@1.random100@second``.
+    """Returns the label and help text for a result key such as ``recall@1.random100@second``.
 
     Without ``candidates``, uses the size given in the key. An unknown key is its own label.
     """

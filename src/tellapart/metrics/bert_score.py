@@ -36,7 +36,7 @@ class BERTScore(NamedTuple):
 def bertscore(captions: Sequence[str], references: References, *, encode: TokenEncoder) -> BERTScore:
     """Computes BERTScore without idf weights or rescaling, −1 to 1 (mostly 0 to 1).
 
-    Each of the three numbers takes its own maximum over the references, as in the package bert-score. A text without
+    Precision, recall and F1 are maximized over references separately, as in the bert-score package. A text without
     words scores 0. Raises `UsageError` if a caption has no list of references.
     """
     check(captions, references)

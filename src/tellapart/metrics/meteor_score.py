@@ -289,7 +289,7 @@ def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]
 
 
 def covered(stage: int, words: int) -> int:
-    """Returns the covered words that the search counts for one side of a match of ``words`` words."""
+    """Returns how many words the search counts as covered on one side of a match of ``words`` words."""
     return words // 2 if stage == 3 else int(WEIGHTS[stage]) * words
 
 
@@ -666,7 +666,7 @@ def _hits(counts: Any, side: int) -> Any:
     """Computes the weighted matches of the caption (side 0) or the reference (1).
 
     The order of summation breaks ties between references: content words before function words, one after the other.
-    `sum` is unsuitable because it rounds differently from Python 3.12 on.
+    `sum` is unsuitable because it rounds differently since Python 3.12.
     """
     total = 0.0
     for share, start in ((DELTA, 4), (1 - DELTA, 6)):

@@ -69,11 +69,11 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Recounted:
-    """A score of N items that is not a function of sums: ``build(rows)(weight_N)``, with a row per item.
+    """A score over N items that is not a function of sums: ``build(rows)(weight_N)``, with one row per item.
 
-    grows: the score grows with N, like a count of distinct words. Because a resample repeats items, such a score varies
-    differently there than over new items, so it is resampled from disjoint halves of the items.
-    more: the rows of an item's other captions, over which the score is averaged.
+    grows: whether the score grows with N, like a count of distinct words. Resamples repeat items, so the variance of
+    such a score across resamples differs from its variance across new items; disjoint halves are drawn instead.
+    more: rows for the items' further captions. The score is averaged over all captions.
     """
 
     rows: Sequence[Any]
@@ -231,7 +231,7 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A score of ``n`` items with its 95% interval. Unknown values are NaN, or 0 for n."""
+    """A score over ``n`` items with its 95% interval. Unknown fields are NaN (0 for ``n``)."""
 
     value: float = math.nan
     low: float = math.nan
@@ -584,7 +584,7 @@ class MetricTests:
         return {pair: test.difference() for pair, test in self._pairs.items()}
 
     def procedures(self, without: Container[str] = ()) -> list[str]:
-        """Returns the procedures of the computed intervals, sorted; leaves out those of the systems ``without``."""
+        """Returns the interval procedures that were used, sorted; ignores the systems in ``without``."""
         of_systems = {one.procedure for name, one in self._systems.items() if name not in without}
         return sorted((of_systems | {test.procedure for test in self._pairs.values()}) - {SINGLE})
 

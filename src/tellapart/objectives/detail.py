@@ -1,9 +1,9 @@
 """Levels of detail in one captioner: each weight of the ``speaker`` term has its own prompt.
 
-In an objective that rewards detail, one number controls how much the captioner says. With `Levels`, it can have several
+In an objective that rewards detail, one weight controls how much the captioner says. With `Levels`, it has several
 values: each step draws one level per picture, conditions the captioner on that level's prompt, and uses that level's
-weight. At inference, the trained captioner can then be asked for an amount of detail (`tellapart caption
-RUN?detail=0.5`). Prompts need no new weights, so this works for all captioners that accept a prompt.
+weight. You can then request a level of detail from the trained captioner (`tellapart caption RUN?detail=0.5`). Prompts
+need no new weights, so this works for all captioners that accept a prompt.
 """
 
 from __future__ import annotations

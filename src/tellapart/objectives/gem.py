@@ -1,7 +1,8 @@
 """GEM: maximum likelihood that preserves the diversity of the model (Li et al. 2025, arXiv 2408.16673).
 
-Cross-entropy moves probability from all words to the label. GEM takes it only from words that a sharpened copy q of the
-model prefers, and stops as soon as the label is the most probable word, so that samples remain diverse.
+Cross-entropy moves probability from all words to the label. GEM takes it from the words that a sharpened copy q of the
+model prefers: the gradient with respect to the logits is q − onehot. It fades sooner once the label is the most
+probable word, so that samples remain diverse.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def mle_head_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Computes `mle_loss` of the logits hidden·weightᵀ + bias, value and gradients, in chunks of tokens.
+    """Computes the value and gradients of `mle_loss` for the logits hidden·weightᵀ + bias, in chunks of tokens.
 
     Averages over valid tokens, in nats (paper 1, eq. 1). Returns a scalar that does not support double backward.
     hidden_BTH: the input of the output layer; weight_VH, bias_V: its parameters; labels_BT: token ids; valid_BT: False

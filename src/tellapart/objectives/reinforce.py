@@ -147,7 +147,7 @@ class Reinforce:
                     yield from level_contradictions(self.detail, prices[0])
                 else:
                     yield (
-                        "detail sets the weight of the likelihood reward; expected exactly one such reward, got "
+                        "'detail' sets the weight of the likelihood reward; expected exactly one such reward, got "
                         f'{len(prices)}; add, for example, {{kind = "likelihood", weight = 0.75}}'
                     )
             if self.entropy_reduction != "mean" and not self.entropy:

@@ -437,8 +437,11 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
 
 
 def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
-    """Returns the plain caption's words from the first sentence that contains any, else the noun, else the plain
-    caption.
+    """Returns the first of these that exists:
+
+    1. the plain caption's words in the first sentence that contains any;
+    2. the noun with its article;
+    3. the plain caption.
     """
     for phrases in sentences:
         words = belief.said & {word for phrase in phrases for word in phrase.words}

@@ -90,7 +90,7 @@ def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> lis
 
 
 def token_counter(repository: str) -> tuple[Callable[[str], int], bool]:
-    """Returns a function that counts tokens without start and end, and whether it only estimates the number.
+    """Returns a function that counts tokens, excluding start and end tokens, and whether it only estimates the count.
 
     Uses a tokenizer from Hugging Face's cache; downloads nothing.
     """

@@ -1,4 +1,4 @@
-"""``tellapart alt-text``: reads captions, turns them into alt texts, and writes these to lists and metadata."""
+"""``tellapart alt-text``: turns captions into alt text, and writes it to list files and image metadata."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def default_objective(*, photos: bool) -> str:
     """Returns the default preset.
 
     The captioner for the synthetic world describes pictures when prompted, so it learns from its own descriptions. On
-    photos, a captioner is confident about only a few words of its descriptions, and the details that they add to its
-    captions do not outweigh the loss (docs/research/flickr8k.md).
+    photos, a captioner is confident about only a few words of its descriptions, and the details that these add do not
+    make up for what the captions lose in quality (docs/research/flickr8k.md).
     """
     return "truthful-self-retrieval" if photos else "self-distillation"
 

@@ -44,11 +44,10 @@ def shipped_recipe(name: str) -> Path | None:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Returns the file that ``name`` stands for: a path, or a shipped recipe with or without ``recipes/`` and
-    ``.toml``.
+    """Returns the file for ``name``: a path, or the name of a shipped recipe (``recipes/`` and ``.toml`` are optional).
 
     An existing file takes precedence. A path to a missing file is returned unchanged, so that reading it raises the
-    error. Raises `UsageError`, with the nearest name, for a name without a suffix that is not a recipe.
+    error. Raises `UsageError`, with the nearest name, for an unknown recipe name.
     """
     path = Path(name)
     if path.is_file():

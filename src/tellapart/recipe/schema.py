@@ -247,7 +247,7 @@ class CaptionerOptions(Strict):
         None,
         ge=0,
         lt=1,
-        description="dropout of all dropout layers of the language model; default: its configuration. For "
+        description="dropout probability in the language model; default: the value in its configuration. For "
         "BLIP, LAVIS uses 0.1 (papers 1 and 3), but transformers' configuration has 0",
     )
 

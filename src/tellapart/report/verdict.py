@@ -124,7 +124,7 @@ def compare(results: Results) -> BeforeAfter | None:
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Returns all pairs of systems that were compared, except with reference systems; the headline's pair comes first.
+    """Returns the compared pairs of systems, excluding pairs that contain a reference system; the headline's is first.
 
     The headline compares before and after training if both exist, otherwise the first system with the best other system
     in the main metric.

@@ -87,7 +87,7 @@ class RewardOptions(Strict):
     def is_of_captions(self) -> RewardOptions:
         """Checks that ``within`` is set only for rewards per caption."""
         if self.within is not None and self.per_token:
-            raise ValueError("within requires a reward per caption, but this reward is per token; remove within")
+            raise ValueError("'within' requires a reward per caption, but this reward is per token; remove 'within'")
         return self
 
     def check(self) -> None:

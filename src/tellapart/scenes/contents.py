@@ -179,7 +179,7 @@ _MOTIONS = (tuple(MOTIONS), (0.24, 0.12, 0.12, 0.12, 0.12, 0.1, 0.09, 0.09))
 
 
 def split_class(split: str) -> int:
-    """Returns the residue modulo 49 that a split's object positions have, so that no scene is in two splits.
+    """Returns the residue modulo 49 reserved for a split's object positions, so that no scene is in two splits.
 
     train, validation and test have one each. Other names get one of the remaining 46 by checksum, so two such names
     collide with probability 1/46 (even then, their random streams differ).

@@ -167,8 +167,9 @@ def _linked(scene: SceneTruth, i: int, j: int) -> str:
 
 
 def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
-    """Puts the chain in a sentence with its background; two objects get a longer frame than four, to
-    equalize lengths.
+    """Puts the chain in a sentence with its background.
+
+    Scenes with two objects get a longer sentence template than those with four, to equalize lengths.
     """
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)

@@ -1,4 +1,4 @@
-"""Computes a study's figures from its answers: each system's mean, differences, agreement, times, and who counts.
+"""Analyses a study's answers: means, differences, agreement, times, and which participants are included.
 
 ``pick``: the share of answers that are the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
 harmonic mean of a system's mean descriptiveness and mean accuracy, as in paper 1, Table 2.
@@ -235,7 +235,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
 def _resampled(
     study: Study, answers: Sequence[StudyAnswer]
 ) -> tuple[dict[str, Floats], dict[str, ClusteredDraws], dict[str, list[int]]]:
-    """Returns, by metric, the systems' values, their resampled values and their numbers of ratings."""
+    """Returns, by metric, the systems' values, resampled values and rating counts."""
     count, analysis = len(study.systems), study.settings.analysis
     found = ratings_of(study, answers)
     values = {metric: means(ratings, count) for metric, ratings in found.items()}

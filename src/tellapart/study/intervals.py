@@ -120,9 +120,10 @@ def difference(value: float, draws: ClusteredDraws, n: int, confidence: float) -
 
 
 def student_quantile(confidence: float, freedom: int) -> float:
-    """Returns the half width of a central interval of Student's t by Wallace's (1959) approximation.
+    """Returns the critical value of Student's t for a central interval, using Wallace's (1959) approximation.
 
-    The error is within 1.2% for at least three degrees of freedom. NaN below one."""
+    The error is within 1.2% if ``freedom`` ≥ 3. NaN if ``freedom`` < 1.
+    """
     if freedom < 1:
         return NAN
     z = NormalDist().inv_cdf((1 + confidence) / 2) * (8 * freedom + 3) / (8 * freedom + 1)

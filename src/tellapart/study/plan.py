@@ -2,8 +2,8 @@
 
 In the model, a rating is the sum of a system's mean and random effects of participant and item, on the scale of
 log-odds (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how consistently
-people answer the same item: the share of the variance of single answers that the item explains, which Krippendorff's
-alpha estimates. Half of it is due to the picture (shared by all systems), half to the caption.
+people answer the same item: the fraction of answer variance explained by the item, which Krippendorff's alpha
+estimates. Half of it is due to the picture (shared by all systems), half to the caption.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ class Script:
         for trial in self._trials.get(tuple(sorted(captions)), ()):
             if sorted(name[:32] for name in trial.pictures) == seen:
                 return trial
-        raise TellapartError("the server runs a different study than the one in this folder")
+        raise TellapartError("the server is running a different study from the one in this folder")
 
     def _easy(self, trial: Trial, captions: Sequence[str], files: Sequence[str], count: Sequence[int]) -> list[int]:
         """Answers control and practice items, with occasional mistakes, mostly by hasty participants."""
@@ -259,7 +259,10 @@ def run_participants(
     seed: int = 0,
     at_once: int = 8,
 ) -> ParticipantLog:
-    """Runs scripted participants at ``url``, ``at_once`` concurrently. counts: number of each character."""
+    """Runs scripted participants at ``url``, ``at_once`` concurrently.
+
+    ``counts``: number of participants per behaviour profile.
+    """
     log = ParticipantLog()
     characters = [character for character, count in counts.items() for _ in range(count)]
     random.Random(seed).shuffle(characters)

@@ -298,7 +298,7 @@ def load_start(setup: TrainingSetup) -> Captioner:
 
 
 def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
-    """Sets the recipe's number of frames per clip; returns the captioner."""
+    """Sets the captioner's frames per clip from the recipe, and returns the captioner."""
     if options.frames is not None:
         captioner.frames = options.frames
     if captioner.frames > 1 and "vision" in (options.train or ()):

@@ -36,7 +36,7 @@ from tellapart.utils.rng import ItemSeeds
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """Writes ``captions/``, the gallery and ``results.json``. Returns None if there is no test data.
 
-    ``results.json`` is written last and marks the evaluation as complete; a run that was killed before is evaluated
+    ``results.json`` is written last and marks the evaluation as complete; a run killed before that point is evaluated
     again.
     """
     if setup.recipe.data.test is None:

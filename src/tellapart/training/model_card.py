@@ -73,8 +73,9 @@ print(captioner.caption(["photo.jpg"], decoding)[0])
 
 
 def model_card(run: Run, hub_id: str | None = None) -> str:
-    """Returns the model card of a run's model. ``hub_id``: the model's hub id, for the snippet; default: the local
-    folder.
+    """Returns the card for a run's model.
+
+    ``hub_id``: model name in the usage snippet; default: the local folder.
     """
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None

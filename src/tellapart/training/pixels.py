@@ -26,7 +26,7 @@ EQUAL = 1e-4  # tolerance in standard deviations; one grey level is about a hund
 class TrainingPixels:
     """Prepares pictures for a vision encoder that is being trained; clips are represented by their middle frame.
 
-    If the processor resizes all pictures to one shape, they are stored as uint8 H×W×C and normalised on the device when
+    If the processor resizes all pictures to one shape, they are stored as uint8 H×W×C and normalized on the device when
     a batch is made (``as_bytes``). Otherwise (pictures that keep their shapes, other preprocessing), the output of
     ``pixels`` is stored in float32.
     """

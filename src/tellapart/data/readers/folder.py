@@ -190,7 +190,7 @@ READERS.register(
                 (
                     "a folder of pictures and clips; captions, if any, in a `.txt` or else a "
                     "`.caption` beside each picture, one per line (or a single one, if the lines "
-                    "form prose); ids of names that are not valid UTF-8 contain percent signs "
+                    "form prose); names that are not valid UTF-8 are percent-encoded in the id "
                     "(`caf%E9.jpg`)"
                 ),
                 "`photos/` or `folder:photos`",

@@ -80,7 +80,7 @@ class Judge:
 
     @property
     def model(self) -> str:
-        """Returns the model's name without the kind of its backend."""
+        """Returns the model's name without the backend prefix."""
         return self.backend.name.partition(":")[2].rsplit("/", 1)[-1] or self.backend.name
 
     def tag(self) -> str:

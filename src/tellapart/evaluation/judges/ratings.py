@@ -1,4 +1,4 @@
-"""Scores of single captions by a judge: CLAIR, a rating from 1 to 10, DCScore, and a checklist of facts.
+"""Per-caption judge scores: CLAIR, a rating from 1 to 10, DCScore, and a checklist of facts.
 
 All are NaN if the judge abstains. The prompts are our own, unless ``Judge.prompts`` overrides them.
 """

@@ -1,4 +1,4 @@
-"""Metrics by a scorer: similarity of caption and picture or clip, and retrieval of the picture by its caption."""
+"""Scorer-based metrics: similarity of caption and picture or clip, and retrieval of the picture by its caption."""
 
 from __future__ import annotations
 

@@ -41,6 +41,6 @@ def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
         joined = _work(job.work)[1](job, out, without_failed=without_failed)
     if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
         raise TellapartError(
-            f"{out}: merged {joined:,} items, but the summaries of {job.path} count {written:,}; run the job again"
+            f"{out}: merged {joined:,} items, but the summaries in {job.path} add up to {written:,}; run the job again"
         )
     return joined
