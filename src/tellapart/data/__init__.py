@@ -1,6 +1,6 @@
 """Data sets by specification: ``kind:path?key=value&key=value``.
 
-    folder:photos                                   pictures in a folder, references in .txt beside them
+    folder:photos                                   pictures in a folder, references in .txt files next to them
     flickr8k:../shared/data/flickr8k?split=test     the original files
     coco:coco280?part=1/2&limit=100                 the first hundred of one half
     webdataset:shards/{00000..00012}.tar            tars of samples
@@ -18,7 +18,7 @@ for ``&`` in a value. All kinds accept these keys, which are applied in this ord
 
 Files of rows (JSONL, CSV, TSV, Parquet, tars) are indexed in a single pass, and items are created on demand, so that a
 million rows need no more memory than a thousand. An unknown kind, key or split, duplicate ids, and a data set without
-items raise `UsageError`. Missing pictures, empty files and incomplete downloads are skipped and listed in
+items raise `UsageError`. Missing pictures, empty files and incomplete downloads are skipped, and listed in
 ``Dataset.missing``.
 """
 

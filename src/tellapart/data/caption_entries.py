@@ -26,17 +26,17 @@ from tellapart.errors import UsageError
 
 @dataclass(frozen=True)
 class CaptionEntry:
-    """The texts, id, file and split of a picture as given in the record ("" if absent)."""
+    """One record: a picture's texts, id, file and split as written in the file ("" if absent)."""
 
     id: str
     file: str
     texts: list[str]
     split: str = ""
-    failure: str = ""  # why a server's batch has no answer for this record
+    failure: str = ""  # why the server's batch has no answer for this record
 
 
 def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
-    """Returns the entry for a record: an object with a text under one of ``names``, a text, or a list of texts.
+    """Parses a record: an object with a text under one of ``names``, a text, or a list of texts.
 
     Raises a `UsageError` whose message begins with ``where``.
     """
@@ -60,7 +60,7 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         raise UsageError(f"{where}: no caption text; expected the key 'caption', got {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # where lmms-eval and Label Studio keep the original record
     inner = document if isinstance(document, dict) else {}
-    parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics identify the picture
+    parts = record.values() if "doc_id" in record else ()  # in lmms-eval's samples, the metrics identify the picture
     metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
     key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
     texts = texts_in(where, record, text_value(names, record))
@@ -75,7 +75,10 @@ def split_of(record: Mapping[str, Any]) -> str:
 
 
 def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
-    """Returns the value of the first of the names in the record; skips empty lists, but not empty texts."""
+    """Returns the first value under one of ``names``, otherwise a list of the values under numbered keys.
+
+    Skips empty lists, but not empty texts.
+    """
     values = [record[key] for name in names if (key := find_key((name,), record))]
     if not values:
         return [record[key] for key in text_keys(names, record)]

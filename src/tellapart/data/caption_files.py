@@ -1,4 +1,4 @@
-"""Readers of caption files and reference files, in the layouts that common programs write.
+"""Reads caption files and reference files in the layouts that common programs write.
 
 | layout | looks like |
 |---|---|
@@ -93,7 +93,7 @@ def read_references(path: str | Path) -> dict[str, list[str]]:
 
 
 def read_caption_file(path: str | Path) -> CaptionFile:
-    """Reads generated captions by id (layouts: see the module). Raises `UsageError`."""
+    """Reads generated captions by id (see the module for layouts). Raises `UsageError`."""
     path = Path(path)
     as_written = path.with_name(f"{path.name}.settings.json").is_file()  # by ``tellapart caption``
     return _collect(path, _entries(path, GENERATED_KEYS, tabs=False), 1.0 if as_written else 0.5)
@@ -105,8 +105,10 @@ def read_reference_file(path: str | Path) -> CaptionFile:
 
 
 def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) -> CaptionFile:
-    """Collects the texts of all entries. ``most_unread``: if at least this share of the texts cannot be parsed
-    (`MarkedText`), they are rejected; otherwise, or if it is 1, they are kept as plain text and reported.
+    """Collects the texts of all entries.
+
+    ``most_unread``: if at least this fraction of the texts cannot be parsed (`MarkedText`), raises `UsageError`.
+    Otherwise, or if it is 1, keeps them as plain text and reports them.
     """
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
@@ -133,7 +135,8 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
                 files.setdefault(key, entry.file)
             if entry.split:
                 splits.setdefault(key, entry.split)
-    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # no later line answered
+    # a failed request can have an answer in a later line
+    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]
     if lost:
         found = f"{path}: {len(lost):,} of {number:,} lines contain no complete answer: {few(lost)}"
         if not texts:
@@ -158,7 +161,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
 
 
 def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[CaptionEntry]:
-    """Yields the entries of a file. Infers the layout from the content and, for Parquet and tables, the suffix."""
+    """Yields the entries of a file. Infers the layout from the content and, for Parquet and tables, from the suffix."""
     if path.is_dir():
         return _read_folder(path, names, tabs)
     suffix = plain_suffix(path)

@@ -1,4 +1,4 @@
-"""Matching captions with pictures or references, by id, file name, stem or position, and aligning them."""
+"""Matches captions with pictures or references, by id, file name, stem or position, and aligns them."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class MatchedCaptions:
 def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
     """Matches captions to known ids by the comparison that matches most of them; ties go to the strictest one.
 
-    Matches by position only if neither side has ids. Raises `UsageError` if only one side has none, or if their
-    lengths then differ.
+    Matches by position only if neither side has ids; the lengths must then be equal. Raises `UsageError` if they
+    differ, or if only one side has ids.
     """
     if captions.numbered or known.numbered:
         return _match_by_position(captions, known, name)
@@ -137,7 +137,7 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
 
 def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Returns the names to compare pictures by: their ids and, if known, their file names."""
+    """Returns the names by which pictures are compared: their ids and, if known, their file names."""
     return [{}, files] if files else [{}]
 
 
@@ -206,9 +206,9 @@ def align_lists(
 
     Ids on only one side raise `UsageError`; with ``allow_missing`` they are left out, and a note counts and lists them.
     If ids have different numbers of captions, every id keeps the smallest number, and a note gives it. Empty captions
-    are kept, because the captioner wrote them, and a note counts and lists them. If either side shares less than the
-    fraction ``min_overlap`` of its ids with the other, raises `UsageError` in any case. ``needed``: if set, only these
-    known ids count.
+    are kept, because the captioner wrote them, and a note counts and lists them. Raises `UsageError` in any case if
+    either side shares less than the fraction ``min_overlap`` of its ids with the other. ``needed``: known ids to
+    consider; default: all.
     """
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
@@ -247,7 +247,7 @@ def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: f
 
 
 def report_problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
-    """Returns a line per kind of problem; raises `UsageError` with all lines unless ``allowed``."""
+    """Returns one line per kind of problem; unless ``allowed``, raises `UsageError` with these lines."""
     lines = [f"{name}: {len(keys)} {what} ({preview_ids(keys)})" for what, keys in found.items() if keys]
     if lines and not allowed:
         raise UsageError("; ".join(lines) + "; fix the files, or pass --allow-missing to score the rest")

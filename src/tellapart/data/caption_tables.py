@@ -20,7 +20,7 @@ from tellapart.utils.messages import say
 
 
 def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields each row's number, counting from 1, and its cells as text, without empty cells at the end.
+    """Yields each row's number, counting from 1, and its cells as text, without trailing empty cells.
 
     Raises `UsageError` if the file is missing or not an Excel file.
     """
@@ -131,7 +131,7 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
 
 
 def _without_bytes(schema: Any, name: str) -> str:
-    """Returns the column's name or, if it stores pictures in a struct, the name of the struct's paths."""
+    """Returns the column's name or, if it is a struct of pictures, the name of the path field."""
     import pyarrow
 
     kind = schema.field(name).type
@@ -139,7 +139,7 @@ def _without_bytes(schema: Any, name: str) -> str:
 
 
 def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Reads all columns except bytes; if ``names`` is given, only the matching texts, the id and the picture's path."""
+    """Reads all columns except bytes; with ``names``, only the matching text columns, the id and the picture's path."""
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
 """Interprets the columns of a table: picture, captions, id and split.
 
 `Columns` are recognized by common names, or named by the user: ``image=COLUMN``, ``captions=COLUMN`` (or several:
-``captions=title,alt``), ``id=COLUMN``, in the same way for CSV, Parquet and datasets.
+``captions=title,alt``), ``id=COLUMN``. CSV, Parquet and the datasets library accept the same keys.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Columns:
 
     @classmethod
     def choose(cls, names: Collection[str], options: Options, *, image: str = "") -> Columns:
-        """Chooses columns by the options, else by common names. ``image``: a column known to hold pictures.
+        """Chooses columns by the options, otherwise by common names. ``image``: a column known to hold pictures.
 
         Raises a `UsageError` that lists the available columns.
         """
@@ -78,11 +78,13 @@ class Columns:
         )
 
     def texts(self) -> list[str]:
-        """Returns every column except the picture's, each once."""
+        """Returns the names of all columns except the picture column, without duplicates."""
         return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split, *self.flags])))
 
     def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-        """Returns a row's captions: texts, lists of texts or of ``{"raw": text}``; in CSV as JSON, Python or NumPy."""
+        """Returns a row's captions: texts, or lists of texts or ``{"raw": text}`` (in CSV, printed by JSON, Python or
+        NumPy).
+        """
         flags = {flag: row[flag] for flag in self.flags}
         return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'", flags))
 
@@ -97,7 +99,7 @@ class Columns:
 
 
 def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Returns the captions in a cell (see `Columns.references`); ``record`` may hold VizWiz's flags.
+    """Returns the captions in a cell (see `Columns.references`); ``record`` can contain VizWiz's flags.
 
     Raises a `UsageError` whose message begins with ``where``.
     """
@@ -112,7 +114,7 @@ def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) ->
 
 
 class PictureLocator:
-    """Finds the picture file of a row: by its path inside a folder, or as a download from a URL."""
+    """Finds a row's picture file, either by its path inside a folder or as a download from a URL."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -140,8 +142,8 @@ class PictureLocator:
 
 
 def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
-    """Returns the encoded picture of a cell: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these, or a
-    list with one. Raises `PictureError`.
+    """Returns the encoded picture in a cell: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these, or a
+    list with one of them. Raises `PictureError`.
     """
     try:
         value = sole(value, name)
@@ -159,7 +161,7 @@ def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
 
 
 def not_a_picture(kind: str, column: str, spec: str, names: list[str]) -> UsageError:
-    """Returns the error for a column that cannot hold pictures."""
+    """Returns the error to raise for a column that cannot contain pictures."""
     return UsageError(
         f"{spec}: the column '{column}' contains {kind}, but no pictures (bytes, paths or URLs); "
         f"available columns: {', '.join(names)}; add image=COLUMN"

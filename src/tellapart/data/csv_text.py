@@ -11,13 +11,13 @@ from tellapart.data.line_source import MAX_LINE_BYTES, Lines
 from tellapart.errors import UsageError
 
 OPEN_QUOTE = '(an unclosed quote? Inside quotes, write " as "")'
-csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures, which exceed Python's limit of 128 KiB
+csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables contain pictures, which exceed Python's limit of 128 KiB
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
     """Yields the fields of each record of a CSV text. Raises `UsageError` with a byte offset near the error.
 
-    lenient: let an unclosed quote extend its field to the end of the file, as Python's csv module does.
+    lenient: whether an unclosed quote extends its field to the end of the file, as in Python's csv module.
     """
     records = csv.reader(lines, delimiter=separator) if lenient else csv_reader(lines, separator)
     while True:
@@ -33,8 +33,8 @@ def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Itera
 def csv_reader(lines: Iterable[str], separator: str) -> Reader:
     """Returns a CSV reader that raises csv.Error for an unclosed quote, which would swallow all rows after it.
 
-    Ignores spaces around quoted fields, except in files separated by bars: there every field begins with a space
-    (Flickr30k), which may be followed by a caption's own quotes.
+    Ignores spaces around quoted fields, except in files separated by bars (Flickr30k): there, every field begins with a
+    space, and quotes after it can belong to the caption.
     """
     mark = re.escape(separator)
     after = re.compile(rf'"[^\S{mark}\r\n]+(?={mark}|\r?\n|\Z)')
@@ -43,7 +43,7 @@ def csv_reader(lines: Iterable[str], separator: str) -> Reader:
 
 
 def mended(record: list[str], header: Sequence[str]) -> list[str]:
-    """Returns the three fields of the one row in Flickr30k's published table that lacks its second bar.
+    """Repairs the one row in Flickr30k's published table that lacks its second bar; returns its three fields.
 
     The second field of that row is "4   A dog runs across the grass .". Any other row is returned unchanged.
     """

@@ -15,14 +15,14 @@ MAX_NAME = 255  # characters of a name in a message; damaged base64 is longer
 
 
 def short_name(name: str) -> str:
-    """Returns a name for a message; if it is too long for a file name, shortens it in the middle."""
+    """Returns a name for use in a message, shortened in the middle if it is too long for a file name."""
     return name if len(name) <= MAX_NAME else f"{name[:40]}…{name[-40:]}"
 
 
 class Skipped(Sequence[tuple[str, str]]):
-    """Items that a job left out, as (name, reason), each name once. Commands print `line` at the end.
+    """Items that a job left out, as (name, reason), with unique names. Commands print `line` at the end.
 
-    Keeps at most ``MAX_NAMED`` names and only counts the rest, because a third of a web corpus may be missing.
+    Keeps at most ``MAX_NAMED`` names and only counts the rest, because a third of a web corpus can be missing.
     """
 
     MAX_NAMED = 10_000
@@ -80,7 +80,7 @@ class OnDemand(Sequence[Item]):
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> OnDemand:
-        """Returns the items at these indices, in this order, again created on demand."""
+        """Returns the items at these indices, in this order, created on demand as well."""
 
 
 def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
@@ -93,8 +93,8 @@ class Dataset(Sequence[Item]):
 
     spec: the specification that was opened.
     missing: pictures that are listed but not on disk, found when the data set is opened.
-    unreadable: pictures that turned out to be damaged later; `load_image` and the commands add to it.
-    items: any sequence; items that a reader creates on demand are never copied to a list.
+    unreadable: pictures that could not be read later on; `load_image` and the commands add to it.
+    items: any sequence. Items that a reader creates on demand are never copied to a list.
     """
 
     def __init__(self, spec: str, items: Sequence[Item], missing: Skipped | None = None) -> None:
@@ -117,7 +117,7 @@ class Dataset(Sequence[Item]):
         return iter(self._items)
 
     def subset(self, indices: Iterable[int]) -> Dataset:
-        """Returns the items at these indices, in this order. Shares `missing` and `unreadable` with the whole."""
+        """Returns the items at these indices, in this order. Shares `missing` and `unreadable` with this data set."""
         part = Dataset(self.spec, select_items(self._items, indices), self.missing)
         part.unreadable = self.unreadable
         return part
@@ -140,8 +140,10 @@ class Dataset(Sequence[Item]):
         return [line for line in lines if line]
 
     def refuse_mostly_unreadable(self) -> None:
-        """Raises `TellapartError` if more than half of the pictures could not be read. The output for the others is
-        already written, but is hardly what the user wanted."""
+        """Raises `TellapartError` if more than half of the pictures could not be read.
+
+        The output for the other pictures is already written, but is hardly what the user wanted.
+        """
         if 2 * len(self.unreadable) > len(self) > 0:
             raise TellapartError(
                 f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, which is "
@@ -172,5 +174,5 @@ class Changed(OnDemand):
         return len(self._items)
 
     def subset(self, indices: Iterable[int]) -> Changed:
-        """Returns the items at these indices, in this order, again on demand."""
+        """Returns the items at these indices, in this order, transformed on demand as well."""
         return Changed(select_items(self._items, indices), self._change)

@@ -1,9 +1,8 @@
 """Decodes pictures to RGB with eight bits per channel.
 
-Every picture (rotated by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel) is decoded to
-RGB with eight bits per channel, transparency composited on white, and the first of several frames. Colour profiles
-are ignored, as in the programs that published encoders were trained with. A bad file raises `PictureError`
-with a one-line message, and never any other exception.
+Handles EXIF rotation, CMYK, 16-bit grey, palettes and single pixels. Transparency is composited on white, and the first
+frame of an animation is used. Colour profiles are ignored, as in the code that published encoders were trained with. A
+bad file raises `PictureError` with a one-line message, and never any other exception.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tellapart.errors import PictureError
 # signature is so weak that a text file passes for a picture.
 # (MPO, which phones write into .jpg, comes with JPEG.)
 PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
-HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # require the extra of the same name
+HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # requires the extra heic
 PICTURE_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
@@ -88,8 +87,8 @@ def check_size(width: int, height: int, name: str) -> None:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Returns an upright RGB copy (EXIF orientation), eight bits per channel, transparency composited on white."""
-    with contextlib.suppress(Exception):  # the pixels are fine if only the metadata is damaged
+    """Returns an RGB copy, rotated by its EXIF orientation, with eight bits per channel and transparency on white."""
+    with contextlib.suppress(Exception):  # damaged metadata does not affect the pixels
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         image = _eight_bits(image)
@@ -103,10 +102,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scales grey of more than eight bits to eight; Pillow would clip everything above 255 to white.
+    """Scales grey of more than eight bits to eight; Pillow would clip values above 255 to white.
 
-    Treats integers as 16-bit if any value exceeds 255 (or the mode says so), and floats as 0 to 1, or as 0 to 255 if
-    any exceeds 1.
+    Integers are 16-bit if any value exceeds 255 (or the mode says so). Floats range from 0 to 1, or from 0 to 255 if
+    any value exceeds 1.
     """
     grey_HW = np.asarray(image)
     if image.mode == "F":

@@ -1,11 +1,11 @@
-"""Finds the files downloaded from a list of URLs. Every downloader has its own naming scheme:
+"""Finds the files downloaded from a list of URLs. Downloaders use different naming schemes:
 
 | name (for row 12, counting from 0, of ``https://a.org/b/cat.jpg?w=1``) | used by |
 |---|---|
 | ``cat.jpg`` | wget, curl |
-| ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's own program |
+| ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's code |
 | ``00000/000000012.jpg`` | img2dataset, ten thousand per folder |
-| ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's program and its descendants |
+| ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's code and its descendants |
 | ``….jpg`` | MD5, SHA-1 or SHA-256 of the address |
 
 The suffix may be any picture suffix or none. The scheme is inferred from the existing files.
@@ -22,8 +22,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 GUESSED_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
-ENOUGH_HITS = 200  # files found: enough to determine the naming scheme
-MOST_ROWS = 5_000  # rows to examine if hardly any file exists
+ENOUGH_HITS = 200  # found files that suffice to determine the naming scheme
+MOST_ROWS = 5_000  # maximum number of rows to examine if hardly any file exists
 Naming = Callable[[str, int], str]
 
 
@@ -62,9 +62,7 @@ class DownloadedFiles:
         self._naming = NAMINGS["last part"]
 
     def learn(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Chooses the naming scheme that finds the most files, given the (URL, row number) of some rows, counted
-        from 0.
-        """
+        """Chooses the naming scheme that finds the most files for some rows, given as (URL, row number from 0)."""
         hits: Counter[str] = Counter()
         for looked, (url, row) in enumerate(rows):
             for name, naming in NAMINGS.items():

@@ -20,7 +20,7 @@ _MISSING_TEXTS = frozenset(("nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "n
 
 
 def has_text(caption: str) -> bool:
-    """Returns whether a caption has a letter, digit or symbol, so that a tokenizer returns at least one word."""
+    """Returns whether a caption contains a letter, digit or symbol, and so at least one token."""
     return any(unicodedata.category(character)[0] in "LMNS" for character in caption)
 
 
@@ -61,7 +61,7 @@ _current: ContextVar[DroppedCaptions | None] = ContextVar("dropped captions", de
 
 @contextmanager
 def counting_dropped(name: str) -> Iterator[DroppedCaptions]:
-    """Counts calls of `drop` inside the block and reports them at the end. A row that is read again is counted once."""
+    """Counts calls of `drop` inside the block and reports them at the end. Rows that are read twice count once."""
     dropped = DroppedCaptions()
     token = _current.set(dropped)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from tellapart.errors import UsageError
 
-SYSTEM_FOLDERS = frozenset(("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN"))  # of macOS, Synology and Windows
+SYSTEM_FOLDERS = frozenset(("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN"))  # created by macOS, Synology and Windows
 
 
 def is_hidden(inside: PurePath) -> bool:
@@ -30,12 +30,12 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     return [(0, int(run), "") if run.isdecimal() else (1, 0, run.casefold()) for run in re.split(r"(\d+)", text)]
 
 
-MOST_FILES = 1_000_000  # that a pattern in braces may expand to
+MOST_FILES = 1_000_000  # maximum number of names that a pattern with braces expands to
 MOST_BRACES, LONGEST_NUMBER = 20, 18  # pairs, digits
 
 
 def expand_pattern(pattern: Path) -> list[Path]:
-    """Expands ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar`` in natural order; or returns the plain path."""
+    """Expands ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar`` in natural order. Returns a plain path as is."""
     paths = [pattern] if pattern.exists() else [Path(written) for written in expand_braces(str(pattern))]
     found = [
         file
@@ -66,7 +66,7 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _alternatives(inside: str) -> int:
-    """Returns the number of texts that a pair of braces expands to, at least 1."""
+    """Returns how many texts a pair of braces expands to, at least 1."""
     first, last = _range(inside) or ("1", "1")
     if max(len(first), len(last)) > LONGEST_NUMBER:
         return MOST_FILES + 1

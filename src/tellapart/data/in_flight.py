@@ -1,4 +1,4 @@
-"""Limits the memory in which the threads of a process decode pictures at the same time."""
+"""Limits the memory that a process's threads use together to decode pictures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-IN_FLIGHT_BYTES = 2 << 30  # limit for all threads of a process together; a larger picture is decoded alone
-PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding; the same with transparency
+IN_FLIGHT_BYTES = 2 << 30  # limit for all threads of a process; a larger picture is decoded alone
+PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding, without and with transparency
 
 
 class _InFlight(threading.local):
-    """Bytes of `IN_FLIGHT_BYTES` that a thread has claimed; None outside `in_flight`."""
+    """The share of `IN_FLIGHT_BYTES` that a thread has claimed; None outside `in_flight`."""
 
     held: int | None = None
 
@@ -21,7 +21,7 @@ _FREED, _HERE, _USED = threading.Condition(), _InFlight(), [0]
 
 @contextmanager
 def in_flight() -> Iterator[None]:
-    """Counts what this thread decodes inside the block as in flight until the block ends: other threads wait."""
+    """Reserves memory for what this thread decodes until the block ends; other threads wait if it exceeds the limit."""
     if _HERE.held is not None:
         yield
         return
@@ -36,7 +36,7 @@ def in_flight() -> Iterator[None]:
 
 
 def claim(size: int) -> None:
-    """Waits until ``size`` bytes may be decoded. A thread that already holds some does not wait, to avoid deadlocks."""
+    """Waits until ``size`` bytes are free. A thread that already holds some does not wait, to avoid deadlocks."""
     with _FREED:
         if not _HERE.held:
             _FREED.wait_for(lambda: not _USED[0] or _USED[0] + size <= IN_FLIGHT_BYTES)

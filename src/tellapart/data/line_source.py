@@ -1,4 +1,4 @@
-"""Reads the lines of a text file, and its rows by byte offset.
+"""Reads a text file line by line, and its rows by byte offset.
 
 `LineSource` is a row source for lines of UTF-8 text, or for records that span several lines as in CSV.
 """
@@ -23,11 +23,11 @@ from tellapart.data.text_files import UTF16_MARKS, decode_text, usage_errors
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
-MAX_LINE_BYTES = 64 << 20  # bytes per line: a file without line breaks must not fill the memory
+MAX_LINE_BYTES = 64 << 20  # maximum bytes per line, so that a file without line breaks does not fill the memory
 
 
 class Lines(Iterator[str]):
-    """The lines from the file's current position on; ``place`` is the byte offset of the next one."""
+    """Iterates over lines from the file's current position; ``place`` is the byte offset of the next line."""
 
     def __init__(self, file: BinaryIO, path: Path, place: int = 0) -> None:
         self._file, self.path, self.place = file, path, place
@@ -87,11 +87,11 @@ class LineSource:
         """
 
     def encoded(self, record: Any) -> str:
-        """Returns the base64-encoded picture of a record that holds one."""
+        """Returns the base64-encoded picture in a record."""
         raise NotImplementedError
 
     def rows(self) -> Iterator[tuple[RowPosition, Any]]:
-        """Yields every record with its position; counts and skips the header, if any."""
+        """Yields every record with its position. Skips the header, if any, but counts it as a row."""
         with usage_errors(self.path), open_lines(self.path) as file:
             place, stop = self._span or (0, None)
             lines = Lines(file, self.path, place)

@@ -34,7 +34,7 @@ def finish_items(
 
 
 def existing_items(items: Iterable[Item], missing: Skipped) -> list[Item]:
-    """Returns the items whose file exists and is not empty; adds the others to ``missing``."""
+    """Returns the items whose files exist and are not empty; adds the others to ``missing``."""
     return [item for item in items if has_file(item, missing)]
 
 
@@ -64,14 +64,14 @@ def missing_reason(path: Path) -> str | None:
     return None if size else "empty file"
 
 
-SAMPLED_NAMES = 50  # pictures of a list that are looked up in each candidate folder
+SAMPLED_NAMES = 50  # number of a list's pictures to look up in each candidate folder
 
 
 def picture_folder(options: Options, *candidates: Path, names: Iterable[str] = ()) -> Path:
     """Returns ``images=FOLDER`` if given, else the candidate folder that contains the pictures.
 
-    names: names of the first pictures; the first folder with one of them is returned. Without names, or if no folder
-    has one, the first existing folder is returned, else the first candidate, so that messages can name it.
+    names: names of the first pictures. Returns the first folder that contains one of them. Without names, or if no
+    folder contains one, returns the first existing folder, otherwise the first candidate, so that messages can name it.
     """
     if chosen := options.text("images"):
         return Path(chosen).expanduser()

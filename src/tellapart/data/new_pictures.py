@@ -17,8 +17,8 @@ def beside(others: Iterable[Item], known: Iterable[Item]) -> list[Item]:
     """Returns the ``others`` whose content does not occur in ``known``; reads only files whose sizes are equal
     or unknown.
 
-    Different folders may use the same ids, so a different picture with an id of ``known`` is renamed, e.g. to
-    "7.jpg (2)". Unreadable pictures are kept, so that their reader reports them.
+    Different folders can use the same ids, so a new picture whose id occurs in ``known`` is renamed, e.g. to "7.jpg
+    (2)". Unreadable pictures are kept, so that their reader reports them.
     """
     same_size: defaultdict[int | None, list[Item]] = defaultdict(list)
     taken = set()

@@ -22,7 +22,7 @@ from tellapart.types import Item
 
 
 def open_data(spec: str) -> Dataset:
-    """Opens the data set that ``spec`` describes, such as ``coco:val.json?limit=100`` (grammar: `tellapart.data`)."""
+    """Opens the data set that ``spec`` describes, such as ``coco:val.json?limit=100`` (see `tellapart.data`)."""
     found = expanded([spec])
     return _open(spec) if found == [spec] else _parts(found, spec)
 
@@ -58,8 +58,8 @@ def open_many(specs: Sequence[str]) -> Dataset:
     """Opens several specifications, folders or picture files as one data set, in that order.
 
     A single specification is opened by `open_data`. With several, ids from a folder without a kind are prefixed with
-    the path as given, so that two folders may hold the same names. Raises `UsageError` for remaining duplicate ids.
-    One of several parts may be empty. A pattern such as 'photos/*.jpg' expands to its files.
+    the path as given, so that two folders can contain the same names. Raises `UsageError` for remaining duplicate ids.
+    If there are several, one can be empty. A pattern such as 'photos/*.jpg' expands to its files.
     """
     if len(specs) == 1:
         return open_data(specs[0])

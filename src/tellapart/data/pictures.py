@@ -6,7 +6,7 @@
 Clips are pictures over time, from a video file (extra ``video``) or an animated GIF:
 
     clip = ClipFile("dog.mp4")
-    clip.frames(4)      # four RGB pictures: the middles of four equal parts of the time
+    clip.frames(4)      # four RGB pictures: the middle of each quarter of the clip
     clip.image()        # the middle frame, when a single picture is needed
 
 A clip is a `tellapart.types.Picture`, so code that reads pictures also reads clips.
@@ -40,7 +40,7 @@ def content_key(data: bytes) -> str:
 
 
 class BytesPicture:
-    """A picture whose encoded bytes are in memory (a member of an archive, an upload, a file just read)."""
+    """A picture whose encoded bytes are in memory (an archive member, an upload, a file just read)."""
 
     __slots__ = ("_key", "data", "name")
 
@@ -64,7 +64,7 @@ class BytesPicture:
 
 
 class StoredPicture(ABC):
-    """A picture whose encoded bytes are on disk. It is read on access, and its bytes are not kept in memory.
+    """A picture whose encoded bytes are on disk. They are read on access and not kept in memory.
 
     To get both the key and the pixels, call `read` once and use its result for both.
     """
@@ -272,7 +272,7 @@ def preview_image(picture: Picture) -> Image.Image:
 
 
 class PackedPicture(StoredPicture):
-    """A picture inside a larger file. ``inside`` is its position in the file."""
+    """A picture inside a larger file, such as an archive; ``inside`` is its position there."""
 
     __slots__ = ("_path", "inside")
 
@@ -282,7 +282,7 @@ class PackedPicture(StoredPicture):
 
     @property
     def name(self) -> str:
-        """Returns the file and the position in it."""
+        """Returns the file's name and the position in it."""
         return f"{self._path}#{self.inside}"
 
     def address(self) -> str:

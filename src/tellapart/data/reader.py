@@ -1,7 +1,7 @@
 """`READERS`, the registry of data set kinds, and the description of a reader.
 
-A reader is a module of `tellapart.data.readers`, an entry point of the group ``tellapart.readers`` in an installed
-package (which loads to a `Reader`, or to its function), or an entry that a program registers.
+A reader is a module of `tellapart.data.readers`, an entry point in the ``tellapart.readers`` group of an installed
+package (a `Reader`, or its function), or an entry that a program registers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ReadFunction = Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
 class Reader(Entry[ReadFunction]):
     """One layout of a data set.
 
-    factory: reads a path with the options of its specification, and returns items and what it left out.
+    factory: reads a path with the options of its specification; returns the items, and what was left out.
     needs: the extras that must be installed.
 
     keys: accepted keys in addition to `COMMON_KEYS`, each with one line of help.
-    needs_path: False if nothing is read from disk.
-    layouts: (what a user has, what to type), for the docs.
+    needs_path: whether the reader reads from disk.
+    layouts: pairs (what a user has, what to type) for the docs.
     suffixes: file suffixes for which ``kind:`` may be omitted.
-    json_layout: whether the content of a ``.json`` file has this kind.
+    json_layout: function that returns whether the content of a ``.json`` file is of this kind.
     folder_markers: names of files that mark a folder as this kind.
-    folder_suffixes: suffixes of files that do so if the folder contains no picture.
-    published: whether the layout is that of one published data set, which model cards then mention.
+    folder_suffixes: suffixes of files that mark a folder if it contains no picture.
+    published: whether the layout belongs to one published data set, which model cards then mention.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ IMAGES = {"images": "folder of the pictures; default: where the layout usually s
 
 
 def recognize(fits: Callable[[Reader], bool], *, plugins: bool = True) -> str | None:
-    """Returns the first kind that fits. Loads plug-ins only if no reader of the package fits."""
+    """Returns the first kind that fits. Loads plug-ins only if no built-in reader fits."""
     readers = chain(_builtin(), _installed()) if plugins else _builtin()
     return next((reader.name for reader in readers if fits(reader)), None)
 
@@ -113,13 +113,13 @@ def _by_name(readers: Iterable[Reader]) -> list[Reader]:
 
 
 def _builtin() -> Iterator[Reader]:
-    """Yields the readers of the package and those that the program registered."""
+    """Yields the built-in readers and those that the program registered."""
     installed = READERS.installed()
     return (READERS.find(name) for name in sorted(READERS) if name not in installed)
 
 
 def _installed() -> Iterator[Reader]:
-    """Yields the readers of installed packages; skips those that cannot be loaded, unless the user names them."""
+    """Yields the readers of installed packages. Skips those that cannot be loaded, unless the user named them."""
     for name in READERS.installed():
         with contextlib.suppress(UsageError):
             yield READERS.find(name)

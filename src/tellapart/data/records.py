@@ -1,4 +1,4 @@
-"""Finds picture, id and captions in records of common file formats, by their keys and nesting.
+"""Finds the picture, id and captions in records of common file formats, by their keys and nesting.
 
 Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.readers.jsonl`) and of caption files
 (`tellapart.data.caption_files`). Keys are case-insensitive.
@@ -37,7 +37,7 @@ CAPTION_KEYS = (
     *("caption_str", "paragraph", "vlm_caption", "long_caption", "extra_caption", "short_caption"),
     *("alttextaccessibility", "caption-abstract", "imagedescription"),  # metadata fields, as exiftool names them
 )
-# A model's output takes precedence over what may be the prompt or a human caption.
+# A model's output takes precedence over fields that can be the prompt or a human caption.
 GENERATED_KEYS = (
     *("prediction", "predictions", "pred", "predict", "response", "responses", "generated_text", "generated_caption"),
     *("generation", "hypothesis", "output", "outputs", "filtered_resps", "resps", "caption", "captions", "answer"),
@@ -58,9 +58,9 @@ _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
     *("parts", "output", "result", "value"),
 )
-_SPOKEN_KEYS = ("content", "parts", "output")  # keys of a server's answer, whose pieces are joined to one caption
-_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # types of pieces that are not part of the caption
-_UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  # Label Studio, before the file's name
+_SPOKEN_KEYS = ("content", "parts", "output")  # keys of a server's answer, whose parts are joined into one caption
+_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # content parts outside the caption
+_UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  # Label Studio's prefix of file names
 _TASK = re.compile(r"^<\w+>$")  # Florence-2 writes {"<CAPTION>": text}
 _ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
 _MAX_DEPTH = 8  # maximum nesting of lists and objects in a value
@@ -81,8 +81,9 @@ _BASE64 = re.compile(
 
 
 class RowError(UsageError):
-    """An error in one row, which is skipped and reported: its caption is a file name or a broken list, or it has
-    several pictures.
+    """An error that affects one row, which is then skipped and reported.
+
+    The row's caption is a file name or a broken list, or the row has several pictures.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -110,7 +111,8 @@ def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[
     """Returns the texts of a record; those that VizWiz excludes become `MarkedText`.
 
     ``is_rejected`` marks spam, ``is_precanned`` the canned text for unrecognizable pictures. A flag is one value for
-    all texts, or a list with one value per text (possibly as a string). Raises `RowError` if the lengths differ.
+    all texts, or a list (possibly printed as a string) with one value per text. Raises `RowError` if the lengths
+    differ.
     """
     for flag in VIZWIZ_FLAGS:
         value = find_value((flag,), record)
@@ -145,7 +147,7 @@ def _unfinished(answer: Any) -> str:
 
 
 def batch_failure(record: Mapping[str, Any]) -> str:
-    """Returns why a line of a batch result has no complete answer; "" if it has one.
+    """Returns why a line of batch results has no complete answer; "" if it has one.
 
     For example ``status 400: too long``, ``expired`` or ``ended with 'length'``. Recognizes Anthropic's
     ``{"custom_id", "result": {"type": "errored", "error": …}}``, OpenAI's ``{"custom_id", "response": {"status_code":
@@ -176,7 +178,7 @@ def clean_line(text: str) -> str:
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:
-    """Returns the key that matches the first possible name, ignoring case; "" if none matches."""
+    """Returns the record's key that matches the earliest of ``names``, ignoring case; "" if none matches."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
     return next((lower[name] for name in names if name in lower), "")
 
@@ -193,7 +195,7 @@ def picture_key(keys: Collection[str]) -> str:
 
 
 def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
-    """Returns the key that matches the first possible name, else all numbered keys (``caption_0`` to ``caption_4``)."""
+    """Returns the key that matches the earliest of ``names``, else all numbered keys (``caption_0``, ``caption_1``, …)."""
     if found := find_key(names, keys):
         return [found]
     for stem in _NUMBERED_STEMS:
@@ -220,7 +222,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def sole(value: Any, where: str) -> Any:
-    """Returns the only value of a list; other values unchanged. Raises `RowError` for a list of several."""
+    """Unwraps a list of one value; returns other values unchanged. Raises `RowError` for longer lists."""
     if not isinstance(value, list | tuple):
         return value
     if len(value) != 1:
@@ -283,8 +285,10 @@ def id_text(value: Any) -> str:
 
 
 def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
-    """Returns the captions in a value: a text, a list, ``{"raw": text}``, the turns of a conversation, or any of these
-    printed as a string by JSON, Python or NumPy.
+    """Returns the captions in a value.
+
+    A value is a text, a list, ``{"raw": text}``, the turns of a conversation, or any of these printed as a string by
+    JSON, Python or NumPy.
 
     File names, unreadable lists and dictionaries, and texts with a VizWiz flag become `MarkedText`. Raises
     a `UsageError` whose message begins with ``where``.

@@ -15,7 +15,7 @@ from tellapart.types import Item
 def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Returns the captions in a value (`caption_texts`), each on one line and stripped.
 
-    Drops and counts (`tellapart.data.dropped`) empty captions and those that a VizWiz flag in ``record`` excludes.
+    Drops empty captions and those that a VizWiz flag in ``record`` excludes; counts them in `tellapart.data.dropped`.
     Raises `UsageError` whose message begins with ``where``.
     """
     found = with_flags(caption_texts(captions, where), record or {}, where)
@@ -51,7 +51,7 @@ def blip_cleaned(item: Item) -> Item:
 
 
 def described(item: Item, prompt: str) -> Item:
-    """Returns the item with descriptions that begin with ``prompt`` as references; its id ends in ``#description``.
+    """Replaces the item's references with descriptions that begin with ``prompt``; appends ``#description`` to its id.
 
     A picture with n distinct references gets n descriptions, each beginning with a different reference. A picture
     without references gets none.
@@ -60,9 +60,9 @@ def described(item: Item, prompt: str) -> Item:
 
 
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
-    """Returns one text per reference: the prompt, that reference, and then the others; [] if there are none.
+    """Returns one text per reference: the prompt, that reference, then the others. Returns [] without references.
 
-    Drops references that, apart from articles, add nothing to another one.
+    Drops references whose words, apart from articles, all occur in another one.
     """
     sentences = [text for text in (reference.strip().rstrip(_END) for reference in distinct(references)) if text]
     turns = (sentences[start:] + sentences[:start] for start in range(len(sentences)))
@@ -70,8 +70,8 @@ def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
 
 
 def distinct(references: Sequence[str]) -> list[str]:
-    """Returns references whose words are not all contained in another one; if several have the same words, only the
-    first.
+    """Returns the references whose words are not all contained in another one, and only the first of several with equal
+    words.
     """
     words = [frozenset(WORD.findall(text.lower())) - _ARTICLES for text in references]
     return [

@@ -2,7 +2,7 @@
 
 Items are created on access, so a million rows need no more memory than a thousand. A `RowSource` reads its file once
 from end to end, and later any row by its position. An index of all rows (their positions, which rows share a picture,
-duplicate ids) is kept in an unnamed file on disk, 24 bytes per row.
+duplicate ids) is kept in an unnamed file on disk and takes 24 bytes per row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class RowSource(Protocol):
     name: str
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """Yields every row once, in order. Adds rows without a picture to ``missing``. Raises `UsageError`."""
+        """Yields every row once, in order. Adds rows without a picture to ``missing``. Raises `UsageError` for bad
+        rows.
+        """
         ...
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
@@ -90,11 +92,11 @@ class LazyItems(OnDemand):
         return next(self._items([self._order[index]]))
 
     def subset(self, indices: Iterable[int]) -> LazyItems:
-        """Returns the items at these indices, in this order; takes eight bytes per item."""
+        """Returns the items at these indices, in this order. Takes eight bytes per item."""
         return LazyItems(self._source, self._index, array("Q", (self._order[index] for index in indices)))
 
     def doubles(self) -> Iterator[Item]:
-        """Yields every row of the items that have several."""
+        """Yields every row of the items that have several rows."""
         return self._source.read(place for n in self._index.doubles() for place in self._index.places(n))
 
     def _items(self, numbers: Sequence[int]) -> Iterator[Item]:
@@ -140,7 +142,7 @@ class RowIndex:
         self._rows += 1
 
     def close(self) -> None:
-        """Finishes adding rows; items can be requested from now on."""
+        """Ends the adding of rows; items can be requested from now on."""
         self._file.flush()
         if not self._rows:
             return

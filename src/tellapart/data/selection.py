@@ -94,7 +94,7 @@ def split_records(content: Any) -> Any:
 
 
 def split_from_name(name: str) -> str:
-    """Infers the split from a file name (``captions_val2017.json``, ``train-00000.tar``), or returns ""."""
+    """Infers the split from a file name (``captions_val2017.json``, ``train-00000.tar``); "" if there is none."""
     found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
     return normalize_split(found[1]) if found else ""
 
@@ -142,7 +142,7 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
 def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Sequence[Item]:
     """Applies ``ids=FILE``: returns the items that a list names (`read_id_list`), in the order of the data.
 
-    Matches names as captions are matched (`match_ids`), and adds names without an item to ``missing``.
+    Matches names like captions (`match_ids`), and adds names without an item to ``missing``.
     """
     if not (written := options.text("ids")):
         return items

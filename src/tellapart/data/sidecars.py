@@ -46,7 +46,7 @@ def say_unread(folder: Path, texts: Sequence[str]) -> None:
 
 
 def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
-    """Prints which ``.caption`` files were not read because the ``.txt`` of the same picture was."""
+    """Prints which ``.caption`` files were ignored because the picture also has a ``.txt``."""
     stems = {posixpath.splitext(name)[0] for name in chosen}
     others = [text for text in texts if text.lower().endswith(".caption") and text not in chosen]
     if others := sorted(text for text in others if posixpath.splitext(text)[0] in stems):
@@ -54,14 +54,14 @@ def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str])
 
 
 def texts_beside(text: str, lines: str) -> list[str]:
-    """Returns the captions in a picture's text file: its lines ("references"), or the whole text as one ("one")."""
+    """Returns the captions in a picture's text file: one per line ("references"), or the whole text ("one")."""
     if lines == "one":
         return [whole] if (whole := " ".join(text.split())) else []
     return [line for line in text.split("\n") if line.strip()]
 
 
 def lines_in(texts: Iterable[str]) -> str:
-    """Decides how to read the lines in a folder's text files: "one" (a caption per file) or "references" (per line).
+    """Decides whether a folder's text files have one caption per file ("one") or one per line ("references").
 
     Returns "one" if most files with several lines are prose (`is_prose`), as models write it.
     """
@@ -76,9 +76,9 @@ _WHOLE_SENTENCE = re.compile(r"""[.!?…:]["'”’)\]]*$""")
 def is_prose(text: str) -> bool:
     """Returns whether the lines form one continuous text, as models write it, rather than one caption each.
 
-    This holds if lines were wrapped at one width (no line's first word fits on the line before), the text begins with a
-    capital, some line with a lower-case letter, and the last line ends in a full stop. It also holds if blank lines
-    separate paragraphs of whole sentences, at least one of which has several.
+    This holds if the lines were wrapped at one width (no line's first word fits on the line before), the text begins
+    with a capital, at least one line begins with a lower-case letter, and the last line ends in a full stop. It also
+    holds if blank lines separate paragraphs of whole sentences, and at least one paragraph has several sentences.
     """
     lines = [line.strip() for line in text.strip().split("\n")]
     if not lines[0]:

@@ -1,4 +1,4 @@
-"""Parses specifications ``kind:path?key=value`` (grammar: `tellapart.data`), and infers the kind of a bare path."""
+"""Parses specifications ``kind:path?key=value`` (see `tellapart.data`), and infers the kind of a bare path."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse(spec: str) -> tuple[str, Path, Options]:
 
 
 def listed(spec: str, path: Path) -> str:
-    """Returns a specification of those pictures in ``spec``, from all splits, whose ids are in a list."""
+    """Returns the specification of the pictures in ``spec``, from all splits, whose ids are in a list."""
     body, query = (spec, "") if Path(spec).exists() else split_query(spec)
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
     return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
@@ -106,7 +106,7 @@ def _json_kind(path: Path, spec: str) -> str:
 
 
 def _folder_kind(folder: Path) -> str:
-    """Infers a folder's kind: from a marker file, else ``folder`` if it holds a picture, else from the suffixes."""
+    """Infers a folder's kind: from a marker file, else ``folder`` if it contains a picture, else from the suffixes."""
 
     def has_marker(reader: Reader) -> bool:
         return any((folder / name).is_file() for name in reader.folder_markers)

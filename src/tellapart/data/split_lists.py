@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 def read_split_lists(
     folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
 ) -> dict[str, str]:
-    """Maps names to splits, from lists with one name per line. ``names``: the possible file names of each split's list.
+    """Maps names to splits, using lists with one name per line. ``names``: possible file names of each split's list.
 
     For each split, uses the first list that exists in any of the folders. Raises `UsageError` for a name in two lists.
     """

@@ -17,7 +17,7 @@ MAX_UNPACKED_BYTES = 8 << 30
 
 
 def refuse_unread(path: Path) -> None:
-    """Raises `UsageError` with conversion advice for unsupported file types, such as pickle and zip."""
+    """Raises `UsageError` for unsupported file types, such as pickle and zip; the message says how to convert them."""
     if path.suffix.lower() in (".pkl", ".pickle"):
         names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
         raise UsageError(
@@ -36,9 +36,7 @@ def plain_suffix(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads a file, decompressing ``.gz``. Raises `OSError` if it is missing, damaged, or over the limit
-    when unpacked.
-    """
+    """Reads a file, decompressing ``.gz``. Raises `OSError` if it is missing, damaged, or too large unpacked."""
     if path.suffix.lower() != ".gz":
         return path.read_bytes()
     with gzip.open(path) as file:
@@ -52,13 +50,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file (`decode_text`). Raises a `UsageError` that names it."""
+    """Reads a text file (see `decode_text`). Raises a `UsageError` that names the file."""
     with usage_errors(path):
         return decode_text(read_bytes(path))
 
 
 def read_nonempty(path: Path) -> str:
-    """Reads a text file of captions. Raises a `UsageError` that names it if it is unreadable or empty."""
+    """Reads a text file of captions. Raises a `UsageError` that names the file if it is unreadable or empty."""
     text = read_text(path)
     if not text.strip():
         raise UsageError(f"{path}: the file is empty; expected at least one caption")
@@ -79,7 +77,7 @@ def decode_text(data: bytes) -> str:
 
 @contextmanager
 def usage_errors(path: Path) -> Iterator[None]:
-    """Turns errors in opening or decoding a file into a `UsageError` that names it."""
+    """Turns errors in opening or decoding a file into a `UsageError` that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -95,12 +93,12 @@ def usage_errors(path: Path) -> Iterator[None]:
 
 
 def utf8_bytes(text: str) -> bytes:
-    """Encodes as UTF-8, including lone surrogates in names that are not valid text."""
+    """Encodes text as UTF-8, including lone surrogates from file names that are not valid text."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def read_images(path: Path, kind: str) -> dict[str, Any]:
-    """Reads a JSON object with a list of "images". Raises `UsageError` that names the ``kind`` of file for others."""
+    """Reads a JSON object with a list of "images". Raises a `UsageError` that names the expected ``kind`` of file."""
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{path}: not {kind}; expected an object with "images"')

@@ -1,7 +1,7 @@
 """Decodes the frames of clips: video files (PyAV, extra ``video``) and animated GIFs (Pillow).
 
-Frame k of n is the one shown at (k + 1/2)/n of the duration, however long each frame stays on the screen. A clip with
-fewer than n frames repeats some.
+Frame k of n (counting from 0) is the one shown at (k + 1/2)/n of the duration, regardless of how long each frame is
+shown. A clip with fewer than n frames repeats some.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from PIL import Image
 from tellapart.data.decode import check_size, open_image, to_rgb
 from tellapart.errors import PictureError
 
-# Formats FFmpeg may open. It also knows formats that list other files and addresses (HLS, concat), hence a whitelist.
+# Formats FFmpeg may open. A whitelist, because FFmpeg also knows formats that list other files and URLs (HLS, concat).
 CONTAINERS = "avi,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpeg,mpegts,mpegvideo,flv,asf,ogg"
 VIDEO_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (*("mp4", "m4v", "mov", "avi", "webm", "mkv", "mpg", "mpeg", "wmv", "flv", "3gp", "ogv"),)
 )
 CLIP_SUFFIXES = VIDEO_SUFFIXES | {".gif"}
-# A file counts as truncated if it has less than this share of the frames that its header announces.
+# A file counts as truncated if it has less than this fraction of the frames that its header declares.
 MIN_FRAME_SHARE = 0.9
 
 
@@ -87,7 +87,7 @@ class _Video:
 
     def __init__(self, packets: list[Any], decoder: Any, name: str, *, avi: bool) -> None:
         self.name, self.decoder, self.packets = name, decoder, packets
-        # AVI has decoding times instead of presentation times, and some streams have none. Their frames are counted
+        # AVI has decoding times instead of presentation times, and some streams have no times. Their frames are counted
         # from the start instead and assumed to be equally long.
         self.timed = not avi and all(packet.pts is not None for packet in self.packets)
         self.times = [packet.pts if self.timed else place for place, packet in enumerate(self.packets)]

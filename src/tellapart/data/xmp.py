@@ -28,7 +28,7 @@ _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Descriptio
 
 @dataclass(frozen=True)
 class TextEvent:
-    """An entry of a packet's history: ``agent`` is the model or program that wrote texts, ``when`` is in ISO 8601."""
+    """An entry in a packet's history: ``agent`` is the model or program that wrote texts; ``when`` is in ISO 8601."""
 
     agent: str
     when: str
@@ -108,7 +108,7 @@ def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
 
 
 def texts_of(packet: str, where: str) -> dict[str, str]:
-    """Returns the text of each property (`ALT`, `LONG`) in a packet: the default, else the first language.
+    """Returns the text of each property (`ALT`, `LONG`) in a packet, in the default language, else in the first one.
 
     Raises `UsageError` like `with_texts`.
     """
@@ -120,7 +120,7 @@ def texts_of(packet: str, where: str) -> dict[str, str]:
 
 
 def _parsed(packet: str, where: str) -> ElementTree.Element:
-    """Parses a packet and returns its root. Registers its namespace prefixes, so that they survive rewriting."""
+    """Parses a packet and returns its root. Registers its namespace prefixes, so that rewriting preserves them."""
     if "<!DOCTYPE" in packet or "<!ENTITY" in packet:
         raise UsageError(f"{where}: XMP must not declare a document type; move the file elsewhere")
     known = (("x", _X), ("rdf", _RDF), ("Iptc4xmpCore", _IPTC), ("xmpMM", _MM), ("stEvt", _EVENT))

@@ -1,4 +1,4 @@
-"""Reads and writes XMP packets, in sidecar files or inside a JPEG or PNG, whose other bytes are left unchanged."""
+"""Reads and writes XMP packets in sidecar files, or inside a JPEG or PNG without changing its other bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def takes_packet(data: bytes) -> bool:
 
 
 def packet_in(data: bytes, where: str = "the picture") -> str:
-    """Returns the packet inside a picture; "" if there is none. Raises `UsageError` for a damaged one."""
+    """Returns the packet inside a picture; "" if there is none. Raises `UsageError` if it is damaged."""
     try:
         if not takes_packet(data):  # other formats store the packet as plain text
             plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)
@@ -118,9 +118,7 @@ def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
 
 
 def _segments(data: bytes) -> list[tuple[int, int, int]]:
-    """Returns, for each JPEG segment before the first scan, its start (with fill bytes) and its content's start and
-    end.
-    """
+    """Returns (start including fill bytes, content start, content end) of each JPEG segment before the first scan."""
     found: list[tuple[int, int, int]] = []
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
@@ -136,7 +134,7 @@ def _segments(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, int, int]]:
-    """Returns, for each PNG chunk up to IEND, its type and the start and end of its content."""
+    """Returns (type, content start, content end) of each PNG chunk up to IEND."""
     found: list[tuple[bytes, int, int]] = []
     at = len(_PNG_SIGNATURE)
     while at + 12 <= len(data) and (not found or found[-1][0] != b"IEND"):

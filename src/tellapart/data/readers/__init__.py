@@ -1,5 +1,5 @@
-"""The readers: one module per data set layout, each of which registers its `tellapart.data.reader.Reader`.
+"""The readers: one module per data set layout. Each registers its `tellapart.data.reader.Reader`.
 
-A new layout requires one module here and a test; the specification, its errors and the command-line help use the
-registered entry, and ``python tools/data_tables.py`` writes the tables in ``docs/data.md`` from it.
+A new layout requires one module here and a test. Specifications, error messages and the command-line help use the
+registered entry, and ``python tools/data_tables.py`` generates the tables in ``docs/data.md`` from it.
 """

@@ -3,7 +3,7 @@
 ``{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": "…"}]}``. For a folder, reads
 its ``captions*.json`` (there or in ``annotations/``). The split is inferred from the file name
 (``captions_val2017.json``). Pictures are in ``images=FOLDER``; by default, in the first of ``images/``, ``val2017/``,
-``images/val2017/`` and ``validation/`` beside the file that contains some. The id is the image's id.
+``images/val2017/`` and ``validation/`` next to the file that contains some of them. The id is the image's id.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _files(path: Path, options: Options) -> list[Path]:
 def read_file(
     file: Path, options: Options, missing: Skipped, wanted: Callable[[dict[str, Any]], bool] = lambda image: True
 ) -> list[Item]:
-    """Returns the items of one file, limited to the images that are ``wanted`` (nocaps selects by domain)."""
+    """Returns the items of one file. ``wanted``: which images to include (nocaps selects by domain)."""
     content = read_images(file, "COCO captions")
     captions = _captions(content.get("annotations", []), file)
     names = (str(image["file_name"]) for image in content["images"] if isinstance(image, dict) and "file_name" in image)

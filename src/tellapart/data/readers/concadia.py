@@ -3,7 +3,7 @@
 ``wiki_split.json``: ``{"images": [{"filename": "1.jpg", "split": "train", "caption": {"raw": "…"}, "description":
 {"raw": "…"}}]}``. A description (alt text) replaces the picture, a caption supplements it. ``text=`` selects
 ``descriptions`` (default), ``captions``, or ``both`` (the description first). Pictures are in ``images=FOLDER``, by
-default in ``resized/`` (as published) or ``images/`` beside the file. The id is the file name.
+default in ``resized/`` (as published) or ``images/`` next to the file. The id is the file name.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have one ``caption<TAB>URL`` per line and no
 header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``,
-``training/`` or ``train/`` (``validation/``, ``val/``) beside the file, under any of the names in
-`tellapart.data.columns`. The split is inferred from the file name. The id is the picture's path in its folder. URLs
+``training/`` or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.downloads`. The
+split is inferred from the file name. The id is the picture's path in its folder. URLs
 whose file is missing, empty or incomplete are counted in ``Dataset.missing``.
 """
 

@@ -1,11 +1,11 @@
 """``folder:PATH``: the pictures and clips in a folder and its subfolders.
 
 Items are ordered by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder;
-bytes that are not valid UTF-8 become percent signs as in a URL (``caf%E9.jpg``). References, if any, are the lines of
+paths that are not valid UTF-8 are percent-encoded (``caf%E9.jpg``). References, if any, are the lines of
 the text file with the same name (``cat.txt`` or ``cat.jpg.txt``, otherwise ``cat.caption``), or the whole text if its
 lines are prose (`tellapart.data.sidecars.is_prose`; ``lines=`` overrides this). Without text files, references come
 from Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``) in the folder
-and its subfolders. Skips hidden files and folders. Reports text files without a picture, rows without one, unsupported
+and its subfolders. Skips hidden files and folders. Reports text files and rows without a picture, unsupported
 picture formats (HEIC, SVG, …), names that continue after the suffix (``cat.jpg?w=300``), empty files and incomplete
 downloads (``.part``).
 """
@@ -37,9 +37,9 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import say
 
-TEXT_SUFFIXES = (".txt", ".caption")  # suffixes of files beside a picture; the first one that exists is read
+TEXT_SUFFIXES = (".txt", ".caption")  # suffixes of text files next to pictures; the first one that exists is read
 WANTED = PICTURE_SUFFIXES | CLIP_SUFFIXES
-# What download programs append to a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
+# Text that downloaders append to a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
 MORE_AFTER_SUFFIX = re.compile(
     rf".+?\.({'|'.join(sorted(suffix[1:] for suffix in WANTED))})([?&;:@!~ _].*|\.\d+)", re.IGNORECASE
 )
@@ -131,9 +131,7 @@ def _composed(name: str) -> str:
 
 
 def _texts(folder: Path, beside: Mapping[str, str], unread: Skipped) -> dict[str, tuple[Path, str]]:
-    """Returns the text files beside pictures by the picture's name. Files that cannot be read are added
-    to ``unread``.
-    """
+    """Returns the texts next to pictures, by the picture's name. Adds files that cannot be read to ``unread``."""
     texts = {}
     for name, text in beside.items():
         file = folder / text
@@ -148,7 +146,7 @@ def _items(
     folder: Path, names: Sequence[str], beside: Mapping[str, str], lines: str,
     listed: Mapping[str, Sequence[str]], missing: Skipped,
 ) -> list[Item]:  # fmt: skip
-    """Returns the pictures with their references: from text files (``beside``), else from the lists (``listed``).
+    """Returns the pictures with their references: from text files (``beside``), otherwise from lists (``listed``).
 
     Prints which text files cannot be read, because their pictures then have no references.
     """
@@ -158,7 +156,8 @@ def _items(
         lines = lines_in(text for _, text in texts.values())
     items: dict[str, Item] = {}
     for name in names:
-        if (id_ := path_id(name)) in items:  # caf%E9.jpg may be a name, or stand for a name that is not valid UTF-8
+        # caf%E9.jpg can be the real name, or the encoding of a name that is not valid UTF-8
+        if (id_ := path_id(name)) in items:
             missing.add(str(folder / name), f"same id as {items[id_].picture.name}: '{id_}'; rename one of them")
             continue
         references = clean_captions(list(listed.get(_composed(name), ())), str(folder / name))

@@ -27,7 +27,7 @@ from tellapart.types import Item
 
 PART = 1 << 40  # position = part · PART + row
 ROWS_PER_BATCH = 1024
-LOOKED_AT = 2000  # rows used to infer the names of downloaded files
+LOOKED_AT = 2000  # rows used to infer the naming scheme of downloaded files
 PICTURES, CLIPS = ("Image",), ("Video",)
 
 
@@ -64,7 +64,7 @@ class SavedParts:
         self._clips = type(kind).__name__ in CLIPS
         self._folder, self._where = folder, PictureLocator(folder)
         self._splits = list(parts)
-        # Arrow format: pictures stay encoded, and only the requested rows are copied.
+        # In Arrow format, pictures stay encoded, and only the requested rows are copied.
         raw = [part.with_format("arrow") for part in parts.values()]
         self._pictures = [part.select_columns([image]) for part in raw]
         texts = list(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
@@ -127,7 +127,7 @@ class SavedParts:
 
 
 def _inner(feature: Any) -> Any:
-    """Returns a column's type; for a column of lists, the type of their elements."""
+    """Returns a column's type, or the type of the elements for a column of lists."""
     while not isinstance(feature, dict) and getattr(feature, "feature", None) is not None:
         feature = feature.feature
     return feature
@@ -159,7 +159,7 @@ class SavedClip(PackedClip, SavedPicture):
     __slots__ = ()
 
 
-ALONE = "rows"  # name of the only part of a data set without splits
+ALONE = "rows"  # name of the single part of a data set without splits
 
 
 def _parts(found: Any) -> dict[str, Any]:

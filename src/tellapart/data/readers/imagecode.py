@@ -2,7 +2,7 @@
 
 ``valid_data.json``: ``{"SET": {"3": "…"}}`` describes ``SET/img3.jpg`` among ``SET/img0.jpg`` to ``SET/img9.jpg``.
 The test file, ``{"SET": ["…"]}``, does not reveal which pictures its descriptions refer to, so its pictures have no
-references. Pictures are in ``images=FOLDER``, by default in ``image-sets/`` (as published) or ``images/`` beside the
+references. Pictures are in ``images=FOLDER``, by default in ``image-sets/`` (as published) or ``images/`` next to the
 file. ``only=described`` excludes pictures without a description. The id is ``SET/img3.jpg``, as in the candidate sets
 of `tellapart.evaluation.file_sets`, which reads the same file.
 """

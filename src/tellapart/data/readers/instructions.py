@@ -2,8 +2,8 @@
 
 Reads Alpaca's file, a JSON list of ``{"instruction": "…", "input": "…", "output": "…"}``, or one such object per line
 (``.jsonl``). A ``"prompt"`` instead of instruction and input is passed to the model unchanged; an instruction is
-inserted into Alpaca's template. ``output`` may be a list of answers. If no entry has one, the entries are questions;
-otherwise entries without an answer (Alpaca has some) are skipped and counted. ``id`` and ``split`` are as in
+inserted into Alpaca's template. ``output`` can be a list of answers. If no entry has an answer, the entries are
+questions; otherwise, entries without one (Alpaca has some) are skipped and counted. ``id`` and ``split`` are as in
 ``jsonl:``; the default id is the entry's number, from 1. Also reads Vicuna's questions (``{"question_id": 1, "text":
 "…", "category": "generic"}``).
 """

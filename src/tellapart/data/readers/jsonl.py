@@ -1,7 +1,7 @@
 """``jsonl:FILE``: one picture per line, as JSON; or a JSON list of such records.
 
 ``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is
-relative to the file (or to ``images=FOLDER``). Captions are a list ``captions``, a single text ``caption``, or absent;
+relative to the file (or to ``images=FOLDER``). Captions are a ``captions`` list, a single ``caption``, or absent;
 the default id is the path as written. Other common names for pictures and captions are recognized
 (`tellapart.data.records`), such as Hugging Face's ``file_name`` and ``text`` or LLaVA's ``conversations``. Other fields
 are ignored. In a JSON list, all records with the same id form one picture with several captions.
@@ -90,8 +90,9 @@ class JsonLines(LineSource):
 
 
 def _records(content: Any) -> Any:
-    """Returns the list in TextCaps' ``{"data": [...]}`` or RedCaps' ``{"annotations": [...]}``, and the records of all
-    splits in ``{"train": [...]}``; returns other content unchanged."""
+    """Returns the list of records in TextCaps' ``{"data": [...]}``, RedCaps' ``{"annotations": [...]}``, or all splits
+    of ``{"train": [...]}``. Returns other content unchanged.
+    """
     content = split_records(content)
     inner = (content.get("data", content.get("annotations")) if isinstance(content, dict) else None) or content
     return inner if isinstance(inner, list) else content

@@ -2,7 +2,7 @@
 
 ``{"images": [{"filename": "1.jpg", "filepath": "val2014", "split": "restval", "cocoid": 1, "sentences": [{"raw":
 "…"}]}]}``. ``restval`` is part of ``train``. Pictures are in ``images=FOLDER`` (default: the first of ``images/``,
-``flickr30k-images/``, … beside the file and the file's folder that contains some), below ``filepath``. The id is
+``flickr30k-images/``, … next to the file, or its folder, that contains some), in ``filepath``. The id is
 ``cocoid``, otherwise the file name, as in ``coco:`` and ``flickr8k:``.
 """
 
@@ -22,7 +22,7 @@ from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-# Folders beside the file, as in the archives of Flickr30k and Flickr8k.
+# Folders next to the file, as in the archives of Flickr30k and Flickr8k.
 PICTURE_FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "")
 
 

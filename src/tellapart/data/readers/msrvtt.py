@@ -4,8 +4,8 @@
 "video0", "caption": "…"}]}``. Also reads a list of ``{"video_id": …, "caption": …}``, as JSON or one per line;
 ``caption`` may be a list, or be named ``captions`` or ``sentence``. For a folder, reads its
 ``train_val_videodatainfo.json`` and ``test_videodatainfo.json``. Clips (``video0.mp4``, also avi, webm, mkv) are in
-``images=FOLDER``, by default in ``TrainValVideo/``, ``TestVideo/``, ``videos/``, ``videos/all/`` beside the file, or in
-its folder. The id is the ``video_id``.
+``images=FOLDER``, by default in ``TrainValVideo/``, ``TestVideo/``, ``videos/`` or ``videos/all/`` next to the file, or
+in the file's folder. The id is the ``video_id``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 ``AllVideoDescriptions.txt`` has one ``NAME description`` per line (``#`` begins a comment). The corpus as CSV has the
 columns ``VideoID``, ``Start``, ``End``, ``Language`` and ``Description``; its clips are named ``VideoID_Start_End``,
 and its descriptions are in English unless another language is specified, such as ``language=German``. Clips
-(``NAME.avi``, also mp4, webm, gif) are in ``images=FOLDER``, by default in ``YouTubeClips/`` or ``videos/`` beside the
-file, or in its folder. Splits come from lists of names, ``train_list.txt``, ``val_list.txt`` and ``test_list.txt``,
+(``NAME.avi``, also mp4, webm, gif) are in ``images=FOLDER``, by default in ``YouTubeClips/`` or ``videos/`` next to the
+file, or in the file's folder. Splits come from lists of names, ``train_list.txt``, ``val_list.txt`` and
+``test_list.txt``,
 otherwise from ``youtube_mapping.txt`` (``NAME vid1``): the first 1,200 are train, the next 100 val, the others test.
 The id is the name.
 """
@@ -85,7 +86,7 @@ class Msvd(LineSource):
 
 
 def _header(path: Path) -> list[str]:
-    """Returns the columns of the corpus as CSV. Raises `UsageError` if one is missing."""
+    """Returns the columns of the corpus in CSV form. Raises `UsageError` if one is missing."""
     with usage_errors(path), path.open("rb") as file:
         names = next(csv_records(Lines(file, path), ","), [])
     for name in NEEDED:

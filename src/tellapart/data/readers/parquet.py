@@ -33,9 +33,9 @@ from tellapart.types import Item
 from tellapart.utils.listed_names import few
 
 FILE_STRIDE = 1 << 40  # position = file · FILE + row
-TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows of a batch
+TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows per batch
 CLIP_COLUMNS = ("video", "clip", "gif")
-LOOKED_AT = 2000  # rows used to infer the names of downloaded files
+LOOKED_AT = 2000  # rows used to infer the naming scheme of downloaded files
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:

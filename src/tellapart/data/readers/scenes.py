@@ -1,6 +1,7 @@
 """``scenes:DOMAIN``: synthetic scenes; reads nothing from disk.
 
-``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is the probability
+``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of the plain domain. ``detail`` is the
+probability
 that a reference mentions a detail, and ``family`` the size of groups of scenes that differ in one attribute.
 ``frames=4`` creates clips, and ``stills=true`` uses their frames as separate pictures. For defaults see
 `tellapart.scenes.Scenes`.
@@ -36,7 +37,7 @@ KEYS = {
     "stills": "`true`: each frame of a clip is a separate picture",
 }
 DEFAULT_N = 500
-MAX_CACHED = 10_000  # items of worlds up to this size are cached
+MAX_CACHED = 10_000  # worlds with up to this many items are cached
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:

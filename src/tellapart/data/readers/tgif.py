@@ -1,9 +1,9 @@
 """``tgif:FILE``: TGIF (Li et al. 2016), animated GIFs with one to three sentences each.
 
 ``tgif-v1.0.tsv`` has one ``URL<TAB>sentence`` per line. The GIFs are named after the last part of their URL. They are
-in ``images=FOLDER``, by default in ``gifs/`` or ``images/`` beside the file, or in ``gifs/`` beside its folder. Splits
-are lists of URLs, ``train.txt``, ``val.txt`` and ``test.txt``, in ``splits/`` or beside the file. The id is the GIF's
-file name.
+in ``images=FOLDER``, by default in ``gifs/`` or ``images/`` next to the file, or in ``gifs/`` next to its folder.
+Splits are lists of URLs, ``train.txt``, ``val.txt`` and ``test.txt``, in ``splits/`` or next to the file. The id is the
+GIF's file name.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ in `tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``da
 like the sample takes precedence: ``0001.jpg`` before ``0001.depth.png``. The text takes precedence over the JSON. The
 split comes from the JSON, otherwise from the shard's name. The id is ``SHARD/0001``, because names often restart in
 each shard. Reports and counts samples without a picture, with several but none named like the sample, or with
-unreadable texts, as well as additional pictures in a sample, links, and damaged shards; reads the samples before the
-damage and the other shards.
+unreadable texts, as well as additional pictures in a sample, links, and damaged shards. Reads a damaged shard up to the
+damage.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
     while True:
         try:
             member = tar.next()
-        except (MemoryError, OverflowError, ValueError):  # a long name or extended header of terabytes
+        except (MemoryError, OverflowError, ValueError):  # a long name or extended header of terabytes: damage
             raise tarfile.ReadError(f"no readable header at byte {tar.offset:,}") from None
         if member is None:
             break
@@ -216,7 +216,7 @@ class Member(PackedPicture):
         self._start, self._size = member.offset_data, member.size
 
     def address(self) -> str:
-        """Returns the address including the first byte, because a tar may contain a name twice."""
+        """Returns the address with the position of the first byte, because a tar can contain a name twice."""
         return f"{super().address()}//{self._start}"
 
     def data(self) -> bytes:
@@ -240,7 +240,7 @@ class ClipMember(PackedClip, Member):
 
 
 def refuse_compressed(file: BinaryIO, shard: Path) -> None:
-    """Raises `UsageError` with instructions to unpack a compressed shard."""
+    """Raises `UsageError` for a compressed shard; the message says how to unpack it."""
     program = COMPRESSED.get(file.read(2))
     if program:
         raise UsageError(f"{shard}: compressed archives do not allow random access; run: {program} {shard}")
