@@ -10,9 +10,9 @@ _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # not al
 def path_id(path: str) -> str:
     """Returns the id of a file: its path, percent-encoded as in a URL if it is not valid text.
 
-    Encodes invalid UTF-8 and control characters, and in such a path also ``%``, as ``%XX``. The id can be written to
-    any file. Two files have the same id only if one path literally contains the other's encoding. ``path``: a result of
-    `os.fsdecode`.
+    Encodes invalid UTF-8 and control characters as ``%XX``; in such paths, ``%`` is encoded too. The id can be written
+    to any file. Two files have the same id only if one path literally contains the other's encoding. ``path``: a result
+    of `os.fsdecode`.
     """
     if not _NO_TEXT.search(path):
         return path
