@@ -67,7 +67,7 @@ def test_a_caption_that_was_finished_is_one(server: FaultServer, tmp_path: Path,
 def test_boost_and_judges_store_no_half_answers(server: FaultServer, tmp_path: Path, cli: Cli) -> None:
     server.finish, model = "error", f"openai:m@{server.url}"
     done = cli("boost", "scenes:plain?n=2", "-o", tmp_path / "b.jsonl", "--llm", model, "--stages", "blend")
-    assert done.status == 1 and "stopped by the server with 'error'" in done.err
+    assert done.status == 1 and "the server stopped with finish reason 'error'" in done.err
     server.says = lambda body: '{"score": 70}'
     judge = Judge(open_backend(model), tmp_path / "j.jsonl", retry=FAST)
     questions = [Question("1", {"candidate": "- a dog", "references": "- a cat"})]

@@ -248,7 +248,7 @@ def test_price_prompt_and_key(
         done.err.index("12 server answers"),
     )
     assert before < after
-    assert "about 12,036 tokens in and up to 3,072 out, at most 24,072 and 6,144; cost up to 0.06, at most" in done.err
+    assert "about 12,036 tokens in and up to 3,072 out, at most 24,072 and 6,144; cost up to 0.06 without" in done.err
     assert "(1,200 tokens in, 120 out, cost 0.00)" in done.err
     assert server.bodies[0]["messages"][0]["content"][1]["text"] == "Was siehst du?"
     assert server.headers[0]["Authorization"] == "Bearer sk-very-secret-0123456789"

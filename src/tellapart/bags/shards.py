@@ -86,7 +86,7 @@ class FeatureShards:
         return list(itertools.accumulate((shard.rows for shard in self.shards), initial=0))
 
     def without_copies(self) -> tuple[FeatureShards, np.ndarray]:
-        """Drops duplicate rows, keeping the first. Returns the features and the original numbers of the kept rows.
+        """Drops duplicate rows, keeping the first. Returns the features and the original indices of the remaining rows.
 
         Compares rows by a 128-bit hash, held in memory temporarily.
         """

@@ -1,1 +1,1 @@
-"""Visual Caption Boosting (paper 2): makes a data set's captions more detailed without making them less accurate."""
+"""Visual Caption Boosting (paper 2): makes captions more detailed, with checks against the references."""

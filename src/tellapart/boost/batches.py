@@ -66,7 +66,7 @@ Result = tuple[str, Answer | BackendError]  # the id of a request, and its answe
 
 
 class BatchServer(Protocol):
-    """A company's batch endpoint. ``name``, ``prices`` and ``most_choices`` are as in a backend."""
+    """A provider's batch endpoint. For ``name``, ``prices`` and ``most_choices``, see `Backend`."""
 
     name: str
     prices: tuple[float, float] | None

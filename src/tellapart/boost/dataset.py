@@ -111,7 +111,7 @@ def ledger_of(out: Path) -> Path:
 
 
 def check_out(out: Path) -> None:
-    """Raises `UsageError` for a name that could not be read back, and for a file that must not be replaced."""
+    """Raises `UsageError` for a URL, for a suffix other than .jsonl, and for a file that must not be replaced."""
     if out.parts and out.parts[0].endswith(":"):  # as a path, s3://bucket/x.jsonl becomes s3:/bucket/x.jsonl
         raise UsageError(
             f"-o {out}: boost cannot write to a URL; use a local file, such as -o boosted.jsonl, "

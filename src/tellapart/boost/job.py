@@ -46,7 +46,7 @@ SPARE = 4  # one extra thread per this many in flight, to send requests while an
 class Tally:
     """Counts for one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items.
 
-    One of the server's ``requests`` may return several of the answers ``asked`` for.
+    One request (``requests``) can return several answers (``asked``).
     """
 
     kept: int = 0
@@ -271,7 +271,7 @@ def read_text(
     if answer.finish.lower() == "refusal":
         return text or "", "a refusal"
     if answer.finish.lower() not in COMPLETE:
-        return text or "", f"stopped by the server with '{answer.finish}'"
+        return text or "", f"the server stopped with finish reason '{answer.finish}'"
     if text is None:
         return "", "unfinished reasoning"
     why = stage.check(item, texts, text)

@@ -63,5 +63,6 @@ def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") 
     )
     low, high = expected.cost(backend), most.cost(backend)
     if low is not None and high is not None:
-        line += f"; cost up to {low:.2f}, at most {high:.2f} (assuming {TOKENS_PER_PICTURE:,} tokens per picture)"
+        line += f"; cost up to {low:.2f} without retries, up to {high:.2f} with them"
+        line += f" (assuming {TOKENS_PER_PICTURE:,} tokens per picture)"
     return line

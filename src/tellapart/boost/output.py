@@ -43,7 +43,7 @@ class Output:
 
     @classmethod
     def open(cls, path: Path, made: dict[str, Any]) -> Output:
-        """Creates the temporary file. ``made``: how the result is made, which is written to a file beside it."""
+        """Creates the temporary file. ``made``: the result's provenance, which is saved in a file next to it."""
         with _write_errors(path):
             real = writable_file(path)
             temporary = temporary_beside(real)

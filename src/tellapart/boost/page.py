@@ -39,7 +39,7 @@ class Caption:
 
 @dataclass(frozen=True)
 class ItemCard:
-    """An item on the page; ``symbol`` is its picture on the page, None if it is unreadable."""
+    """An item on the page. ``symbol``: id of the SVG symbol with its picture; None if the picture is unreadable."""
 
     id: str
     symbol: str | None

@@ -233,7 +233,7 @@ class Statistics:
         return [*self._words(), *self._bad(), *self._errors()]
 
     def histogram(self, kind: str) -> list[tuple[str, int]]:
-        """Returns ("10–14 words", number of captions) from the shortest to the longest of all kinds."""
+        """Returns (bin, number of captions) pairs for ``kind``, over the range of lengths of all kinds."""
         filled = [place for counts in self.lengths.values() for place in counts]
         places = range(min(filled), max(filled) + 1) if filled else range(0)
         return [(f"{place * BIN}–{place * BIN + BIN - 1}", self.lengths[kind][place]) for place in places]

@@ -30,8 +30,8 @@ from tellapart.utils.strict_json import parse_json
 
 
 class Provenance:
-    """The part of a folder's log about one file of captions. ``settings``: the settings with which the file was
-    started; None: unknown.
+    """The entries of a folder's log for one caption file. ``settings``: the settings that created the file; None if
+    they are unknown.
     """
 
     def __init__(self, path: Path, file: str, settings: dict[str, Any] | None, rows: dict[str, TextRow]) -> None:

@@ -61,7 +61,7 @@ class BoostOptions:
     shard: Annotated[str, typer.Option(metavar="I/N", help="Boost only the I-th of N parts; see job merge.")] = "1/1"
     in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Maximum number of concurrent requests.")] = 16
     ledger: Annotated[
-        Path | None, typer.Option(help=("File that stores the answers. Default: RESULT.ledger.jsonl."))
+        Path | None, typer.Option(help=("File that stores the answers. Default: --out with the suffix .ledger.jsonl."))
     ] = None
     tokenizer: Annotated[
         str | None,
@@ -92,7 +92,7 @@ def boost(
     job: JobOptions,
     as_json: Json = False,
 ) -> None:
-    """Make captions more detailed but no less accurate. Interrupted runs resume when you repeat the command."""
+    """Make captions more detailed with language models. Interrupted runs resume when you repeat the command."""
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.inference.describers import open_backends
 

@@ -37,7 +37,7 @@ def data() -> None:
 
 @app.command()
 def kinds(as_json: Json = False) -> None:
-    """List the kinds of data sets, for kind:path?key=value."""
+    """List the kinds of data sets that kind:path?key=value accepts."""
 
     rows, broken = kinds_of_data()
     show(dict(rows), lambda: table_of(("kind", "description"), rows), as_json)

@@ -128,7 +128,7 @@ def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
         raise UsageError("--captioner requires pictures; add --data SPEC, or pass --captions FILE instead")
     if options.metrics == []:
         raise UsageError(
-            "--metrics is empty; pass metrics such as length,clipscore, or all for all that the inputs allow"
+            "--metrics is empty; pass metrics such as length,clipscore, or all for every metric that the inputs support"
         )
 
 

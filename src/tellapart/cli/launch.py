@@ -48,8 +48,8 @@ def in_processes(count: int | None) -> None:
     from tellapart.models.devices import best_device
 
     device = best_device().type
-    if device == "cuda" and count > torch.cuda.device_count():
-        raise UsageError(f"--nproc {count}: this machine has {torch.cuda.device_count()} GPUs; use at most this many")
+    if device == "cuda" and count > (gpus := torch.cuda.device_count()):
+        raise UsageError(f"--nproc {count}: this machine has {gpus} GPUs; pass --nproc {gpus} or less")
     os.environ[LAUNCHED] = "1"
     if device == "cpu":
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))

@@ -26,7 +26,10 @@ def serve(
     ] = 8767,
     host: Annotated[
         str | None,
-        typer.Option(metavar="NAME:PORT", help="Additional host name, if a proxy or tunnel forwards requests."),
+        typer.Option(
+            metavar="NAME:PORT",
+            help="Additional host name, if a proxy or tunnel forwards requests. Requires $TELLAPART_SERVE_KEY.",
+        ),
     ] = None,
     beams: Annotated[int, typer.Option(min=1, help="Default number of beams; 1 means greedy decoding.")] = 5,
     max_tokens: Annotated[int, typer.Option(min=1, help="Default maximum caption length, in tokens.")] = 30,

@@ -35,7 +35,7 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
         if (match := _KEYED_LINES[1].match(line)) and is_file_name(match["key"]):
             raise UsageError(
                 f"{where}: this line begins with the file name '{match['key']}', but other lines do "
-                "not; either all or none may have one"
+                "not; either every line must begin with one, or none"
             )
         if "\t" in line and not tabs:
             raise UsageError(f"{where}: unexpected tab; expected one caption per line (is this the reference file?)")

@@ -131,7 +131,7 @@ class Dataset(Sequence[Item]):
             return None
 
     def report(self) -> list[str]:
-        """Returns the lines about left-out items that a command prints at its end; empty if there are none."""
+        """Returns lines about skipped items to print when a command finishes; empty if there are none."""
         total = len(self) + len(self.missing)
         lines = [
             self.missing.line(total, what="could not be opened and were skipped"),

@@ -63,7 +63,7 @@ def texts_beside(text: str, lines: str) -> list[str]:
 def lines_in(texts: Iterable[str]) -> str:
     """Decides whether a folder's text files have one caption per file ("one") or one per line ("references").
 
-    Returns "one" if most files with several lines are prose (`is_prose`), as models write it.
+    Returns "one" if most files with several lines are prose (`is_prose`), as models tend to write.
     """
     several = [is_prose(text) for text in texts if "\n" in text.strip()]
     return "one" if 2 * sum(several) > len(several) else "references"
@@ -74,7 +74,7 @@ _WHOLE_SENTENCE = re.compile(r"""[.!?…:]["'”’)\]]*$""")
 
 
 def is_prose(text: str) -> bool:
-    """Returns whether the lines form one continuous text, as models write it, rather than one caption each.
+    """Returns whether the lines form one continuous text, as models tend to write, rather than one caption per line.
 
     This holds if the lines were wrapped at one width (no line's first word fits on the line before), the text begins
     with a capital, at least one line begins with a lower-case letter, and the last line ends in a full stop. It also

@@ -205,7 +205,7 @@ def markdown(card: Card) -> str:
     lines += ["| " + " | ".join(cells(own)) + " |" for own in card.sizes]
     lines += ["", f"α is the similarity of a bag. {RECALL_HELP}"]  # fmt: skip
     for own in card.sizes:
-        lines += ["", f"## Bags of {own.size}", "", "| α from | bags | |", "|---|---|---|"]
+        lines += ["", f"## Bags of {own.size}", "", "| α ≥ | bags | |", "|---|---|---|"]
         most = max(own.counts) or 1
         lines += [
             f"| {edge:.3f} | {count} | {'█' * round(20 * count / most)} |"

@@ -2,10 +2,10 @@
 
 The captioner samples several captions per picture. Each distinct claim in them has a confidence: its frequency times
 the probability of its words given the picture and the preceding words. Ranking claims by confidence gives a
-precision-recall curve, and the greedy captions are a point. The distance between the two is the headroom: a gain that
-needs no better vision.
+precision-recall curve; the greedy captions are a single point. The distance between the two is the headroom: the gain
+that is possible without better vision.
 
-On `scenes` claims are verified against the scene, and recall is over its attributes. Elsewhere, claims are content
+On `scenes`, claims are verified against the scene, and recall is over its attributes. Elsewhere, claims are content
 words, true if a reference contains them, and recall is over the references' content words.
 """
 

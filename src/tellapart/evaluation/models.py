@@ -50,9 +50,10 @@ def load_scorers(
 
 
 def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
-    """Returns the candidates without unreadable pictures, with notes. ``items``: the readable captioned items.
+    """Returns the candidates without unreadable pictures, and adds a note to ``notes`` for each affected set.
 
-    A hard pool loses only the unreadable pictures; any other set that contains one is left out.
+    A hard pool loses only these pictures; any other set that contains one is dropped. ``items``: the captioned items
+    that can be read.
     """
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []

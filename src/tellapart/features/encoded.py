@@ -18,9 +18,9 @@ from tellapart.types import Encoder, Item
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """The rows N×… of items, with the ``label`` and ``precision`` of their table.
+    """Encoded rows of items, N×…, with the ``label`` and ``precision`` of their table.
 
-    ``files``: (address, size, modification time in ns, content key) for pictures that are files.
+    ``files``: (path, size, modification time in ns, content key) for pictures that are files.
     """
 
     label: str

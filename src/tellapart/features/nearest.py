@@ -239,9 +239,10 @@ def nearest_neighbours(
 ) -> Neighbours:
     """Finds the k pictures nearest to each picture, by the cosine of their features.
 
-    Neighbours are ordered by cosine in float64, rounded to nine digits, and ties by row, whatever the ``block``.
+    Neighbours are ordered by cosine in float64, rounded to nine digits. Ties are broken by row, independently of
+    ``block``.
 
-    features_ND: rows of any norm.
+    features_ND: rows need not be normalized.
     max_cosine: exclude nearer pictures (paper 3: near-duplicates are at 0.8 and above).
     approximate: whether to use FAISS (extra ``faiss``); None: for a million pictures or more. Its recall is measured
         against the exact search on a sample, and printed.

@@ -218,8 +218,7 @@ class CaptionEngine:
         return self.captioner.inputs(visual)
 
     def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
-        """Yields the windows with features from a feature store or feature files, or for pictures with their own
-        prompts.
+        """Yields windows of items whose features come from a store or from files, or whose prompts differ per picture.
         """
         for some in blocks_of(items, self._window):
             before = [PictureRecord.of(item.picture) for item in some]

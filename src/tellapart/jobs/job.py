@@ -388,6 +388,6 @@ def status_lines(status: dict[str, Any]) -> list[str]:
 
 
 def failed_line(failed: dict[str, Any]) -> str:
-    """Formats a shard that was set aside as one line."""
+    """Describes a failed shard in one line."""
     tries = f" ({failed['attempts']} attempts)" if failed["attempts"] > 1 else ""
     return f"failed: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"

@@ -66,7 +66,7 @@ def simplify(caption: str, keep: Keep) -> str:
 
 
 def _predicate(extraction: Extraction, words: Sequence[TaggedWord]) -> Iterator[str]:
-    """Yields the first verb of the subject in the caption, and its object if any."""
+    """Yields the subject's first verb, and its object if it has one."""
     action = next((one for one in extraction.mentions[0].attributes if one.action), None)
     relation = next((one for one in extraction.relations if one.subject == 0 and _verb(one, words)), None)
     if relation is not None and (action is None or relation.span < action.spans[0]):

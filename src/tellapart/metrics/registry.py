@@ -250,7 +250,7 @@ def _scaled(score: Callable[..., Any], scale: float, stats: Any) -> Any:
 
 
 def _checked(name: str, found: Any, count: int) -> tuple[float, np.ndarray | None]:
-    """Checks a metric's result. Raises `TellapartError` unless it is a number and an array of ``count``, or None."""
+    """Checks a metric's result. Raises `TellapartError` unless it is a number and either None or ``count`` values."""
     try:
         corpus, values = found
         number, value_N = float(corpus), None if values is None else np.asarray(values, dtype=float)

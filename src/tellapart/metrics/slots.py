@@ -18,7 +18,7 @@ HUMAN_CHOICES = ("first", "random", "mean")
 class CaptionSlot:
     """One caption per picture, in the order of the ids, with references.
 
-    ``confidences``: for each picture, the confidence of claims (0 to 1) that the caption file states.
+    ``confidences``: each picture's claims with their confidences (0 to 1), as given in the caption file.
     """
 
     captions: list[str]

@@ -1,7 +1,7 @@
 """Bootstrap confidence intervals and paired significance tests of metrics.
 
 A metric consists of sufficient statistics, N×C with a row per item, and a score, a function of their sums (`Sums`).
-Two standard procedures use them independently, as in sacrebleu; their results are not adjusted to each other:
+Two standard procedures use them independently, as in sacrebleu, so an interval and its p-value can disagree:
 
 - interval: the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or Student's t with the
   jackknife standard error for fewer than 30 units;
@@ -241,7 +241,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference with its independently computed 95% interval and two-sided p-value.
+    """A paired difference with its 95% interval and its two-sided p-value, which are computed independently of each
+    other.
 
     p_holm: p after Holm's correction over all pairs and metrics, if requested.
     """

@@ -149,7 +149,7 @@ class EfficientNetLite(PreTrainedModel):
         )
 
     def features(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes cells B×cells×D and their mean B×D."""
+        """Returns the cells' features, B×cells×D, and the mean feature before grid pooling, B×D."""
         grid: torch.Tensor = self.stem(pixel_values.contiguous(memory_format=torch.channels_last))
         for block in self.blocks:
             grid = block(grid)

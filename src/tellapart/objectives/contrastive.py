@@ -67,8 +67,8 @@ class Contrastive(Stateless[Scorer]):
     def drop_words(
         self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Tokenizer, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Replaces each token, except special ones, with the token from `mask_token_id` with the probability
-        ``word_dropout``, or drops it if there is no such token. Returns tokens_RT and valid_RT.
+        """With probability ``word_dropout``, replaces each non-special token by the mask token, or drops it if the
+        tokenizer has none. Returns tokens_RT and valid_RT.
         """
         if not self.word_dropout:
             return tokens_RT, valid_RT

@@ -110,7 +110,7 @@ class LoraCaptions:
         return self._keeps_no({*key, form}) and (is_common or not self.avoid.isdisjoint({*key[:1], form}))
 
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
-        """Returns the text of each caption, without what all captions have in common.
+        """Returns the text of each caption, without the words that most captions share.
 
         If a picture has several captions, the keys after the first are the first key, a line break and a number.
         """

@@ -1,4 +1,4 @@
-"""``tellapart lora``: reads captions, removes what the set has in common, and writes training captions."""
+"""``tellapart lora``: removes words that most captions share, and writes training captions."""
 
 from __future__ import annotations
 

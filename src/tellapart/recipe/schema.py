@@ -66,9 +66,7 @@ class Bags(Strict):
     @model_validator(mode="after")
     def fits_together(self) -> Bags:
         if (self.kind == "hard") != (self.hard is not None):
-            raise ValueError(
-                "kind = 'hard' and hard must be set together, for example hard = 5; set both, or remove hard"
-            )
+            raise ValueError("kind = 'hard' requires hard, for example hard = 5, and vice versa; set both or neither")
         if sum(given is not None for given in (self.size, self.schedule, self.hard)) > 1:
             raise ValueError("size, schedule and hard all set the bag size; keep only one of them")
         mined = {"scorer", "captions", "max_cosine"} & {key for key, value in self if value is not None}

@@ -156,7 +156,7 @@ def duration(seconds: float) -> str:
 
 
 def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns the main entries of the recipe, with dotted keys; the details element contains the whole recipe."""
+    """Returns the recipe's main entries, with dotted keys; the page's details element contains the whole recipe."""
     if run.recipe is None:
         return []
     try:

@@ -24,11 +24,15 @@ _SALIENT_FIRST, _SECOND, _THIRD, _KIND, _STRIKING, _OTHER, _SAME_SYNONYM = 0.75,
 def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     """Generates one reference in the style of the scene's domain.
 
-    Mentions each colour, size, texture and relation with probability ``detail`` (a default value, such as a medium
-    size, with ``detail`` squared), the kind of an object with min(1, 2·detail), and each additional object with
-    ``detail`` to the power of 1.5. The background is part of the gist and mentioned at any detail. At 0 only the gist
-    remains ("a shape on the grass"), at 1 everything is mentioned. The domain ``cocolike`` has its own probabilities,
-    see `_cocolike`.
+    Returns only the gist ("a shape on the grass") at detail 0, and otherwise with probability
+    0.3 · (1 − min(1, 2·detail)). Other references usually mention the background, and at random
+
+    - each colour, size, texture and relation with probability ``detail``; default values, such as a medium size, with
+      ``detail`` squared,
+    - the kind of an object with probability min(1, 2·detail),
+    - each additional object with ``detail`` to the power of 1.5.
+
+    At detail 1 everything is mentioned. The domain ``cocolike`` has its own probabilities (see `_cocolike`).
     """
     if detail and scene.domain == "cocolike":
         return _cocolike(scene, rng, detail / _USUAL_DETAIL)

@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 class Assumptions:
     """The assumptions of a power analysis.
 
-    base, difference: shares for ``pick`` (0.05 is five points), points on the scale for ``rate``; for ``compare``, the
-        difference between the systems' shares of "tells more" (base is 0.5).
+    base, difference: shares for ``pick`` (0.05 is five percentage points); points on the rating scale for ``rate``; for
+        ``compare``, the difference between the systems' shares of "tells more" (base is 0.5).
     pay: pay per participant.
     fee: the platform's fee, as a fraction of the pay.
     """

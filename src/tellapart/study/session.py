@@ -292,8 +292,7 @@ class StudySession:
         }
 
     def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
-        """Returns the state of a participant's page at the next item. touch: whether to record that the item is now
-        shown.
+        """Returns the state of a participant's page for the next item. ``touch``: whether to record the item as shown.
         """
         one = self.blocks.expire(run, one, now)
         if one.status != ACTIVE:

@@ -60,7 +60,7 @@ class ParticipantLog:
             self.seconds.setdefault(kind, []).append(seconds)
 
     def percentile(self, share: float, kinds: Sequence[str] = ()) -> float:
-        """Returns a percentile of the seconds per request, for all kinds or some."""
+        """Returns a percentile of the request latency in seconds, over the given kinds (default: all)."""
         values = sorted(v for kind, own in self.seconds.items() if not kinds or kind in kinds for v in own)
         return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)] if values else math.nan
 

@@ -1,8 +1,12 @@
 """The run folder: its stamp, log and atomic checkpoints, and resuming.
 
-recipe.toml      the resolved recipe     run.json       times, versions, content; "finished" once done
-log.jsonl        one record per line     checkpoints/   step-N (to resume from) and best-N (best by validation)
-model/           the best model          captions/ results.json gallery.json report.html   after evaluation
+    recipe.toml   the resolved recipe
+    run.json      times, versions, content; "finished" once done
+    log.jsonl     one record per line
+    checkpoints/  step-N (to resume from) and best-N (best by validation)
+    model/        the best model
+
+After evaluation, it also contains captions/, results.json, gallery.json and report.html.
 """
 
 from __future__ import annotations
@@ -246,8 +250,7 @@ class Run:
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names a few files in the folder that are not ``ours``, or any files if there is no run; "" if there
-        are none.
+        """Names a few files that are not in ``ours`` (any files, if the folder is not a run); "" if there are none.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
@@ -272,13 +275,13 @@ class Run:
 
     @by_main_rank
     def clear(self) -> None:
-        """Removes the run in this folder. Raises `UsageError` like `check_clear`."""
+        """Removes the run in this folder. Calls `check_clear` first."""
         self.check_clear()
         self._remove((*RESULT, self.recipe.name, *BEGUN))
 
     @by_main_rank
     def extend(self) -> None:
-        """Extends the run in this folder to this recipe, which trains for more steps, and removes its results."""
+        """Extends the run to this recipe's larger number of steps, and removes the run's results."""
         extension = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
         self._remove(RESULT)
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))

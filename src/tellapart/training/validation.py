@@ -114,7 +114,7 @@ class Validator:
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(block))) for block in blocks])
 
     def _held(self, rows: Rows) -> int:
-        """Returns the number of pictures to keep in memory at once; on a CPU fewer if rows are large."""
+        """Returns the number of pictures to keep in memory at once; fewer on a CPU if rows are large."""
         if self.setup.device.type != "cpu" or not len(rows):
             return MAX_PICTURES
         return max(1, min(MAX_PICTURES, MAX_VALUES // math.prod(rows[:1].shape[1:])))

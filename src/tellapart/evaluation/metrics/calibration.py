@@ -143,7 +143,7 @@ class CalibrationMetric(Metric):
 
 
 def _by_name() -> None:
-    """Always passes; a metric with a check is opt-in. This one says little if the captions are not samples."""
+    """Checks nothing. Metrics with a check run only on request; this one means little unless captions are samples."""
 
 
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:
