@@ -27,6 +27,7 @@ RECIPES = PACKAGE / "recipe" / "shipped"
 BUILD = ROOT / "build"
 PAGES = BUILD / "docs"
 TOP = ("CONTRIBUTING", "CHANGELOG", "AGENTS")  # pages at the top of the repository
+FOLDERS = {"objectives": "reference/objectives.md", "recipe/shipped": "reference/shipped-recipes.md"}
 LINK = re.compile(
     r"\]\((?:\.\./)+(src/tellapart|recipes|README\.md|CHANGELOG\.md|CONTRIBUTING\.md|AGENTS\.md|examples|notebooks)"
     r"([^)#\s]*)\)"
@@ -141,6 +142,8 @@ def target(top: str, rest: str) -> str:
     if top == "recipes":
         name = rest.strip("/").removesuffix(".toml")
         return f"reference/shipped-recipes.md{'#' + name.replace('/', '') if name else ''}"
+    if top == "src/tellapart" and rest.strip("/") in FOLDERS:
+        return FOLDERS[rest.strip("/")]
     if top == "src/tellapart":
         folder, _, module = rest.strip("/").removesuffix(".py").partition("/")
         if not module or not (PACKAGE / folder / f"{module}.py").is_file():

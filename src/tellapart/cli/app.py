@@ -28,10 +28,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"
-# The order of verbs within their panels; others follow.
+# The order of verbs within their panels and groups; others follow.
 ORDER = (
     "demo", "finetune", "train", "caption", "alt-text", "lora", "captions", "review", "search", "eval", "check",
     "report", "serve", "recipes", "bags", "study", "boost", "data", "tables", "cache", "job",
+    "bags mine", "bags review", "study plan", "study create", "study serve", "study simulate", "study report",
 )  # fmt: skip
 OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name output files
 
@@ -137,8 +138,8 @@ class VerbGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names in `ORDER`, followed by the others in the order in which they were added."""
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+        paths = {name: f"{self.name} {name}" if ctx.parent else name for name in super().list_commands(ctx)}
+        return sorted(paths, key=lambda name: ORDER.index(paths[name]) if paths[name] in ORDER else len(ORDER))
 
 
 class App(typer.Typer):

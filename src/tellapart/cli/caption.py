@@ -34,7 +34,10 @@ def caption(
     model: Annotated[
         str,
         typer.Argument(
-            help=("Captioner: folder, run, hub name, 'scenes', or openai:MODEL@URL. Add options as MODEL?key=value.")
+            help=(
+                "Captioner: folder, run, hub name, 'scenes', openai:MODEL@URL, anthropic:MODEL?batch=1, or your own "
+                "as module:name. Add options as MODEL?key=value."
+            )
         ),
     ],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],

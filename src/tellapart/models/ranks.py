@@ -79,7 +79,7 @@ def tell_lone_process() -> None:
     """Prints the hint for `lone_process_of_accelerate`, once per process."""
     say(
         "accelerate launch was asked for several processes but started only one, as it does on CPUs without MPI; "
-        "add --multi_gpu (without --cpu or ACCELERATE_USE_CPU=1), or use --nproc 2 instead"
+        "replace --cpu by --multi_gpu, or use --nproc 2 instead of accelerate launch"
     )
 
 
