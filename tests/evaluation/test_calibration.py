@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from command_line import Cli
 
 from tellapart.data import open_data
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.metrics.calibration import auroc, brier, expected_calibration_error, histogram
+from tellapart.evaluation.metrics import calibration
+from tellapart.evaluation.metrics.calibration import auroc, brier, expected_calibration_error, histograms
 
 Claims = list[tuple[float, bool]]
 
@@ -45,7 +47,8 @@ def literal_ece(claims: Claims) -> float:
 def test_each_number_is_its_formula(seed: int, samples: int) -> None:
     claims_N = drawn(seed, samples)
     claims = [claim for each in claims_N for claim in each]
-    level_G, count_NC = histogram(claims_N)
+    level_G, counts = histograms({"x": claims_N, "y": drawn(seed + 1, samples)})
+    count_NC = counts["x"]
     sums_C = count_NC.sum(0)
     assert float(brier(level_G, sums_C)) == pytest.approx(sum((q - y) ** 2 for q, y in claims) / len(claims))
     assert float(auroc(level_G, sums_C)) == pytest.approx(literal_auroc(claims))
@@ -56,7 +59,8 @@ def test_each_number_is_its_formula(seed: int, samples: int) -> None:
 
 
 def test_without_false_claims_there_is_no_auroc() -> None:
-    level_G, count_NC = histogram([[(0.5, True)], [(1.0, True)]])
+    level_G, counts = histograms({"x": [[(0.5, True)], [(1.0, True)]]})
+    count_NC = counts["x"]
     assert np.isnan(auroc(level_G, count_NC.sum(0))) and float(brier(level_G, count_NC.sum(0))) == 0.125
 
 
@@ -124,6 +128,8 @@ def test_confidences_of_a_file_with_one_caption_per_picture(cli: Cli, tmp_path: 
     for name, lines in {"plain": rows, "one": with_claims, "several": several, "refs": references}.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
+    notes: list[str] = []
+
     def run(*names: str) -> tuple[dict[str, float], str]:
         files = [option for name in names for option in ("--captions", tmp_path / f"{name}.jsonl")]
         done = cli(
@@ -131,12 +137,14 @@ def test_confidences_of_a_file_with_one_caption_per_picture(cli: Cli, tmp_path: 
             "--json",
         )  # fmt: skip
         found = json.loads(done.out)
+        notes[:] = found["notes"]
         values = {name: own["calibration_brier"]["value"] for name, own in found["systems"].items() if own}
         return values, found["signatures"]["calibration_brier"]
 
     one, several_value = (0.25**2 + 0.5**2 + 1) / 3, (0.25**2 + 0.5**2 + 0.25**2 + 1) / 4
     values, signature = run("one")
     assert values == pytest.approx({"one": one}) and "|q:share-in-file|" in signature
+    assert "one: calibration omits 2 claims of its captions, such as 'grass' of '1.jpg'" in " ".join(notes)
     values, signature = run("several", "plain")
     assert values == pytest.approx({"several": several_value}) and "|q:share-of-captions|" in signature
     values, signature = run("one", "several")
@@ -147,6 +155,87 @@ def test_confidences_of_a_file_with_one_caption_per_picture(cli: Cli, tmp_path: 
     wrong = [{**rows[0], "claims": [claim(75, "ball")]}, rows[1]]
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
     assert "plain.jsonl, record 1: expected claims such as {'kind'" in cli(*command, "calibration").line
+
+
+def test_captions_without_any_stored_confidence_have_no_number(cli: Cli, tmp_path: Path) -> None:
+    """The captions were replaced after their claims were stored; the reference file ends in ``.ndjson``."""
+    pytest.importorskip("HanTa")
+    claim = {"kind": "object", "claim": ["dog"], "share": 0.5}
+    rows = [{"id": id_, "caption": text, "claims": [claim]} for id_, text in (("1", "a red ball"), ("2", "a cat"))]
+    (tmp_path / "edited.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "refs.json").write_text(json.dumps(REFERENCES))
+    done = cli(
+        "eval", "--captions", tmp_path / "edited.ndjson", "--references", tmp_path / "refs.json", "--metrics",
+        "calibration", "--resamples", 9, "--json",
+    )  # fmt: skip
+    found = json.loads(done.out)
+    assert not found["systems"].get("edited")
+    assert any("edited: calibration omits 3 claims" in note for note in found["notes"])
+
+
+def test_human_references_do_not_confirm_themselves() -> None:
+    pytest.importorskip("HanTa")
+    references = {"1": ["a red ball", "a cat"], "2": ["two dogs", "a dog"]}
+    found = evaluate({"x": CAPTIONS}, references=references, metrics=["calibration_brier"], human="mean", resamples=9)
+    assert set(found.systems) == {"x"}
+    assert any("human has no calibration" in note for note in found.notes)
+
+
+def test_each_systems_claims_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three metrics of three systems need one count of each system's claims."""
+    pytest.importorskip("HanTa")
+    counted = []
+
+    def counting(systems: Mapping[int, list[Claims]]) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        counted.append(len(systems))
+        return histograms(systems)
+
+    monkeypatch.setattr(calibration, "histograms", counting)
+    systems = dict.fromkeys("abc", CAPTIONS)
+    names = ["calibration"]
+    found = evaluate(systems, references=REFERENCES, metrics=names, resamples=9, pairs="all")
+    assert counted == [3] and len(found.pairs) == 9
+
+
+def test_calibration_has_no_best_caption(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("HanTa")
+    (tmp_path / "many.json").write_text(json.dumps(CAPTIONS))
+    (tmp_path / "refs.json").write_text(json.dumps(REFERENCES))
+    files = ("eval", "--captions", tmp_path / "many.json", "--references", tmp_path / "refs.json")
+    assert (
+        "all captions of a picture together, so it has no .oracle; name calibration_brier"
+        in cli(*files, "--metrics", "calibration_brier.oracle").line
+    )
+
+
+def test_a_metric_of_the_users_own_gets_the_stored_confidences(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read depends on the metric's needs, not on its name."""
+    (tmp_path / "own_metrics.py").write_text(OWN_METRIC)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    claim = {"kind": "object", "claim": ["dog"], "share": 0.25}
+    row = {"id": "1", "caption": "a dog", "claims": [claim]}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row) + "\n")
+    done = cli(
+        "eval", "--captions", "one.jsonl", "--metrics", "own_metrics:doubt", "--resamples", 9, "--json",
+    )  # fmt: skip
+    assert json.loads(done.out)["systems"]["one"]["doubt"]["value"] == 0.75
+
+
+OWN_METRIC = """
+import numpy as np
+from tellapart.metrics.registry import ContextMetric
+from tellapart.metrics.statistics import Measurement
+
+
+def one_minus_share(context, slot):
+    return Measurement(np.array([1 - min(own.values()) for own in slot.confidences]))
+
+
+doubt = ContextMetric(name="doubt", factory=one_minus_share, needs=("confidences",))
+"""
 
 
 def test_a_file_of_several_captions_on_the_command_line(cli: Cli, tmp_path: Path) -> None:

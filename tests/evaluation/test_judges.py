@@ -20,6 +20,7 @@ from tellapart.evaluation.judges.caption_qa import CANNOT, captionqa, read_quest
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.judges.ratings import clair, dcscore, rating
+from tellapart.evaluation.side_files import read_choice_questions
 
 FAST = {"base": 0.001, "cap": 0.01}
 TRUE_WORDS = ("dog", "grass", "ball")
@@ -181,6 +182,15 @@ def test_captionqa_scores_an_honest_reader(tmp_path: Path) -> None:
     (tmp_path / "questions.json").write_text('{"a": [{"question": "?", "choices": ["x", "y"], "answer": "z"}]}')
     with pytest.raises(UsageError, match=": the answer 'z' about a is not one of the"):
         read_questions(tmp_path / "questions.json")
+
+
+def test_pictures_without_questions_are_counted_in_a_note(tmp_path: Path) -> None:
+    """Two pictures share a stem: questions about ``a/1.jpg`` are asked about neither."""
+    entry = {"question": "Is it asleep?", "choices": ["yes", "no"], "answer": "no"}
+    (tmp_path / "questions.json").write_text(json.dumps({"a/1.jpg": [entry], "a/2.jpg": [], "a/3.jpg": [entry]}))
+    questions, notes = read_choice_questions(tmp_path / "questions.json", ["b/1", "a/2", "a/3", "a/1"], None)
+    assert set(questions) == {"a/3"}
+    assert "3 of 4 captioned pictures have no question ('b/1', 'a/2', 'a/1'); CaptionQA leaves them out" in notes[-1]
 
 
 def test_the_arena_asks_in_both_orders(tmp_path: Path, photo: FilePicture) -> None:

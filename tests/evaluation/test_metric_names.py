@@ -8,6 +8,7 @@ import pytest
 from command_line import Cli
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.chosen_metrics import ALL, needs_of
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics.registry import METRICS, in_order, normalized, resolve
 
@@ -85,3 +86,10 @@ def test_the_list_of_metrics_needs_no_captions(cli: Cli) -> None:
     )
     shown = cli("eval", "--metrics", "LIST")
     assert shown.status == 0 and "refclipscore" in shown.out and "a scorer" in shown.out
+
+
+def test_the_needs_of_names_are_those_of_their_metrics() -> None:
+    """``.oracle`` and ``.best`` need what the metric needs; families and aliases are resolved; ``all`` only if asked."""
+    assert "references" in needs_of(["CIDEr.oracle"]) and "references" in needs_of(["cider.best"])
+    assert "confidences" in needs_of(["Calibration"]) and "confidences" not in needs_of(["calibration_exact"])
+    assert "confidences" in needs_of(["all"], ALL) and not needs_of(["all"]) and not needs_of(None, ALL)

@@ -56,6 +56,23 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
     return chosen, []
 
 
+def needs_of(names: Sequence[str] | None, *whole: str) -> set[str]:
+    """Returns the requirements of the named metrics. ``whole``: names such as `ALL`, which stand for every metric.
+
+    Ignores unknown names, which `choose` rejects. Raises `UsageError` for a dotted path that cannot be loaded.
+    """
+    names = names or ()
+    if any(name.lower() in whole for name in names):
+        return {need for metric in METRICS.entries(broken=say_once) for need in metric.needs}
+    outside = [of_dotted_path(name) for name in names if ":" in name and is_dotted(name)]
+    plain = [re.sub(r"\.(oracle|best)$", "", name.lower()) for name in names if ":" not in name]
+    table = METRICS.builtin()
+    if not all(resolve(name, table) for name in plain):
+        table = in_order(METRICS.entries(broken=say_once))
+    named = [table[key] for name in plain for key in resolve(name, table)]
+    return {need for metric in [*outside, *named] for need in metric.needs}
+
+
 def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
     """Returns every metric that can run, and a note on the others per missing requirement."""
     able, lacking = dict[str, Metric](), dict[str, list[str]]()
@@ -131,6 +148,12 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
         if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
             raise UsageError(f"metric '{name}' requires candidate sets of that name; add --bags FILE")
         if name.lower().endswith(KEY_SUFFIXES) and resolve(name.rpartition(".")[0], table):
+            base, _, suffix = name.rpartition(".")
+            if context.several:
+                raise UsageError(
+                    f"metric '{name}': '{base}' measures all captions of a picture together, so it has no .{suffix}; "
+                    f"name {base}"
+                )
             raise UsageError(f"metric '{name}' requires {NEEDS['several'].message}")
         if name in METRICS.installed():
             METRICS.find(name)  # raises the reason why it cannot be loaded

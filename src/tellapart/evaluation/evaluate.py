@@ -16,7 +16,13 @@ from tellapart.evaluation.comparison import Comparison
 from tellapart.evaluation.context import EvalContext, EvalInputs
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.judge import Judge
-from tellapart.evaluation.notes import notes_on_cider, notes_on_cut_texts, notes_on_pairing, notes_on_queries
+from tellapart.evaluation.notes import (
+    notes_on_cider,
+    notes_on_confidences,
+    notes_on_cut_texts,
+    notes_on_pairing,
+    notes_on_queries,
+)
 from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.registry import Metric
@@ -65,6 +71,7 @@ def evaluate(
     results.notes += notes_on_pairing(results, context.references)
     results.notes += notes_on_queries(results, context)
     results.notes += notes_on_cider(chosen, context)
+    results.notes += notes_on_confidences(context)
     results.notes += inputs.judge.notes() if isinstance(inputs.judge, Judge) else []
     results.notes += notes_on_cut_texts(contexts.values())
     return results
@@ -90,17 +97,21 @@ def measure(
 
 
 def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str]) -> bool:
-    """Returns whether human captions cannot be scored, because a picture has no other reference to compare with."""
+    """Returns whether human captions cannot be scored, because the references to compare with are the same texts."""
     if "references" not in metric.needs:
         return False
-    alone = any(not references for slot in slots for references in slot.references or [[]])
-    note = (
-        f"{HUMAN} cannot be scored by metrics that need references, because some pictures have only one "
-        "reference, which is the one being scored"
-    )
-    if alone and note not in notes:
+    if "confidences" in metric.needs:
+        note = f"{HUMAN} has no calibration against references, because its captions are these references"
+    elif any(not references for slot in slots for references in slot.references or [[]]):
+        note = (
+            f"{HUMAN} cannot be scored by metrics that need references, because some pictures have only one "
+            "reference, which is the one being scored"
+        )
+    else:
+        return False
+    if note not in notes:
         notes.append(note)
-    return alone
+    return True
 
 
 _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark claims on a page, in order of preference

@@ -8,13 +8,12 @@ from dataclasses import replace
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.chosen_metrics import choose
+from tellapart.evaluation.chosen_metrics import ALL, choose, needs_of
 from tellapart.evaluation.context import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.matching import (
     match_files,
     name_systems,
-    need_references,
     read_references,
     with_ids,
     with_references,
@@ -73,7 +72,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
     kept, references, notes = match_files(
         systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
     )
-    if references is None and dataset is not None and need_references(options.metrics, options.human):
+    if references is None and dataset is not None and (options.human or "references" in needs_of(options.metrics)):
         kept, lacking = with_references(kept, dataset, options.allow_missing)
         notes += lacking
     ids = list(next(iter(kept.values()), ()))
@@ -81,6 +80,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
         ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
     items = with_ids(dataset, ids)
     candidates = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
+    questions, question_notes = read_choice_questions(options.questions, ids, items)
     queries, query_notes = read_queries(options.queries, ids, items)
     inputs = EvalInputs(
         **options.settings(),
@@ -94,15 +94,11 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
         synonyms=synonyms,
         instances=instances,
         judge=options.llm_judge,
-        questions=read_choice_questions(options.questions, ids),
+        questions=questions,
         queries=queries,
-        confidences=read_confidences(paths, ids, items) if _reads_confidences(options.metrics) else {},
+        confidences=read_confidences(paths, ids, items) if "confidences" in needs_of(options.metrics, ALL) else {},
     )
-    return kept, inputs, [*notes, *set_notes, *candidates.notes, *query_notes]
-
-
-def _reads_confidences(metrics: Sequence[str] | None) -> bool:
-    return any(name.lower().startswith(("calibration", "all")) for name in metrics or ())
+    return kept, inputs, [*notes, *set_notes, *candidates.notes, *question_notes, *query_notes]
 
 
 def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:

@@ -18,7 +18,6 @@ from tellapart.data.caption_matching import (
     with_text,
 )
 from tellapart.errors import UsageError
-from tellapart.metrics.registry import METRICS, resolve
 from tellapart.types import Item
 from tellapart.utils.messages import detail
 
@@ -128,13 +127,6 @@ def files_of(dataset: Iterable[Item]) -> dict[str, str]:
     """Returns the file of each picture that is a file."""
     paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
     return {id_: str(path) for id_, path in paths if path is not None}
-
-
-def need_references(metrics: Sequence[str] | None, human: str | None) -> bool:
-    """Returns whether any of the named metrics, or references as a human system, require references."""
-    table = METRICS.builtin()
-    named = [table[key] for name in metrics or () for key in resolve(name, table)]
-    return human is not None or any("references" in metric.needs for metric in named)
 
 
 def with_references(

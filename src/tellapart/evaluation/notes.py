@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tellapart.check.pairing import measure_fit
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CHANCE, HUMAN
 
@@ -59,6 +59,22 @@ def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
     return [
         f"{', '.join(named)}: 0 because {why}, so every n-gram occurs in every document; score more pictures together"
     ]
+
+
+def notes_on_confidences(context: EvalContext) -> list[str]:
+    """Returns a note on each system whose captions make claims without a stored confidence."""
+    lines = []
+    for system, slots in context.slots.items():
+        claims_N = context.kept((UNSTATED, id(slots[0]))) or []
+        if count := sum(map(len, claims_N)):
+            pairs = zip(context.ids, claims_N, strict=True)
+            id_, (_, words) = next((id_, min(claims)) for id_, claims in pairs if claims)
+            lines.append(
+                f"{system}: calibration omits {count:,} claims of its captions, such as '{' '.join(words)}' of "
+                f"'{id_}', because the file states no confidence for them; were captions edited later? To measure all "
+                "claims, run tellapart caption --claims again"
+            )
+    return lines
 
 
 def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.caption_matching import KnownIds, match_captions, match_ids
+from tellapart.data.caption_matching import KnownIds, match_captions, match_ids, preview_ids
 from tellapart.data.field_rows import read_rows
 from tellapart.data.new_pictures import beside
 from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.data.selection import is_id_list
 from tellapart.data.specification import listed
+from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import CandidateInputs, short_digest
 from tellapart.evaluation.facts import chair
@@ -99,16 +100,32 @@ def read_inputs(
     return CandidateInputs(sets, candidates, notes)
 
 
-def read_choice_questions(path: Path | None, ids: Sequence[str]) -> dict[str, list[ChoiceQuestion]]:
-    """Returns CaptionQA's questions by picture id; the file may identify pictures by file name."""
+def read_choice_questions(
+    path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
+) -> tuple[dict[str, list[ChoiceQuestion]], list[str]]:
+    """Returns CaptionQA's questions by picture id, and notes on matching and on pictures without questions.
+
+    The file may identify pictures by file name. Raises `UsageError` if no question is about a captioned picture.
+    """
     if path is None:
-        return {}
-    found = read_questions(path)
-    by_stem = {PurePosixPath(picture).stem: own for picture, own in found.items()}
-    matched = {id_: own for id_ in ids if (own := found.get(id_) or by_stem.get(PurePosixPath(id_).stem))}
+        return {}, []
+    questions = read_questions(path)
+    names, how = match_ids(questions, _captioned(ids, items), str(path))
+    matched = {names[picture]: own for picture, own in questions.items() if picture in names and own}
     if not matched:
-        raise UsageError(f"{path}: none of its pictures (such as '{next(iter(found))}') has a caption")
-    return matched
+        raise UsageError(f"{path}: none of its pictures (such as '{next(iter(questions))}') has a caption")
+    notes = note_of(how)
+    if lacking := [id_ for id_ in ids if id_ not in matched]:
+        notes.append(
+            f"{path}: {len(lacking):,} of {len(ids):,} captioned pictures have no question "
+            f"({preview_ids(lacking)}); CaptionQA leaves them out"
+        )
+    return matched, notes
+
+
+def _captioned(ids: Sequence[str], items: Sequence[Item] | None) -> KnownIds:
+    """Returns the captioned pictures, to match the names in another file with."""
+    return KnownIds("the captions", ids, {} if items is None else {item.id: item.picture.name for item in items})
 
 
 def read_queries(
@@ -120,8 +137,7 @@ def read_queries(
     """
     if path is None:
         return {}, []
-    files = {} if items is None else {item.id: item.picture.name for item in items}
-    matched = match_captions(read_reference_file(path), KnownIds("the captions", ids, files), str(path))
+    matched = match_captions(read_reference_file(path), _captioned(ids, items), str(path))
     wanted = set(ids)
     found = {
         key: kept for key, own in matched.texts.items() if key in wanted and (kept := [t for t in own if t.strip()])
@@ -145,10 +161,9 @@ def read_confidences(
 
     Reads JSON lines only and omits files without claims. Raises `UsageError` for a claim without kind, words or share.
     """
-    files = {} if items is None else {item.id: item.picture.name for item in items}
     found = {}
     for name, path in paths.items():
-        if path.suffix != ".jsonl":
+        if plain_suffix(path) not in (".jsonl", ".ndjson"):
             continue
         stated: dict[str, dict[Hashable, float]] = {}
         for where, row in read_rows(path):
@@ -156,7 +171,7 @@ def read_confidences(
             if id_ is not None and (claims := row.get("claims")):
                 stated[str(id_)] = dict(_confidence(where, claim) for claim in claims)
         if stated:
-            names, _ = match_ids(stated, KnownIds("the captions", ids, files), str(path))
+            names, _ = match_ids(stated, _captioned(ids, items), str(path))
             found[name] = {names[own]: claims for own, claims in stated.items() if own in names}
     return found
 

@@ -8,24 +8,26 @@ for each claim of the caption.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from typing import TypeVar
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
-from tellapart.metrics.registry import Metric, metric
+from tellapart.metrics.registry import CaptionSetMetric, metric
 from tellapart.metrics.results import CLOSE, TRUTH
-from tellapart.metrics.slots import CaptionSlot, caption_lists
+from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
 from tellapart.metrics.statistics import Bounds, Measurement, Sums
 from tellapart.utils.progress import track
 
 BINS = 10  # of equal width, for the expected calibration error
 Claims = Sequence[tuple[float, bool]]  # confidence and truth of the distinct claims of a picture
 Judged = Mapping[Hashable, bool]  # as in `tellapart.rewards.calibration`, which loads torch
+Key = TypeVar("Key", bound=Hashable)
 Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
 
 
@@ -58,19 +60,22 @@ def claims_of_picture(samples: Sequence[Judged]) -> Claims:
     return [(share, truth[claim]) for claim, share in confidences(samples).items()]
 
 
-def histogram(claims_N: Sequence[Claims], others: Iterable[float] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """Counts claims by picture, confidence and truth.
+def histograms(systems: Mapping[Key, Sequence[Claims]]) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
+    """Counts each system's claims by picture, confidence and truth.
 
-    Returns the G distinct confidences, with those of ``others``, in ascending order, and counts N×2G: false claims by
-    confidence, then true ones.
+    Returns the G distinct confidences of all systems in ascending order, and counts N×2G of each system: false claims
+    by confidence, then true ones.
     """
-    level_G = np.array(sorted({q for claims in claims_N for q, _ in claims}.union(others)))
+    level_G = np.array(sorted({q for claims_N in systems.values() for claims in claims_N for q, _ in claims}))
     place = {q: g for g, q in enumerate(level_G.tolist())}
-    count_N2G = np.zeros((len(claims_N), 2, len(level_G)))
-    for n, claims in enumerate(claims_N):
-        for q, true in claims:
-            count_N2G[n, int(true), place[q]] += 1
-    return level_G, count_N2G.reshape(len(claims_N), 2 * len(level_G))
+    counts = {}
+    for name, claims_N in systems.items():
+        count_N2G = np.zeros((len(claims_N), 2, len(level_G)))
+        for n, claims in enumerate(claims_N):
+            for q, true in claims:
+                count_N2G[n, int(true), place[q]] += 1
+        counts[name] = count_N2G.reshape(len(claims_N), 2 * len(level_G))
+    return level_G, counts
 
 
 def brier(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
@@ -105,7 +110,7 @@ def _ratio(above_R: np.ndarray, below_R: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationMetric(Metric):
+class CalibrationMetric(CaptionSetMetric):
     """A metric of the confidences and truth of claims: ``factory(level_G, count_RC) -> number_R``."""
 
     judge: Judge
@@ -115,15 +120,23 @@ class CalibrationMetric(Metric):
 
         The counts have columns for the confidences of all systems, because paired tests swap their rows.
         """
-        claims_N = self._claims(context, slots)
-        if claims_N is None:
+        if self._claims(context, slots) is None:
             return None
-        others = (self._claims(context, other) or [] for other in context.slots.values())
-        level_G, count_NC = histogram(claims_N, {q for each in others for claims in each for q, _ in claims})
+        level_G, counts = context.once(("histograms", self.judge.__name__), lambda: self._histograms(context))
+        count_NC = counts[id(slots[0])]
         if not count_NC.any():
             return None
         bounds: Bounds = (0.0, 1.0)
         return Measurement(None, Sums(count_NC, partial(self.factory, level_G), bounds, n=int(count_NC.sum())))
+
+    def _histograms(self, context: EvalContext) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Returns the distinct confidences of all systems, and each system's counts by the id of its first slot."""
+        claims_of = {
+            id(slots[0]): self._claims(context, slots)
+            for name, slots in context.slots.items()
+            if name != HUMAN or self.judge is by_truth
+        }
+        return histograms({key: claims_N for key, claims_N in claims_of.items() if claims_N is not None})
 
     def _claims(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> list[Claims] | None:
         stated = slots[0].confidences if self.judge is by_references and len(slots) == 1 else None
@@ -134,9 +147,11 @@ class CalibrationMetric(Metric):
             judged = self.judge(context, caption_lists(slots))
             if stated is None:
                 return [claims_of_picture(samples) for samples in judged]
+            pairs = [(claims, share_of) for (claims,), share_of in zip(judged, stated, strict=True)]
+            context.once((UNSTATED, id(slots[0])), lambda: [set(claims) - set(share_of) for claims, share_of in pairs])
             return [
                 [(share_of[claim], true) for claim, true in claims.items() if claim in share_of]
-                for (claims,), share_of in zip(judged, stated, strict=True)
+                for claims, share_of in pairs
             ]
 
         return context.once(("calibration", self.judge.__name__, id(slots[0])), claims_of_pictures)
