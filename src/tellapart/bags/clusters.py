@@ -17,10 +17,10 @@ from tellapart.features.nearest import (
 
 KEPT = 20  # minimum number of neighbours kept per picture during the search
 NEAREST, PICTURES = 8, 5_000  # clusters per picture, mean pictures per cluster; refinement then finds missed neighbours
-# For more than `KEPT` neighbours: such lists are too long to be stored for eight clusters and refined.
+# For more than `KEPT` neighbours, lists are too long to be stored for eight clusters and refined.
 NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
 WHOLE = 25_000  # up to this many pictures, all pairs are compared
-TOGETHER = 50_000  # number of pictures in the clusters of one task
+TOGETHER = 50_000  # number of pictures per task, in one or more clusters
 SAMPLED = 64  # sampled pictures per cluster for k-means
 STEPS = 10  # k-means iterations
 ASSIGNED_AT_ONCE = 8192
@@ -31,8 +31,8 @@ QUERIES = 256  # pictures per block in refinement
 class Sizes:
     """The number and sizes of clusters; larger clusters are searched in parts.
 
-    nearest: clusters per picture.
-    together: clusters per task.
+    nearest: number of clusters per picture.
+    together: number of clusters per task.
     candidates: maximum number of pictures compared with a block at once.
     refined: whether to search the neighbours of neighbours.
     """
@@ -73,9 +73,9 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
 
 
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
-    """Computes unit centroids C×D by spherical k-means on a sample that contains the same share of every file.
+    """Computes unit centroids C×D by spherical k-means on a sample that contains the same fraction of every file.
 
-    Splits clusters again if the sample indicates that they would be too large.
+    Splits clusters that, according to the sample, would be too large.
     """
     sample_FD = sample(features, SAMPLED * sizes.clusters, seed)
     centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)
@@ -121,7 +121,7 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
 
 def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
-    """Returns each row's M = ``nearest`` centroids, N×M int32, nearest first, padded with −1."""
+    """Returns the indices of each row's M = ``nearest`` centroids, N×M int32, nearest first, padded with −1."""
     found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
     centre = torch.from_numpy(centre_CD)
     kept = min(nearest, len(centre_CD))

@@ -15,15 +15,15 @@ from tellapart.utils.progress import Progress
 
 @dataclass(frozen=True)
 class CuratedBags:
-    """Disjoint bags of one size, most similar first: their rows, M×size, and their α, M."""
+    """Disjoint bags of one size, most similar first: rows M×size, and intra-bag similarities α, M."""
 
     rows_MS: np.ndarray
     similarity_M: np.ndarray
 
 
 def curate(search: LargeSearch, size: int) -> CuratedBags:
-    """Curates bags, each of a picture and its nearest: disjoint ones, most similar first (paper 2,
-    algorithms 1 and 2).
+    """Selects disjoint bags, most similar first; a bag is a picture and its nearest neighbours (paper 2, algorithms 1,
+    2).
     """
     features = search.features
     similarity_N = np.empty(len(features), np.float32)
@@ -45,7 +45,8 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
         shard_B = np.searchsorted(first_S, row_B, side="right") - 1
         for shard in np.unique(shard_B):
             here = shard_B == shard
-            near = search.neighbours(int(shard))  # opened briefly: there may be more files than a process may open
+            # opened briefly, because there can be more files than a process can open
+            near = search.neighbours(int(shard))
             bag_BS[here, 1:] = near[row_B[here] - first_S[shard]]["row"][:, : size - 1]
         for bag_S in bag_BS[free_N[bag_BS].all(1)]:
             if free_N[bag_S].all():

@@ -1,4 +1,4 @@
-"""Bags on disk: tellapart's ``bags.jsonl``, which records its origin, and TrueMatch's published ``{3,5,7}.json``."""
+"""Reads and writes bags: ``bags.jsonl``, which records its origin, and TrueMatch's published ``{3,5,7}.json``."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Bag:
 class Header:
     """The origin of bags: the first line of ``bags.jsonl``.
 
-    fingerprint: the scorer's fingerprint.
-    captions: the captions that were used; empty: only pictures were compared.
+    fingerprint: hash that identifies the scorer.
+    captions: the captions that were used; empty if only pictures were compared.
     pictures: number of pictures that were searched.
-    left_out: numbers of pictures that were skipped (copies, unreadable pictures).
+    left_out: numbers of skipped pictures, by reason (copies, unreadable pictures).
     """
 
     scorer: str = ""
@@ -61,7 +61,7 @@ class Header:
     max_cosine: float | None = None
     recall: float | None = None
     version: str = ""
-    max_cosine_of: str = "pairs"  # files from version 0.1 lack this key; they limit all pairs
+    max_cosine_of: str = "pairs"  # files written by version 0.1 lack this key; they limit all pairs
     min_cosine: float | None = None
 
 
@@ -143,9 +143,9 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
 
 
 def refuse_others(path: Path, header: Header) -> None:
-    """Raises `UsageError` for a file that `check_output` rejects, and for bags that were mined with other settings.
+    """Raises `UsageError` for a file that `check_output` rejects, or with bags that were mined with other settings.
 
-    Bags with the same settings may be replaced, because the pictures may have changed.
+    Bags with the same settings can be replaced, because the pictures may have changed.
     """
     if not check_output(path).exists() or not path.stat().st_size:
         return
@@ -159,9 +159,7 @@ def refuse_others(path: Path, header: Header) -> None:
 
 
 def _setting(header: Header, name: str) -> Any:
-    """Returns a setting in a comparable form, which is the same for different spellings of a path to
-    data or captions.
-    """
+    """Returns a setting in a comparable form: different spellings of a path to data or captions become equal."""
     value = getattr(header, name)
     if name == "captions" and value:
         return str(Path(value).expanduser().resolve())
@@ -195,9 +193,7 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
 
 
 def remove_truematch(folder: Path) -> None:
-    """Removes the ``3.json``, ``5.json``, … that belong to a folder's ``bags.jsonl``, before bags of other sizes
-    replace it.
-    """
+    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before bags of other sizes replace them."""
     try:
         sizes = read_bags(folder / "bags.jsonl").header.sizes
     except UsageError:

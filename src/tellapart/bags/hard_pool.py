@@ -1,7 +1,7 @@
-"""Builds hard pools (paper 1, section 3.1): pictures outside a test set that look like the test pictures.
+"""Builds hard pools (paper 1, section 3.1): pictures that look like those of a test set, but are not in it.
 
-Paper 1 evaluates on CapEnrich's pool (Yao et al. 2022), which is a hard pool; it does not give the number of
-neighbours per test picture.
+Paper 1 evaluates on CapEnrich's hard pool (Yao et al. 2022). It does not state the number of neighbours per test
+picture.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tellapart.features.store import FeatureStore
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 
-COSINE_DIGITS = 6  # digits of cosines in the file
+COSINE_DIGITS = 6  # number of digits of cosines in the file
 
 
 @dataclass(frozen=True)
 class HardPool:
-    """The pictures in a pool, in the order of the data, each with its most similar target and their cosine."""
+    """The pictures in a pool, in the order of the data, each with its most similar target and the cosine to it."""
 
     items: list[Item]
     targets: list[str]
@@ -33,8 +33,8 @@ class HardPool:
     asked: int  # number of readable targets
 
     def lines(self) -> str:
-        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises `UsageError` for pictures in
-        archives.
+        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises `UsageError` for archived
+        pictures.
         """
         lines = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
@@ -49,7 +49,7 @@ class HardPool:
 
 
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ascending rows of ``others`` among the ``nearest`` of any target by cosine, and their targets' rows.
+    """Returns the ascending rows of ``others`` that are among any target's ``nearest``, and the rows of those targets.
 
     Ignores copies of a target (cosine above 0.9999). Ties: see `tellapart.features.nearest`. A row near several targets
     belongs to the nearest target, and to the first of equally near ones.
@@ -65,7 +65,7 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 def hard_pool(targets: Dataset, others: Dataset, scorer: Scorer, nearest: int) -> HardPool:
     """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
 
-    Leaves out targets that occur in ``others``, whatever their ids, and unreadable pictures, which the data sets
+    Leaves out targets that occur in ``others``, even under other ids, and unreadable pictures, which the data sets
     record. Raises `UsageError` if no picture is left.
     """
     store = FeatureStore()

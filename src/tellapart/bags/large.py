@@ -1,11 +1,11 @@
-"""Mines bags from any number of features on disk: k-means, exact search within clusters, refinement.
+"""Mines bags from any number of features on disk, by k-means, exact search within clusters, and refinement.
 
 Two pictures are compared if they share one of their nearest clusters, so that pictures near the border of a cluster are
 compared with those on the other side. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
 
 Each task writes a file in the work folder atomically; existing files are not computed again. The files are:
 
-    plan.json         features and settings of the search; others are rejected
+    plan.json         features and settings of the search, which later runs must repeat
     centroids.npy     C×D
     order/S.npy       file S: each row once for each of its clusters, sorted by cluster; begin/S.npy: clusters' starts
     before.npy        for each file and cluster, the number of the cluster's pictures in earlier files
@@ -16,10 +16,10 @@ Each task writes a file in the work folder atomically; existing files are not co
                       in by-place/round-R
     refined/S.npy     file S: the nearest neighbours of each of its pictures after the last round
 
-The last three exist only with several clusters; one cluster is an exact search. After the last task the bags of each
-size are curated. A setting bounds the memory, independently of the number of pictures. In addition, tasks that assign
-or join the rows of a file need, per row, 400 bytes plus 12 bytes per neighbour; curating bags needs 36 bytes per
-picture, including ids, and 10 bytes for each additional size.
+The last three exist only if there are several clusters; with one cluster, the search is exact. After the last task, the
+bags of each size are curated. A setting bounds the memory, regardless of the number of pictures. In addition, tasks
+that assign or join the rows of a file need, per row, 400 bytes plus 12 bytes per neighbour; curating bags needs 36
+bytes per picture, including ids, and 10 bytes for each additional size.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from tellapart.utils.progress import Progress
 from tellapart.utils.strict_json import parse_json
 
 ROUND = "round-"
-PICTURES_PER_BLOCK = 65536  # number of pictures assigned, merged and curated at a time
+PICTURES_PER_BLOCK = 65536  # number of pictures to assign, merge or curate at a time
 
 
 Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
 
 
 def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
-    """Performs the tasks of a stage sequentially in this process."""
+    """Performs a stage's tasks sequentially in this process."""
     for number in numbers:
         search.perform(name, number)
         yield
@@ -76,9 +76,7 @@ class LargeSearch:
 
     @property
     def refines(self) -> bool:
-        """Returns whether refinement rounds follow the search within clusters; a single cluster needs none, as it is
-        exact.
-        """
+        """Returns whether refinement rounds follow the search within clusters; a single cluster needs none."""
         return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
 
     @property
@@ -116,7 +114,9 @@ class LargeSearch:
         return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
     def members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns a group's rows, sorted by cluster and row, their clusters, and whether each is the row's nearest."""
+        """Returns a group's rows, sorted by cluster and row, their clusters, and whether that is the row's nearest
+        cluster.
+        """
         first = group * self.sizes.together
         last = min(first + self.sizes.together, len(self.centre_CD))
         row_F, cluster_F, home_F = [], [], []
@@ -160,7 +160,7 @@ class LargeSearch:
         return self.folder / name / f"{number:06}.npy"
 
     def check_plan(self) -> None:
-        """Records features and settings. Raises `UsageError` if the folder belongs to other features or settings."""
+        """Records the features and settings. Raises `UsageError` if the folder belongs to others."""
         plan = {
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
             "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
@@ -222,7 +222,7 @@ class LargeSearch:
 
     # The search
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
-        """Performs the remaining tasks. Returns how long each stage took, in seconds, by the name of its files.
+        """Performs the remaining tasks. Returns each stage's duration in seconds, by the name of its files.
 
         ``spread`` performs a stage's tasks in any order, on any machines with access to the folders. Default:
         sequentially in this process. Raises `UsageError` if the folder belongs to other features or settings.
@@ -285,8 +285,8 @@ class LargeSearch:
         save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """Sorts a file's rows by cluster, each row once for each of its clusters, and records where each cluster
-        begins.
+        """Sorts a file's rows by cluster, and records where each cluster begins. A row occurs once per cluster that it
+        is in.
         """
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
@@ -325,7 +325,7 @@ class LargeSearch:
             replace_file(self.path_of("before", 0), write)
 
     def search(self, group: int) -> None:
-        """Finds the exact nearest neighbours, within its cluster, of each picture in a group of clusters."""
+        """Finds the exact nearest neighbours of each picture within its cluster, for a group of clusters."""
         row_M, cluster_M, _ = self.members(group)
         found_MK = nothing_found(len(row_M), self.kept)
         for cluster in np.unique(cluster_M):
@@ -349,12 +349,12 @@ class LargeSearch:
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
     def join(self, shard: int) -> None:
-        """Merges the neighbours found in all clusters of each of a file's pictures, and writes their positions."""
+        """Merges the neighbours that each picture of a file has in its clusters, and writes their positions."""
         rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
         place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
         before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
-        # The position of a row's neighbours in the file for its cluster's group.
+        # where the file of the cluster's group has the row's neighbours
         start_C = np.cumsum(total_2C[0]) - total_2C[0]
         group_C = np.arange(len(start_C)) // self.sizes.together
         start_C -= start_C[group_C * self.sizes.together]
@@ -448,7 +448,7 @@ class LargeSearch:
 
     # The rounds
     def _groups_of(self, number: int) -> Sequence[int]:
-        """Returns the tasks of a round; none if the previous round changed little."""
+        """Returns the tasks of a round; there are none if the previous round changed little."""
         if number == 1 or not self._complete(number - 1):
             return self.groups if number == 1 else []
         new, of = sum(np.load(self.path_of(f"{ROUND}{number - 1}", group)) for group in self.groups)

@@ -32,7 +32,7 @@ Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
 MaxCosineOf = Literal["target", "pairs"]
 MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
-TOP = 200  # neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
+TOP = 200  # number of neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
 
 
 def mine_bags(
@@ -50,7 +50,7 @@ def mine_bags(
     approximate: bool | None = None,
     block: int = BLOCK,
 ) -> list[Bag]:
-    """Mines one bag of ``size`` for every picture: the picture and its nearest (paper 2, algorithm 1).
+    """Mines one bag of ``size`` for every picture: the picture and its nearest neighbours (paper 2, algorithm 1).
 
     Ties go to the picture that comes first.
 
@@ -64,8 +64,8 @@ def mine_bags(
         keys: content keys; if several pictures share a key, only the first is used.
         max_cosine: limit on the cosine between the query and its neighbours (paper 3, footnote 8: 0.8); pictures above
             it are replaced by the next neighbour.
-        max_cosine_of: "target" limits the cosine with the query, "pairs" that of all pairs; with "pairs", a query
-            whose 200 nearest do not fill its bag has no bag.
+        max_cosine_of: "target" limits the cosine with the query, "pairs" the cosine of all pairs; with "pairs", a query
+        whose 200 nearest do not fill its bag has no bag.
         min_cosine: a picture with too few neighbours at or above this cosine has no bag; with similarity "pairs", the
             limit applies to all pairs.
         neighbours: precomputed neighbours of the same (joined, distinct) features.
@@ -119,14 +119,14 @@ def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
 
 @dataclass(frozen=True)
 class TrainingBags:
-    """Disjoint bags for training. ``loose_L``: rows that are in no bag."""
+    """Disjoint bags for training. ``loose_L``: rows of pictures in no bag."""
 
     size: int
     bags_MS: np.ndarray
     loose_L: np.ndarray
 
     def line(self) -> str:
-        """Formats the numbers of bags and of pictures in bags as one line."""
+        """Formats the number of bags, and of pictures in them, as one line."""
         total = self.bags_MS.size + len(self.loose_L)
         line = f"bags of {self.size}: {len(self.bags_MS):,}, containing {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):
@@ -137,8 +137,8 @@ class TrainingBags:
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
     """Builds disjoint bags of ``size`` from each picture's nearest neighbours (200 in the paper; appendix B.2).
 
-    Goes through the pictures in order: a picture that is not in a bag takes the ``size − 1`` nearest ones that are not
-    in a bag either. If there are too few, it remains without a bag unless a later one takes it.
+    Goes through the pictures in order. A picture that is in no bag takes its ``size − 1`` nearest neighbours that are
+    in no bag either. If there are too few, it remains without a bag unless a later picture takes it.
     """
     free_N = np.ones(len(rows_NK), bool)
     bags: list[np.ndarray] = []
@@ -208,7 +208,7 @@ def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) ->
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
-    """Returns the number of neighbours that bags of ``size`` may need: more with a limit on pairs, which skips some."""
+    """Returns the number of neighbours to search for bags of ``size``: more with a limit on pairs, which skips some."""
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
@@ -238,7 +238,7 @@ def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float
 
 
 def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_cosine: float) -> list[int] | None:
-    """Returns a query and its nearest with pairwise cosines of at most ``max_cosine``; None if there are too few."""
+    """Returns a query and its nearest neighbours with pairwise cosines ≤ ``max_cosine``; None if there are too few."""
     nearest_K = nearest_K[nearest_K >= 0]
     cosine_KK = unit_ND[nearest_K] @ unit_ND[nearest_K].T
     places: list[int] = []
@@ -286,7 +286,7 @@ def mine_dataset(
 ) -> MinedBags:
     """Mines curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2).
 
-    Each size is curated separately, so a picture may be in one bag of each size. Features come from the store, so
+    Each size is curated separately, so a picture can be in one bag of each size. Features come from the store, so
     pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``. Of pictures with
     equal features, only the first is used. ``captions``: "references", or a file of captions; None compares pictures
     only. Raises `UsageError` for too few pictures.

@@ -75,12 +75,12 @@ def mine_folder(
     """Mines curated bags of each of ``sizes`` from a folder of features (`FeatureShards`) into ``out``.
 
     Of pictures with equal features, only the first is used. Intermediate files are kept in ``OUT.work`` until the bags
-    are written; the same call resumes from them.
+    are written, so that the same call resumes.
 
     Args:
         memory_gb: memory limit for one cluster at a time, in units of 10⁹ bytes.
-        pictures: mean number of pictures per cluster; more give a higher recall and take longer.
-        spread: distributes the tasks, see `LargeSearch.run`.
+        pictures: mean number of pictures per cluster; a larger number gives a higher recall and takes longer.
+        spread: distributes the tasks (see `LargeSearch.run`).
 
     Raises:
         UsageError: there are too few pictures, or another process is using the folder.
@@ -118,9 +118,7 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _clear_errors(work: Path) -> Iterator[None]:
-    """Turns errors in the files from an earlier search into `TellapartError`; removes the work folder if features are
-    invalid.
-    """
+    """Turns errors in an earlier search's files into `TellapartError`. Removes the work folder for invalid features."""
     earlier = (work / "plan.json").exists()
     try:
         yield

@@ -23,8 +23,9 @@ from tellapart.features.nearest import (
 
 EXPANDED = 12  # number of nearest neighbours whose own neighbours become candidates
 ROUNDS = 6  # maximum number of rounds
-SETTLED = 0.02  # stop if a round changes a smaller share of the k neighbours
-ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # place −1: none; new: not among the first before
+SETTLED = 0.02  # refinement stops if a round changes less than this fraction of the k neighbours
+# place: −1 for none; new: whether the neighbour was not among the first before
+ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class FilesByPlace:
 
     @classmethod
     def at(cls, folder: Path, rows: int, width: int, half: bool) -> FilesByPlace:
-        """Returns the files in a folder. ``half``: whether features are float16."""
+        """Returns the files in a folder. ``half``: whether the features are float16."""
         return cls(
             RowFile(folder / "features", rows, (width,), np.dtype("<f2" if half else "<f4")),
             RowFile(folder / "length", rows, (), np.dtype("<f8")),
@@ -57,7 +58,7 @@ class FilesByPlace:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of refinement of the neighbours ``before`` (N×K `ENTRY`), in blocks of rows in cluster order.
+    """One refinement round for the neighbours ``before`` (N×K `ENTRY`), in blocks of rows in cluster order.
 
     ``candidates``: maximum number of candidates compared at once; a block with more is split in half.
     """
@@ -68,9 +69,7 @@ class Round:
     max_cosine: float | None
 
     def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns the neighbours of these places after the round, B×K `ENTRY`. known_BK: their neighbours before the
-        round.
-        """
+        """Returns these places' neighbours after the round, B×K `ENTRY`. ``known_BK``: their neighbours before it."""
         found_M = self._candidates(own_B, known_BK)
         if not len(found_M):
             settled_BK = known_BK.copy()
@@ -87,7 +86,7 @@ class Round:
         return near_BK
 
     def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns the candidates as ascending places; empty if no step is new."""
+        """Returns the candidates as ascending places; empty if none of the steps is new."""
         first_BE = known_BK[:, :EXPANDED]
         there_BE = first_BE["place"] >= 0
         step_U = np.unique(first_BE["place"][there_BE])
@@ -100,7 +99,7 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """Returns the k nearest in ``found_M``, which includes the block, by the rule of `features.nearest`."""
+        """Returns the k nearest in ``found_M``, which includes the block, by the tie rule of `features.nearest`."""
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)
         at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]
@@ -121,6 +120,6 @@ def no_entries(*shape: int) -> np.ndarray:
 
 
 def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:
-    """Counts the places in ``after_BK`` that are not in ``before_BK``."""
+    """Counts the places in ``after_BK`` that are not in the same row of ``before_BK``."""
     place_BK = after_BK["place"]
     return int(((place_BK[:, :, None] != before_BK["place"][:, None, :]).all(2) & (place_BK >= 0)).sum())

@@ -1,4 +1,4 @@
-"""Files of rows and arrays for the tasks of a large search."""
+"""Files of rows and arrays that the tasks of a large search write and read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowFile:
     dtype: np.dtype[Any]
 
     def write(self, first: int, array: np.ndarray) -> None:
-        """Writes rows from ``first`` on; they are on disk when this returns."""
+        """Writes rows starting at row ``first``, and flushes them to disk."""
         with disk_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.touch()

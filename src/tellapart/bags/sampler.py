@@ -1,5 +1,5 @@
-"""Samplers that choose a batch's pictures: whole bags of look-alikes, or random pictures with hard distractors of their
-own.
+"""Samplers that choose a batch's pictures: whole bags of look-alikes, or random pictures, each with its hard
+distractors.
 
 A sampler is a stateless function of the step that draws from (seed, epoch) or (seed, step), so a run that stops in the
 middle of an epoch resumes with the same batch.
@@ -21,7 +21,7 @@ from tellapart.errors import UsageError
 class BatchRows:
     """The ascending rows of a batch's pictures.
 
-    bag_B: index of each picture's bag, if pictures come in bags.
+    bag_B: index of each picture's bag, if there are bags.
     distractors_BK: additional rows to distinguish each picture from, padded with −1.
     """
 
@@ -37,7 +37,7 @@ class Sampler(Protocol):
 
 
 class BagSampler:
-    """Fills batches with as many whole bags as fit; never splits a bag.
+    """Fills batches with as many whole bags as fit, and never splits a bag.
 
     plan: returns the bags for an epoch, either lists of rows or `TrainingBags`. Loose pictures of `TrainingBags` are
         grouped at random into bags of the same size in every epoch; a remainder is dropped.
@@ -47,7 +47,7 @@ class BagSampler:
 
     def __init__(self, plan: Callable[[int], Sequence[np.ndarray] | TrainingBags], batch_size: int, seed: int) -> None:
         self.plan, self.batch_size, self.seed = plan, batch_size, seed
-        self._starts = [0]  # first step of each epoch so far
+        self._starts = [0]  # the first step of each epoch so far
         self._epoch, self._batches = -1, list[list[np.ndarray]]()
 
     def __call__(self, step: int) -> BatchRows:
@@ -61,7 +61,7 @@ class BagSampler:
         return BatchRows(rows_B[order_B], bag_B[order_B])
 
     def _count(self, epoch: int) -> int:
-        """Returns the number of batches in an epoch; needs no shuffle if all bags have the same size."""
+        """Returns the number of batches in an epoch. Shuffles only if bags differ in size."""
         plan = self.plan(epoch)
         if isinstance(plan, TrainingBags):
             bags = len(plan.bags_MS) + len(plan.loose_L) // plan.size
@@ -112,8 +112,8 @@ class HardNegativeSampler:
     """Adds each picture's ``hard`` nearest neighbours to another sampler's batches as distractors (paper 3, appendix
     D.2).
 
-    Distractors are neither captioned nor rewarded, so an epoch has the same number of steps as without them. They may
-    be any pictures in the data, including those in the batch. rows_NK: each picture's neighbours, padded with −1.
+    Distractors are neither captioned nor rewarded, so they do not change the number of steps per epoch. They can be any
+    pictures in the data, including those in the batch. rows_NK: each picture's neighbours, padded with −1.
     Raises `UsageError` if ``hard`` leaves no room in a softmax over the batch size, or exceeds K.
     """
 
@@ -132,14 +132,15 @@ class HardNegativeSampler:
 
 
 def bag_size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
-    """Returns the bag size of an epoch, from the last schedule entry that has begun."""
+    """Returns the bag size of an epoch, given by the last schedule entry that has begun."""
     return [size for start, size in schedule if start <= epoch][-1]
 
 
 def curriculum(
     rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], log: Callable[[str], None] = lambda line: None
 ) -> Callable[[int], TrainingBags]:
-    """Returns a plan for `BagSampler`: bags of look-alikes that grow according to ``schedule`` (paper 2, BagCurri).
+    """Returns a plan for `BagSampler`: bags of look-alikes whose size grows according to ``schedule`` (paper 2,
+    BagCurri).
 
     Builds the bags of each size on first use, and passes ``log`` a line with the number of pictures in bags.
     """

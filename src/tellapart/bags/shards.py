@@ -1,9 +1,9 @@
-"""Features of any number of pictures in a folder of ``.npy`` or ``.safetensors`` files; rows are read on demand.
+"""Reads the features of any number of pictures, on demand, from a folder of ``.npy`` or ``.safetensors`` files.
 
     FOLDER/0001.npy, FOLDER/0002.safetensors, …   N×D each, float16, bfloat16 (safetensors) or float32
     FOLDER/0001.txt                               the ids of 0001's rows, one per line; default: row numbers
 
-Rows are numbered consecutively over the files in the order of their names.
+Rows are numbered consecutively over the files, which are ordered by name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """One file: the position, shape and dtype of its matrix. ``kept``: the rows in use; None: all."""
+    """One file: the position, shape and dtype of its matrix. ``kept``: the rows in use; None for all."""
 
     path: Path
     rows: int
@@ -41,7 +41,7 @@ class FeatureFile:
     kept: np.ndarray | None = None
 
     def read(self, row_M: np.ndarray | slice) -> np.ndarray:
-        """Reads some rows as float32, M×D; slices and ascending row numbers are read sequentially."""
+        """Reads some rows as float32, M×D. Slices and ascending row numbers are read sequentially."""
         disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
         stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
         matrix = np.memmap(self.path, disk, "c", self.offset, (stored, self.width))
@@ -108,7 +108,7 @@ class FeatureShards:
         return FeatureShards(self.folder, tuple(shard for shard in shards if shard.rows)), row_N
 
     def digest(self) -> list[list[Any]]:
-        """Returns the name, rows, size and time of each file, by which a job recognizes its features."""
+        """Returns the name, rows, size and time of each file, from which a job recognizes its features."""
         return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
 
 

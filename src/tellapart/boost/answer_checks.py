@@ -1,4 +1,4 @@
-"""Detects bad answers in a stage using a few explainable rules, without a model.
+"""Detects a stage's bad answers by a few explainable rules, without a model.
 
 An answer is bad if it is broken text, is empty, repeats the API key, is a refusal, is too long for a caption, has more
 than one paragraph, talks about itself, repeats the prompt, or is not in the references' language.
@@ -18,7 +18,7 @@ from tellapart.language.answers import refusal
 from tellapart.utils.untrusted_text import broken
 
 RUN = 8  # a caption with this many consecutive words of the prompt was copied from it
-SCRIPT_SHARE = 0.3  # minimum share of letters in another script; quoted names and signs have fewer
+SCRIPT_SHARE = 0.3  # minimum fraction of letters in another script; quoted names and signs have less
 WORDS_FOR_A_LANGUAGE = 3
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _PREAMBLE = re.compile(
@@ -41,10 +41,10 @@ _LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUEN
 
 
 def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: Sequence[str] = ()) -> str | None:
-    """Returns why the answer is bad, as words that complete "the answer was …"; None if it can be used.
+    """Returns why the answer is bad, as words that complete "the answer was …"; None if it is usable.
 
-    sources: the captions quoted in the question; words shared with them are not an echo, and the answer may be as long
-        as all of them together.
+    sources: the captions quoted in the question. Words shared with them are not an echo, and the answer can be as long
+    as all of them together.
     references: used to determine the expected language; without references, the prompt is used.
     """
     if (why := unusable(text)) is not None:
@@ -63,7 +63,7 @@ def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: 
 
 
 def unusable(text: str) -> str | None:
-    """Returns why the answer is unusable for any question; None if it may be usable."""
+    """Returns why the answer is unusable for any question; None if it can be usable."""
     if (why := broken(text)) is not None:
         return why
     if REDACTED in text:
@@ -88,9 +88,7 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Returns whether the text is in a different script from ``expected``, or clearly in another language that uses the
-    same script.
-    """
+    """Returns whether the text is in another script than ``expected``, or clearly in another language of that script."""
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
         return False

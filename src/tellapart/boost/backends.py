@@ -19,7 +19,7 @@ from tellapart.errors import UsageError, nearest
 
 
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
-    """Opens the backend that a specification describes; for the grammar, see the module's docstring.
+    """Opens the backend that a specification describes; see the module's docstring for the syntax.
 
     ``device`` and ``precision`` apply to local models, see `tellapart.models.devices`.
     """

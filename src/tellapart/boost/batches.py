@@ -1,11 +1,11 @@
-"""Batch endpoints of OpenAI and Anthropic: half the price, with answers within 24 hours.
+"""Batch endpoints of OpenAI and Anthropic, which answer within 24 hours for half the price.
 
 openai:MODEL?batch=1            uploads a file of requests to ``/files`` and has it answered by ``/batches``
 anthropic:MODEL?batch=1         ``/messages/batches``
 
 `BatchBackend.fill` sends all requests whose answers the ledger lacks, waits, and stores the answers in the ledger,
-where the job then finds them. A file beside the ledger lists the batches that were sent, so that the same command waits
-for them instead of paying twice. The id of a request is the address of its answer in the ledger. Bad answers are
+where the job then finds them. A file next to the ledger lists the batches that were sent, so that the same command
+waits for them instead of paying twice. The id of a request is the address of its answer in the ledger. Bad answers are
 requested once more, in a second batch. Requests that failed or expired remain without an answer, and the same command
 sends them again.
 """
@@ -37,16 +37,16 @@ from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.untrusted_text import clean_text
 
-with suppress(ImportError):  # without the extra boost, which `Http` reports
+with suppress(ImportError):  # the extra boost is missing, which `Http` reports
     import httpx2
 
-MAX_REQUESTS = 50_000  # per batch, OpenAI's limit; Anthropic's is 100,000
-MAX_BYTES = 190 << 20  # per batch; OpenAI's limit is 200 MB, Anthropic's 256 MB
+MAX_REQUESTS = 50_000  # requests per batch, OpenAI's limit; Anthropic's is 100,000
+MAX_BYTES = 190 << 20  # bytes per batch; OpenAI's limit is 200 MB, Anthropic's 256 MB
 POLL_SECONDS = 20.0
 PUT_AT_ONCE = 256  # answers per flush of the ledger
 RETRY_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0)
 TIMEOUT = 600.0  # seconds, enough to upload 190 MB over a slow line
-HALF = 0.5  # price of a batch at both companies, relative to single requests
+HALF = 0.5  # price of batched requests relative to single ones, for both companies
 ANTHROPIC_URL, ANTHROPIC_KEY, ANTHROPIC_VERSION = "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "2023-06-01"
 OPENAI_URL = "https://api.openai.com/v1"
 BATCH_EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
@@ -54,7 +54,7 @@ BATCH_EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
 
 @dataclass(frozen=True)
 class BatchState:
-    """State of a batch on the server. ``refusal``: why the server refused the whole batch; "" if it did not."""
+    """State of a batch on the server. ``refusal``: why the server rejected the whole batch; "" if it did not."""
 
     ended: bool
     done: int
@@ -77,7 +77,7 @@ class BatchServer(Protocol):
         ...
 
     def send(self, lines: BinaryIO) -> str:
-        """Sends JSON lines as one batch and returns its id."""
+        """Sends JSON lines as one batch, and returns its id."""
         ...
 
     def state(self, batch: str) -> BatchState:
@@ -90,7 +90,7 @@ class BatchServer(Protocol):
 
 
 class Http:
-    """An HTTP client for one server that repeats requests after network failures and the statuses 429 and 5xx."""
+    """An HTTP client for one server. Repeats requests after network failures and the statuses 429 and 5xx."""
 
     def __init__(self, name: str, address: str, key: str, headers: Mapping[str, str]) -> None:
         need_extra("boost", "a batch endpoint", "httpx2")
@@ -278,7 +278,7 @@ class AnthropicBatches:
 
 
 def halved(prices: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Returns the prices of a batch."""
+    """Returns the prices of batched requests."""
     return None if prices is None else (prices[0] * HALF, prices[1] * HALF)
 
 
@@ -297,12 +297,13 @@ def open_batches(spec: str) -> BatchBackend:
 
 @dataclass
 class BatchBackend:
-    """A backend whose requests are all answered ahead, by `fill`."""
+    """A backend whose requests are all answered in advance, by `fill`."""
 
     server: BatchServer
     tally: Tally = field(default_factory=Tally)
     _failures: dict[str, str] = field(default_factory=dict)  # by item
-    _places: dict[str, tuple[Item, Stage, int]] = field(default_factory=dict)  # item, stage and attempt by address
+    # maps addresses to (item, stage, attempt)
+    _places: dict[str, tuple[Item, Stage, int]] = field(default_factory=dict)
     _following: dict[str, list[str]] = field(default_factory=dict)  # addresses of the other choices
 
     def __post_init__(self) -> None:
@@ -315,10 +316,10 @@ class BatchBackend:
         raise UnansweredError(f"{self.name}: {reason}")
 
     def fill(self, stages: Sequence[Stage], items: Sequence[Item], ledger: Ledger) -> None:
-        """Requests the answers that the ledger lacks; returns when all batches have ended.
+        """Requests the answers that the ledger lacks, and returns when all batches have ended.
 
         stages: samples of the answer to one question, so that none depends on another's answer. Raises `TellapartError`
-        if the server refuses a batch or cannot be reached; the same command continues.
+        if the server rejects a batch or cannot be reached; the same command resumes.
         """
         log = BatchLog(ledger.path.with_name(ledger.path.name.removesuffix(".ledger.jsonl") + ".batches.jsonl"))
         for attempt in (0, 1):
@@ -414,7 +415,7 @@ class BatchBackend:
                 time.sleep(POLL_SECONDS)
 
     def _store(self, results: Iterator[Result], ledger: Ledger) -> None:
-        """Puts answers into the ledger, and remembers why others are missing."""
+        """Adds answers to the ledger, and remembers why others are missing."""
         waiting: list[tuple[str, Answer, Mapping[str, str]]] = []
         for key, result in results:
             place = self._places.get(key)

@@ -11,7 +11,7 @@ from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.types import Picture
 
 AS_IT_IS = {"JPEG": "image/jpeg", "PNG": "image/png"}  # formats that every server decodes
-LARGEST_SIDE = 1024  # longer side in pixels; multimodal models use less
+LARGEST_SIDE = 1024  # longer side in pixels; multimodal models use fewer
 LARGEST_FILE = 2 << 20  # bytes
 ORIENTATION = 0x0112  # EXIF tag, which not all servers apply
 
@@ -33,7 +33,7 @@ def data_url(picture: Picture) -> str:
 
 
 def _plain(data: bytes) -> str | None:
-    """Returns the media type of a file that can be sent unchanged: intact, small, upright, opaque; None for others."""
+    """Returns the media type of a file that can be sent unchanged (intact, small, upright, opaque); None for others."""
     if len(data) > LARGEST_FILE:
         return None
     try:

@@ -23,7 +23,7 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of a job: items written, items with the last stage's caption, and items for which a server failed.
+    """Counts items: written, with the last stage's caption, and without an answer because a server failed.
 
     ``captions_of``: the stage whose texts are the captions; empty if no stage has a good answer.
     """
@@ -60,19 +60,19 @@ def boost_dataset(
     each: Callable[[Boosted], None] = lambda done: None,
     **retry: Any,
 ) -> Summary:
-    """Boosts a data set into ``out``. Resumes from the answers in ``ledger``.
+    """Boosts a data set and writes it to ``out``. Resumes from the answers in ``ledger``.
 
     Skips unreadable pictures and adds them to the data set's list.
 
     Args:
-        ledger: file of the answers. Default: beside ``out``.
+        ledger: file of answers. Default: next to ``out``.
         shard: (i, n) for the i-th of n consecutive parts.
         per_reference: see `BoostJob`.
         each: called with every written item.
         retry: options of `RetryingBackend`.
 
     Raises:
-        TellapartError: no request can succeed; earlier answers are in the ledger.
+        TellapartError: no request can succeed. Earlier answers remain in the ledger.
     """
     check_out(out)
     check_same_data(out, dataset)
@@ -106,7 +106,7 @@ def boost_dataset(
 
 
 def ledger_of(out: Path) -> Path:
-    """Returns the default path of a result's ledger."""
+    """Returns the default ledger path for a result."""
     return out.with_name(f"{out.stem}.ledger.jsonl")
 
 
@@ -124,7 +124,7 @@ def check_out(out: Path) -> None:
 
 
 def check_same_data(out: Path, dataset: Dataset) -> None:
-    """Raises `UsageError` if ``out`` exists and contains the result for other pictures, which would be lost."""
+    """Raises `UsageError` if ``out`` exists and contains captions of other pictures, which would be lost."""
     if not out.exists():
         return
     known = {item.id for item in dataset}

@@ -11,7 +11,7 @@ from tellapart.scenes.truth import align, count_claims
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
-_GROUND = -1  # in place of an object's number in a claim
+_GROUND = -1  # replaces an object's number in a claim about the background
 Claim = tuple[int, str, str]  # (object number or _GROUND, slot, value)
 
 
@@ -38,7 +38,7 @@ class Errors:
 
 
 def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
-    """Counts the errors in ``texts["describe"]``, by ground truth, and how many of them are in ``texts["holistic"]``.
+    """Counts the false values in ``texts["describe"]``, and how many of them are in ``texts["holistic"]``.
 
     A reference contradicts an error if it would be false for the same picture with the error made true.
     """
@@ -64,9 +64,7 @@ def _all_true(captions: Iterable[str], scene: Scene) -> bool:
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:
-    """Returns the values that a caption claims for objects or the background; aligns each mention to the
-    best object.
-    """
+    """Returns the values that a caption claims for objects or the background. Aligns each mention with the best object."""
     reading = parse_caption(text)
     _, meant = align(reading, scene)
     found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}

@@ -1,7 +1,7 @@
-"""The job: runs every item through the stages, many concurrently, and yields them in the order of the data.
+"""Runs every item through the stages, many items concurrently, and yields them in the order of the data.
 
-The result for an item depends only on the item, the stages and the answers. Answers come from the ledger or, if it
-lacks them, from the backend, and are then added to the ledger. An interrupted or sharded job therefore writes the same
+The result for an item depends only on the item, the stages and the answers. Answers come from the ledger. If it lacks
+one, the backend answers, and the answer is added to the ledger. An interrupted or sharded job therefore writes the same
 lines as an uninterrupted one.
 """
 
@@ -34,17 +34,17 @@ from tellapart.language.answers import answer_text
 from tellapart.types import Item
 from tellapart.utils.untrusted_text import clean_text
 
-WINDOW = 64  # items started but not yet written, per item in flight
-SAME_REFUSALS = 8  # this many identical rejections before any answer end the job
-FIRST_ITEMS = 20  # this many first items with only bad new answers end the job
-IN_A_ROW = 32  # this many consecutive items without an answer end the job
+WINDOW = 64  # items that are started but not yet written, per item in flight
+SAME_REFUSALS = 8  # number of identical rejections before any answer that end the job
+FIRST_ITEMS = 20  # the job ends if all new answers for this many first items are bad
+IN_A_ROW = 32  # number of consecutive items without an answer that end the job
 STRIPES = 4096
 SPARE = 4  # one extra thread per this many in flight, to send requests while answers are flushed to disk
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts for one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items.
+    """Counts for one stage: ledger answers, new answers and their tokens, retries of bad answers, bad items.
 
     One request (``requests``) can return several answers (``asked``).
     """
@@ -63,7 +63,7 @@ class BoostJob:
     """Runs items through stages. ``tally`` (by stage) and ``retries`` count while it runs; ``stop`` ends it early.
 
     failure: reason of the last failed request.
-    per_reference: the stages `PER_REFERENCE` write one text per reference, with that reference first in their input.
+    per_reference: whether the stages in `PER_REFERENCE` write one text per reference, which comes first in their input.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class BoostJob:
         self.failure = ""
         self._failed_in_a_row = 0
         self._served = False  # whether a server has answered any request of this job
-        self._refusals: Counter[str] = Counter()  # counts by message, with numbers removed
+        self._refusals: Counter[str] = Counter()  # counts by message, without digits
         self._good: set[str] = set()  # stages with a good answer
         self._bad: dict[str, Counter[str]] = {
             stage.name: Counter() for stage in stages
-        }  # by reason; until a good answer
-        self._arrived = set[str]()  # keys of choices that came with another stage's answer and have not been read yet
+        }  # counts by reason, until the first good answer
+        # addresses of choices that came with another stage's answer and have not been used yet
+        self._arrived = set[str]()
 
     @property
     def retries(self) -> int:
@@ -101,7 +102,7 @@ class BoostJob:
             yield from found
 
     def boost(self, item: Item) -> Boosted:
-        """Runs one item through the stages. Marks a stage without a good answer as bad, but still runs later ones,
+        """Runs one item through the stages. Marks a stage without a good answer as bad, but still runs later stages,
         which may not need it.
         """
         first = self._run_stages(item, self.stages, {})
@@ -141,9 +142,7 @@ class BoostJob:
         return Boosted(item, texts, bad, unanswered)
 
     def _answer_with_retry(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
-        """Returns a stage's text, the reason if it is bad (else None), and whether it is new. Retries a bad answer
-        once.
-        """
+        """Returns (text, reason if it is bad, whether it is new) for a stage. Retries a bad answer once."""
         try:
             request = stage.build_request(item, texts)
         except BackendError as error:  # the item lacks an input of the stage
@@ -163,10 +162,9 @@ class BoostJob:
     def _answer(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[Answer, bool]:
-        """Returns the answer from the ledger, otherwise from the backend. Concurrent identical requests wait for the
-        first one.
+        """Returns the answer from the ledger, otherwise from the backend. Identical requests wait for the first one.
 
-        One request asks for the choices of all stages in its group that have no answer yet.
+        One request asks for the choices of all stages in the group that have no answer yet.
         """
         key = address(stage, item, request, attempt)
         with self._stripes[int(key[:8], 16) % STRIPES]:
@@ -262,7 +260,7 @@ CUT = ("length", "max_tokens")  # finish reasons of truncated answers
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """Returns an answer's text without reasoning and control tokens, and the reason if it is bad, else None."""
+    """Returns an answer's text without reasoning and control tokens, and the reason if it is bad (otherwise None)."""
     text = answer_text(answer.text)
     if answer.finish.lower() in CUT:
         return text or "", f"truncated after {request.max_tokens} tokens" + (

@@ -1,14 +1,14 @@
-"""The ledger: every answer is on disk before it is used, so an interrupted job does not repeat any request.
+"""The ledger of answers. Each is on disk before it is used, so an interrupted job repeats no request.
 
 One JSON object per line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
-tokens. The key is the address of the request (`address`), so the file maps requests to answers: the order of its
-lines does not matter, the first line for a key counts, and ``cat`` can join two ledgers.
+tokens. The key is the request's `address`, so the file maps requests to answers: the order of its lines does not
+matter, the first line for a key counts, and ``cat`` can join two ledgers.
 
 - **Group commit.** Threads queue their answers; the first in the queue writes all of them at once and flushes them to
 disk (fsync). `put` returns when its own answer is on disk.
 - **A torn last line**, left by a killed process or a full disk, is removed by the next holder of the lock; a complete
-  answer without a line break gets one. A file without answers that begins differently is rejected.
-- **Several processes** may write one ledger: writing, flushing and truncating happen under a file lock.
+  answer without a line break gets one. A file that is not a ledger is rejected.
+- **Several processes** can write to one ledger: writing, flushing and truncating happen under a file lock.
 - **Constant memory**: the offsets of answers are in a private SQLite table in a temporary file, which is rebuilt when
   the ledger is opened and removed with the process; the answers are only in the file.
 """
@@ -64,7 +64,7 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A queued answer. ``stands``: the valid answer under its key, once the queue has been written."""
+    """A queued answer. ``stands``: the valid answer for its key, set once the queue has been written."""
 
     key: str
     line: bytes
@@ -72,10 +72,10 @@ class _Waiting:
 
 
 class Ledger:
-    """Answers by the address of their request. Thread-safe; several processes may each open the same file.
+    """Answers by request address. Thread-safe; several processes can open the same file.
 
-    Raises `UsageError` for a different kind of file, which is not changed, and `TellapartError` if the file cannot be
-    read or written. Use it as a context manager, or call `close`.
+    Raises `UsageError` for any other kind of file, without changing it, and `TellapartError` if the file cannot be read
+    or written. Use it as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, file: int, read: FileIO, table: sqlite3.Connection) -> None:
@@ -121,9 +121,9 @@ class Ledger:
         return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"], tokens)
 
     def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
-        """Stores an answer. Returns the valid answer (an earlier one, if there is one) as soon as it is on disk.
+        """Stores an answer unless there is an earlier one. Returns the valid answer as soon as it is on disk.
 
-        ``note``: stage, model and item, written to the line for human readers.
+        ``note``: stage, model and item, added to the line for human readers.
         """
         return self.put_all([(key, answer, note)])[0]
 
@@ -132,7 +132,7 @@ class Ledger:
         waiting = [_Waiting(key, _line_of(key, answer, note)) for key, answer, note in entries]
         with self._line:
             self._waiting += waiting
-        with self._commit:  # the previous thread usually wrote the answers of those that waited
+        with self._commit:  # the previous thread has usually written the answers of the waiting ones
             if any(one.stands is None for one in waiting):
                 self._write_all()
         return [one.stands for one in waiting if one.stands is not None]
@@ -171,7 +171,7 @@ class Ledger:
             waiting.stands = self.get(waiting.key)
 
     def _append(self, group: list[_Waiting]) -> None:
-        """Appends the lines of a group to the file and flushes them. The lock must be held."""
+        """Appends a group's lines to the file, and flushes them. The caller must hold the lock."""
         self._catch_up()
         fresh: dict[str, bytes] = {}
         for waiting in group:
@@ -189,7 +189,7 @@ class Ledger:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Indexes new lines of the file, and removes a torn last line. The lock must be held."""
+        """Indexes new lines in the file, and removes a torn last line. The caller must hold the lock."""
         size = os.fstat(self._file).st_size
         if size < self._end:
             raise TellapartError(f"{self.path} was truncated by another process; run the same command again")
@@ -210,9 +210,7 @@ class Ledger:
             os.ftruncate(self._file, self._end)
 
     def _refuse_another_kind(self) -> None:
-        """Raises `UsageError` for a file without answers, unless it may be the beginning of an
-        interrupted first line.
-        """
+        """Raises `UsageError` for a file that is not a ledger, unless it can be an interrupted first line."""
         head = os.pread(self._file, len(BEGINS) + 32, 0)
         key = head[len(BEGINS) :]
         if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
@@ -251,7 +249,7 @@ def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flushes a folder, and with it a new file's name, to disk if the system supports it."""
+    """Flushes a folder to disk, including a new file's name, if the system supports it."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:

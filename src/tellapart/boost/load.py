@@ -1,4 +1,4 @@
-"""Estimates the cost of requests before they are sent: approximate tokens, and the price if the backend has one."""
+"""Estimates the cost of requests before they are sent: tokens, and the price if the backend has prices."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backen
     """Describes the expected and maximum cost of requests.
 
     For example, ``12 requests expected, at most 24 including retries of unusable answers; about 12,036 tokens in and up
-    to 3,072 out, at most 24,072 and 6,144``. The maximum includes a retry of each of the ``first`` requests.
-    ``again``: the number of expected retries of earlier answers.
+    to 3,072 out, at most 24,072 and 6,144``. The maximum includes one retry for each of the ``first`` requests.
+    ``again``: expected number of retries of earlier answers.
     """
     once, repeated = Load.of(first), Load.of(again)
     return estimate_line(once + repeated, once * 2 + repeated, backend)

@@ -41,10 +41,10 @@ class _Queued:
 
 
 class Batcher:
-    """Answers requests from several threads, batching similar requests that are waiting at the same time.
+    """Answers requests from several threads, and batches similar ones that wait at the same time.
 
     work: ``work(requests, prepared)`` returns an answer or an error for each request; called by one thread at a time.
-        ``prepared`` is what each thread prepared for its request, e.g. its decoded picture.
+        ``prepared`` has what each thread prepared for its request, such as its decoded picture.
     like: requests with equal ``like(request)`` share a batch.
     """
 
@@ -59,8 +59,8 @@ class Batcher:
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def answer(self, request: Request, prepared: Any = None) -> Answer:
-        """Returns the answer. The thread whose turn it is also answers the requests of others. Raises the errors of
-        ``work``.
+        """Returns the answer. One thread at a time answers the requests of all. Raises the errors that ``work``
+        returns.
         """
         mine = _Queued(request, prepared)
         with self._lock:
@@ -105,8 +105,7 @@ class Local:
 
     @classmethod
     def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
-        """Finds the model's files. The model's name ends with their hash, because different weights give different
-        answers.
+        """Finds the model's files. Their hash ends the model's name, because different weights give different answers.
 
         The name includes the precision if it differs from the files'. ``device`` and ``precision``: see
         `tellapart.models.devices`.
@@ -201,7 +200,7 @@ class Local:
 
 
 def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
-    """Formats messages for a chat template; ``parts``: as parts, with the picture in the last user turn."""
+    """Formats messages for a chat template. ``parts``: as content parts, with the picture in the last user turn."""
     if not parts:
         return [{"role": message.role, "content": message.text} for message in messages]
     turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
@@ -212,7 +211,7 @@ def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, p
 
 
 def _greedy_settings(request: Request) -> object:
-    """Returns the key of requests that may share a batch: their settings if greedy; unique if sampled."""
+    """Returns a key that is equal for requests that can share a batch: the settings if greedy, unique if sampled."""
     return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
 
 
@@ -259,7 +258,7 @@ def _saved_precision(folder: Path) -> str:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Hashes the names and sizes of the model's files, small files whole, and both ends of weights files."""
+    """Hashes the names and sizes of the model's files, small files entirely, and both ends of weights files."""
     digest = hashlib.blake2b(digest_size=6)
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):

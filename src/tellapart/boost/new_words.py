@@ -14,13 +14,13 @@ from tellapart.language.english import analyser
 from tellapart.utils.strict_json import json_value
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
-# CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.
+# CLAWS 5 tags of nouns and names, adjectives, verbs (except be, have and do) and numbers
 CONTENT = ("NN", "NP", "AJ", "VV", "CRD", "ORD")
 
 
 @dataclass(frozen=True, slots=True)
 class NewWordShare:
-    """The share of new words: ``new`` of ``total`` content words."""
+    """The fraction of new words: ``new`` of ``total`` content words."""
 
     new: int = 0
     total: int = 0
@@ -40,7 +40,7 @@ def content_words(text: str, analyse: Analyser) -> list[tuple[str, str]]:
 
 
 def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
-    """Returns the content words of ``text`` that are in no source, neither as words nor as lemmas."""
+    """Returns the content words of ``text`` that occur in no source, neither as words nor as lemmas."""
     known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
     return [word for word, lemma in content_words(text, analyse) if word not in known and lemma not in known]
 
@@ -51,7 +51,7 @@ def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str,
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """Returns (start, end, why), in characters, for every content word of ``text`` that is in no source."""
+    """Returns (start, end, why) for every content word of ``text`` that is in no source; positions are in characters."""
     plain = text.replace("’", "'")
     words = dict.fromkeys(new_words(text, sources, analyse))
     found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}
@@ -59,18 +59,18 @@ def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list
 
 
 def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> NewWordShare:
-    """Returns the share of `new_words` among the content words."""
+    """Returns the fraction of `new_words` among the content words."""
     return NewWordShare(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
 
 
 @dataclass
 class NewWords:
-    """Shares of new content words, by stage.
+    """Fractions of new content words, by stage.
 
     in_no_reference: a stage's words that are in no reference.
     in_no_source: a stage's words that are in none of its inputs (a describer has no text input).
-    left_out: the describer's words that are neither in a reference nor in the holistic caption, i.e. conflicts and
-        words dropped for brevity.
+    left_out: the describer's words that are neither in a reference nor in the holistic caption: conflicts, and words
+    dropped for brevity.
     """
 
     in_no_reference: dict[str, NewWordShare] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class NewWords:
             self.left_out += NewWordShare(len(lost), len(new))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the shares in percent, by stage."""
+        """Returns the percentages, by stage."""
         value: dict[str, Any] = {
             name: {stage: json_value(shares[stage].percent, 3) for stage in STAGE_NAMES if stage in shares}
             for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))

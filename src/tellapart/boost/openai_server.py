@@ -1,9 +1,9 @@
 """A model on an OpenAI-compatible server.
 
 Requests are sent as ``POST URL/chat/completions`` with the picture as a data URL. A reply becomes either an `Answer` or
-a `BackendError` that says whether a retry may help. ``temperature`` and ``top_p`` are sent only if they are set. A
+a `BackendError` that says whether a retry can help. ``temperature`` and ``top_p`` are sent only if they are set. A
 field that the server rejects by name is left out of all later requests, and this is reported once. The first request
-for an optional feature (several choices, log-probabilities) finds out whether the server supports it. The API key is
+for an optional feature (several choices, log-probabilities) shows whether the server supports it. The API key is
 read from the environment, sent in one header, and redacted, whole or in part, from the server's replies before anything
 is truncated, stored or shown.
 """
@@ -40,9 +40,9 @@ KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")
 )
 SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields that are left out if the server rejects them
+OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields to leave out if the server rejects them
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
-ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # in a template's rejection of a system prompt
+ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # how templates word the rejection of a system prompt
 MOST_CHOICES = 128  # the limit on OpenAI's servers
 REFUSALS = (400, 422, 501)  # including 500, llama.cpp's reply to n = 2 in 2024
 LACKS = {
@@ -68,7 +68,7 @@ class OpenAI:
     Thread-safe; each request uses one connection. The first request for an optional feature (`_wants`) is sent alone;
     the others wait for its result.
 
-    name: the name without the address, so that a model keeps its answers when it moves to another server.
+    name: excludes the address, so that a model's answers stay valid when it moves to another server.
     sampling: sampling settings from the specification; part of the name.
     most_choices: largest known number of choices per request.
     """
@@ -122,10 +122,10 @@ class OpenAI:
                     continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
                 if request.scored and "scored" not in self._has and (lacking or status >= 500):
-                    if not lacking:  # a server that fails at everything else as well is just down
+                    if not lacking:  # a server that rejects all other requests, too, is down
                         self._complete(replace(request, messages=request.messages[:-1], scored=False))
                     raise self._lacking("scored", f": {words}") from None
-                if status == 403 and self._served and error.fatal:  # this request is at fault, not the key
+                if status == 403 and self._served and error.fatal:  # the request is at fault, not the key
                     error = failure(words, error, fatal=False)
                 named = refused_field(status, reply, [name for name in OPTIONAL if name in sent])
                 if named is None and lacking and self._unknown(request):
@@ -146,7 +146,7 @@ class OpenAI:
         return LacksFeature(f"{self.name}: {LACKS[what]}{words}")
 
     def _with_less(self, request: Request, words: str) -> Answer:
-        """Repeats a rejected request without the optional features. Raises `BackendError`."""
+        """Repeats a rejected request without optional features. Raises `BackendError`."""
         if request.n > 1:
             answer = self._complete(replace(request, n=1))
             self._learn_choices(1, f": {words}")
@@ -182,7 +182,7 @@ class OpenAI:
             say(f"{self.name}: the server returns {each} per request ('n'{words}), so more requests are sent")
 
     def _learn(self, refused: Mapping[str, str], no_system: str) -> None:
-        """Applies the changes that made a request succeed to all later requests, and reports them once."""
+        """Remembers the changes that made a request succeed, for all later requests, and reports them once."""
         with self._lock:
             told, self._no_system = self._no_system, self._no_system or no_system
             new = {name: words for name, words in refused.items() if name not in self._refused}
@@ -253,7 +253,7 @@ class OpenAI:
         return body
 
     def _clean(self, text: str) -> str:
-        """Reduces a text to one clean line and redacts the key, which some servers repeat."""
+        """Reduces a text to one clean line, and redacts the key, which some servers repeat."""
         text = clean_text(redact(text, self.key))
         return " ".join((text.replace(self.key, REDACTED) if self.key else text).split())
 
@@ -262,7 +262,7 @@ class OpenAI:
             import openai
         except ImportError:
             raise MissingExtra("boost", "a server's model") from None
-        # Bypasses environment proxies for this machine, and disables redirects, which would send the key elsewhere.
+        # Ignores proxies from the environment for this machine, and redirects, which would send the key elsewhere.
         here = urlsplit(self.address).hostname in ("localhost", "127.0.0.1", "::1")
         client: Any = openai.AsyncOpenAI(
             api_key=self.key,
@@ -284,7 +284,7 @@ def response_format(schema: str) -> dict[str, Any]:
 
 
 def is_strict(schema: Any) -> bool:
-    """Returns whether OpenAI's strict mode accepts the schema: every object requires all its properties and allows no
+    """Returns whether OpenAI's strict mode accepts the schema: objects require all their properties, and allow no
     others.
     """
     if isinstance(schema, list):
@@ -301,7 +301,7 @@ def is_strict(schema: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop for all servers, which runs in its own thread, so that requests can be cancelled."""
+    """Returns the event loop for all servers. It runs in its own thread, so that requests can be cancelled."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)  # requests that are interrupted at exit
     threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -314,7 +314,7 @@ def _close(client: Any, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def checked_address(url: str, name: str) -> str:
-    """Validates an address, removes the last slash and returns it. Raises `UsageError`, e.g. for credentials."""
+    """Validates an address and returns it without the last slash. Raises `UsageError`, e.g. for credentials."""
     if not url:
         raise UsageError(f"{name}: missing server; use {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
     try:

@@ -1,4 +1,4 @@
-"""An ordered thread pool: threads process a stream and yield results in the stream's order."""
+"""An ordered thread pool: threads process a stream, and results are yielded in the stream's order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_order(
     ``stop`` and waits at most `GRACE_SECONDS` for running threads, which are daemons.
 
     finished: called as soon as a value is done.
-    waiting: called every second in which no value is done.
+    waiting: called after every second in which no value is done.
     """
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -1,13 +1,13 @@
-"""The result: JSON Lines that every reader and recipe accepts, in the order of the data, written atomically.
+"""Writes the result: JSON Lines that every reader and recipe accepts, in the order of the data, atomically.
 
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
      "references": ["written by people", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
-``captions`` contains the last stage's text, or its texts for each reference, of which all but the first are also in
-``others`` (as ``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions``
+``captions`` contains the last stage's text, or its texts for each reference. Then ``others`` has all but the first (as
+``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions``
 contains the references. If it has none for any item, ``captions`` contains the texts of another stage (`FALLBACK`),
-whose name is ``captions_of`` in ``RESULT.made.json``. Pictures without a file (of `scenes`) are drawn into a folder
-beside the result. ``RESULT.made.json`` records how the result was made, for `merge`.
+which ``captions_of`` in ``RESULT.made.json`` names. Pictures without a file (of `scenes`) are drawn into a folder next
+to the result. ``RESULT.made.json`` records how the result was made, for `merge`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, in
 
 
 class Output:
-    """Writes lines to a temporary file that is renamed to ``path`` when the ``with`` block succeeds."""
+    """Writes lines to a temporary file, which is renamed to ``path`` when the ``with`` block succeeds."""
 
     def __init__(self, path: Path, made: dict[str, Any], temporary: Path, file: TextIO) -> None:
         self.path, self.made, self._temporary, self._file = path, made, temporary, file
@@ -57,7 +57,7 @@ class Output:
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def fall_back(self, good: Mapping[str, int], last: str) -> str:
-        """Sets the captions to those of `stage_of_captions` and returns that stage."""
+        """Sets the captions to those of `stage_of_captions`, and returns that stage."""
         if (stage := stage_of_captions(good, last)) not in (last, ""):
             self.take_captions_of(stage)
         return stage
@@ -111,7 +111,7 @@ def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
 
 
 def texts_of(value: Mapping[str, Any], stage: str) -> list[str]:
-    """Returns a stage's texts in a line, a single one or one per reference; empty if it has none."""
+    """Returns a stage's texts in a line: a single one, or one per reference; empty if there are none."""
     return [texts[stage] for texts in (value["stages"], *value.get("others", ())) if stage in texts]
 
 
@@ -141,7 +141,7 @@ def drawn(picture: Picture, out: Path) -> Path:
 def made_by(
     spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int], per_reference: bool = False
 ) -> dict[str, Any]:
-    """Returns how a result is made. The parts of one job, on any machine, differ only in ``data`` and ``shard``."""
+    """Returns how a result is made. Parts of one job, on any machine, differ only in ``data`` and ``shard``."""
     ids = hashlib.blake2b(digest_size=16)
     for item in items:
         ids.update(item.id.encode("utf-8", "backslashreplace") + b"\0")
@@ -189,7 +189,7 @@ def stage_of_captions(good: Mapping[str, int], last: str) -> str:
 
 
 def is_record(value: Any) -> bool:
-    """Returns whether a line has the keys and types of `record`. May raise errors such as `KeyError`."""
+    """Returns whether a line has the keys and types of `record`. Can raise errors such as `KeyError`."""
     lists = [value["captions"], value.get("references", [])]
     tables = [value["stages"], value.get("bad") or {}, *value.get("others", ())]
     texts = [value["id"], value["image"], *(text for table in tables for text in table.values())]
@@ -207,7 +207,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
         made = _read_made(path)
         place, of = made.pop("shard")
         made.pop("data")
-        made.pop("captions_of", None)  # applies only to this part; set for the whole result below
+        made.pop("captions_of", None)  # valid only for this part; set for the whole result below
         if (place, of) in found:
             raise UsageError(f"{path} and {found[place, of][0]} are both part {place}/{of}")
         found[place, of] = (path, made)

@@ -15,13 +15,13 @@ from tellapart.report.template import template
 from tellapart.scenes.truth import mark_caption
 from tellapart.utils.outputs import write_output
 
-WIDTH, HEIGHT, FOOT = 260, 120, 18  # size of a histogram's view box
+WIDTH, HEIGHT, FOOT = 260, 120, 18  # width and height of a histogram's view box
 _NAMES = {HUMAN: "people’s"}
 
 
 @dataclass(frozen=True)
 class Caption:
-    """One stage's caption for an item, in pieces, some of which are marked. ``why``: the reason if there is no caption.
+    """One stage's caption for an item, as pieces, some of which are marked. ``why``: why there is no caption, if so.
 
     ``claims``: numbers of (true, all) claims, if the ground truth is known.
     """
@@ -33,7 +33,7 @@ class Caption:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """The pieces that contain a false claim."""
+        """The pieces that contain false claims."""
         return tuple(piece for piece in self.pieces if piece.why and not piece.new)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tellapart.boost.types import REDACTED
 
-SHORTEST = 8  # shorter keys are placeholders, such as EMPTY for local servers, and may be ordinary words
+SHORTEST = 8  # shorter keys are placeholders, such as EMPTY for local servers, and can be ordinary words
 
 
 def redact(text: str, key: str) -> str:
@@ -24,7 +24,7 @@ def redact(text: str, key: str) -> str:
 
 @lru_cache(8)
 def _base64_forms(key: str) -> tuple[str, ...]:
-    """Returns how ``key`` appears inside the base64 of a longer text, for each offset modulo three bytes and each
+    """Returns the forms of ``key`` inside base64 of a longer text, for each offset modulo three bytes and each
     alphabet.
 
     Omits letters that also encode neighbouring bytes.

@@ -1,6 +1,6 @@
-"""Parses a server's reply: an answer, its log-probabilities, or an error, classified by its body.
+"""Parses a server's reply: an answer with its log-probabilities, or an error, which is classified by its body.
 
-An error is about this picture (`moderated`), is about the key (fatal), or is temporary (``retry``).
+An error concerns this picture (`moderated`), concerns the key (``fatal``), or is temporary (``retry``).
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ MAX_MESSAGE_CHARACTERS, FINISH = 200, 40  # maximum length of a server's message
 
 
 def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
-    """Copies a failure with another message and, if given, another ``fatal``."""
+    """Returns a copy of a failure with another message and, if given, another ``fatal``."""
     return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal if fatal is None else fatal)
 
 
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
     """Returns the answer in a reply. Raises `BackendError` for any other reply.
 
-    Redacts ``key`` in answers and errors. Leaves the answer's text otherwise unchanged; `stages.trouble` detects bad
-    answers.
+    Redacts ``key`` in answers and errors. Otherwise leaves the answer unchanged; `answer_checks.trouble` detects bad
+    ones.
     """
     status = _status(status, reply)
     if status == 200:
@@ -110,7 +110,7 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first in the error message.
+    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first one in the error message.
 
     An error about the schema rejects ``response_format`` without naming it.
     """
@@ -187,11 +187,11 @@ def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
 def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
     """Returns the tokens of ``text`` in vLLM's ``prompt_logprobs`` of a prompt that ends with the text.
 
-    Returns () if the reply contains none, or if they do not spell the text.
+    Returns () if the reply contains no log-probabilities, or if their tokens do not spell the text.
     """
     try:
         entries = json.loads(reply).get("prompt_logprobs") or ()
-        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's token comes first
+        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token comes first
         tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         return ()

@@ -1,4 +1,4 @@
-"""Retries failed requests: exponential backoff with full jitter, ``Retry-After``, and when to give up.
+"""Retries failed requests with exponential backoff and full jitter, obeys ``Retry-After``, and decides when to give up.
 
 Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): wait n is uniform in [0, min(cap, base · 2ⁿ)] seconds,
 so that requests that failed together are not retried together.
@@ -17,20 +17,20 @@ from tellapart.utils.messages import say
 TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 PATIENCE_SECONDS = 900.0
-SILENT_SECONDS = 10.0  # without an answer before this is reported
+SILENT_SECONDS = 10.0  # seconds without an answer before this is reported
 
 
 class Stopped(Exception):
-    """The job is stopping, so a request that is waiting for its next attempt is dropped."""
+    """Raised for a request that waits for its next attempt while the job is stopping."""
 
 
 class RetryingBackend:
-    """Retries failed requests to ``backend`` when a retry may help. Thread-safe.
+    """Retries failed requests to ``backend`` if a retry can help. Thread-safe.
 
     While other requests succeed, a request fails after ``tries`` attempts. While no request succeeds, the server is
     considered down, and all requests wait until ``patience`` seconds after its last answer; a server that has never
-    answered gets ``tries`` attempts. A reply such as 429 does not count as an attempt, and its ``Retry-After`` delays
-    all threads.
+    answered gets ``tries`` attempts. Replies such as 429 do not count as attempts, and their ``Retry-After`` delays all
+    threads.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RetryingBackend:
                 self._waiting -= 1
 
     def tell_silence(self) -> None:
-        """Reports once that a server is not answering: its address, since when, and how long requests will wait for it.
+        """Reports once that a server is not answering, with its address, since when, and how long requests will wait.
 
         Call it regularly. Raises `BackendError` once that time has passed, even if a request still hangs.
         """

@@ -1,7 +1,7 @@
-"""Extracts, matches and phrases the facts in captions of scenes, without ground truth.
+"""Extracts, matches and phrases the facts in captions of scenes, without using ground truth.
 
-A thing is a dict from slot ("shape", "colour", "size", "texture", "motion") to (value, the word used for it). "Near"
-counts only if a pair has no other relation; "between" is dropped.
+A thing maps slots ("shape", "colour", "size", "texture", "motion") to (value, the word used for it). "Near" counts only
+if a pair has no other relation; "between" is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tellapart.scenes.vocabulary import ground_core, senses
 
 Word = tuple[str, str]  # (value, the word or phrase for it)
 Thing = dict[str, Word]
-_MOST = 6  # maximum number of things in a caption for comparing all assignments
+_MOST = 6  # maximum number of things in a caption for which all assignments are compared
 _NUMBERS = {number: word for word, number in v.NUMBERS.items()}
 
 
@@ -103,11 +103,11 @@ Score = Callable[[Thing, Thing], float | None]
 
 
 def matched(theirs: SceneFacts, ours: SceneFacts, score: Score, agreeing: float) -> list[int]:
-    """Assigns one of our things, or -1 for none, to each of theirs, so that the total score is highest.
+    """Assigns one of our things, or -1 for none, to each of theirs, so that the total score is maximal.
 
     score: the score of a pair; None if the two cannot be the same thing.
-    agreeing: added for each relation that both texts state for the same things, subtracted for contradictions.
-    Different things are never assigned to the same thing.
+    agreeing: added for each relation that both texts state for the same things, subtracted for each contradiction. A
+    thing is never assigned twice.
     """
     best: tuple[float, list[int]] = (-1.0, [-1] * len(theirs.things))
 
@@ -160,7 +160,7 @@ def noun_phrase(thing: Thing) -> str:
 
 
 def _start(facts: SceneFacts) -> int:
-    """Returns the thing that starts a chain of relations or, if there is none, the one with the most facts."""
+    """Returns a thing that starts a chain of relations or, if there is none, the thing with the most facts."""
 
     def worth(number: int) -> tuple[bool, bool, int]:
         pairs = [pair for pair in facts.relations if number in pair]
@@ -199,6 +199,6 @@ def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
 
 
 def _fits(named: Thing, other: Thing) -> bool:
-    """Returns whether the name would fit the other thing, too."""
+    """Returns whether the name also fits the other thing."""
     same_shape = named.get("shape", ("", ""))[0] == other.get("shape", ("", ""))[0]
     return same_shape and all(other.get(slot, word)[0] == word[0] for slot, word in named.items())

@@ -1,7 +1,7 @@
 """A backend without a model that describes `scenes` and blends captions using a grammar.
 
-It is meant for trials, tests and replication. Blending and adding use only their input texts, as a language model
-would. Only the describer sees the picture; it knows the ground truth and gets some of it wrong.
+It is meant for trials, tests and replication. Like a language model, blending and adding use only their input texts.
+Only the describer sees the picture; it knows the ground truth, and gets some of it wrong on purpose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
 _CORRECT = re.compile(r"^Correct caption: (.*)$", re.MULTILINE)
 _NEW = re.compile(r"^New noisy caption: (.*)$", re.MULTILINE)
 VERSION = 1  # version of the grammar; changing it invalidates old answers
-_WEIGHTS = {"shape": 4.0}  # for matching things; other slots have weight 2
+_WEIGHTS = {"shape": 4.0}  # weights for matching things; other slots have weight 2
 
 
 class Scripted:
@@ -70,7 +70,7 @@ class Scripted:
 
 
 def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
-    """Returns each item's texts by stage, using the paper's prompts; works in memory, without a ledger."""
+    """Returns each item's texts by stage, using the paper's prompts, in memory and without a ledger."""
     backend = Scripted(error, seed)
     chosen, found = stages(STAGE_NAMES, backend, backend), []
     for item in items:
@@ -82,7 +82,7 @@ def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dic
 
 
 def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
-    """Returns the scene, in which each value has been replaced with another one with probability ``error``."""
+    """Returns a copy of the scene in which each value is wrong with probability ``error``."""
     shapes = v.UNSEEN_SHAPES if scene.objects[0].shape in v.UNSEEN_SHAPES else v.SHAPES
     options = {"shape": shapes, "colour": v.COLOURS, "size": v.SIZES, "texture": v.TEXTURES, "motion": v.MOTIONS}
 
@@ -112,7 +112,7 @@ def _amount(facts: SceneFacts) -> int:
 
 
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
-    """Adds the facts of another caption. ``named``: add new things only if they have a name.
+    """Adds the facts of another caption. ``named``: whether to add new things only if they have a name.
 
     "A red thing" is new if it matches none of the known things; if it could be one of them, it is left out.
     """
@@ -164,7 +164,7 @@ def add(correct: str, new: str) -> str:
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores whether two things are the same if one caption may be wrong. Any match is better than none."""
+    """Scores whether two things are the same, given that one caption can be wrong. Any match is better than none."""
     total = 10.0
     for slot in ours.keys() & theirs.keys():
         weight = _WEIGHTS.get(slot, 2.0)
@@ -173,7 +173,7 @@ def _alike(ours: Thing, theirs: Thing) -> float:
 
 
 def _of_scenes(captions: Sequence[str]) -> list[str]:
-    """Returns the captions. Raises `BackendError` if most of their words are unknown in `scenes`."""
+    """Returns the captions unchanged. Raises `BackendError` if most of their words are unknown in `scenes`."""
     readings = [parse_caption(caption) for caption in captions]
     if 2 * sum(len(reading.unknown) for reading in readings) > sum(len(reading.words) for reading in readings):
         raise BackendError(

@@ -2,7 +2,7 @@
 
 A prompt is a text file with sections, each of which starts with its name in brackets on a line of its own:
 ``[settings]``, ``[system]``, alternating ``[user]`` and ``[assistant]``, and ``[again]``, which is added after a bad
-answer. The last ``[user]`` is the question, earlier turns are examples. Placeholders in braces are filled in; a line
+answer. The last ``[user]`` is the question; earlier turns are examples. Placeholders in braces are filled in; a line
 with ``{reference}`` is repeated for each reference.
 """
 
@@ -73,7 +73,7 @@ def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises `UsageError` if ``folder`` contains no prompt for any stage, so that typos do not go unnoticed."""
+    """Raises `UsageError` if ``folder`` contains no stage's prompt, so that typos do not go unnoticed."""
     files = [f"{name}.txt" for name in PLACEHOLDERS]
     if not any((folder / file).is_file() for file in files):
         what = "contains none of" if folder.is_dir() else "is not a folder with"

@@ -1,4 +1,4 @@
-"""The stages of Visual Caption Boosting: which model answers which question, with which prompt.
+"""The stages of Visual Caption Boosting, with their models, inputs and prompts.
 
 Paper 2, section 2 and appendix A.1:
 
@@ -24,15 +24,15 @@ from tellapart.types import Item
 STAGE_NAMES = ("blend", "describe", "holistic")
 TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # names of their captions in paper 2
 _OF_MLLM = ("describe",)
-PER_REFERENCE = ("blend", "holistic")  # stages that can run per reference; paper 2 has five of each per picture
+PER_REFERENCE = ("blend", "holistic")  # stages that can run once per reference; in paper 2, five times per picture
 AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0, the same question gives the same answer
 
 
 def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prompts: Path | None = None) -> list[Stage]:
     """Creates the named stages in their order, each with its backend and prompt.
 
-    ``prompts``: a folder with custom ``NAME.txt`` files; other stages use the paper's prompts. Raises `UsageError` if
-    names and backends do not fit together.
+    ``prompts``: a folder with custom ``NAME.txt`` files; stages without one use the paper's prompts. Raises
+    `UsageError` if names and backends do not fit together.
     """
     _check_names(names)
     chosen = [name for name in STAGE_NAMES if name in names]
@@ -78,7 +78,7 @@ class _PromptRequests:
         return self._request(item, answers, "", self.prompt.temperature, None)
 
     def build_retry(self, item: Item, answers: Mapping[str, str], bad: str) -> Request:
-        """Builds the request after the ``bad`` answer: it states the problem, and the answer is sampled."""
+        """Builds the request after a ``bad`` answer: it states the problem, and samples the new answer."""
         more = self.prompt.again
         if reason := self.check(item, answers, bad):
             more = f"{more} (The last answer was {reason}.)"

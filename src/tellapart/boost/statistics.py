@@ -1,4 +1,4 @@
-"""Statistics of boosted captions: lengths, new words, errors, and the items that a page shows."""
+"""Computes statistics of boosted captions: lengths, new words and errors. Selects the items that the page shows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BARS = 40  # length of the longest bar, in characters
 
 @dataclass(slots=True)
 class Moments:
-    """The running mean and population standard deviation of numbers."""
+    """The running mean and population standard deviation of a series of numbers."""
 
     n: int = 0
     total: float = 0.0
@@ -99,9 +99,7 @@ class Statistics:
         bad: Mapping[str, str] | None = None,
         others: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """Adds an item: its good answers by stage, the reasons why others are bad, and the texts for its other
-        references.
-        """
+        """Adds an item: its good answers by stage, why the others are bad, and the texts for its other references."""
         one = ShownItem(item, dict(texts), dict(bad or {}), others)
         self._keep(one)
         self.items += 1
@@ -225,7 +223,7 @@ class Statistics:
         return shown
 
     def lines(self) -> list[str]:
-        """Returns the lines that follow the table in a terminal: lengths as bars, then the summary."""
+        """Returns the lines after the table in a terminal: a histogram of lengths, then the summary."""
         return [*self._histogram(), *self.summary_lines()]
 
     def summary_lines(self) -> list[str]:

@@ -28,13 +28,14 @@ class Request:
 
     picture: shown with the last user message.
     max_tokens: limit of the answer, in the model's tokens.
-    temperature, top_p: None uses the server's default, or greedy decoding for a local model.
+    temperature, top_p: sampling settings. None: the server's default, or greedy decoding for a local model.
     n: number of choices, sampled independently.
-    logprobs: requests the log-probabilities of the answer's tokens.
-    scored: generates nothing; the answer contains the log-probabilities of the tokens in the last (assistant) message.
+    logprobs: whether to return the log-probabilities of the answer's tokens.
+    scored: whether to generate nothing, and return the log-probabilities of the tokens in the last (assistant) message.
     schema: a JSON schema that the answer must match; "" for plain text.
-    lenient: accepts answers without ``logprobs`` if the server does not support them; not sent or hashed.
-    truth, item: a `Scene` for the scripted backend, and the item's id for descriptions from a file; not sent or hashed.
+    lenient: whether to accept answers without ``logprobs`` if the server does not support them; not sent or hashed.
+    truth: a `Scene` for the scripted backend; not sent or hashed.
+    item: the item's id, for descriptions from a file; not sent or hashed.
     """
 
     messages: tuple[Message, ...]
@@ -90,10 +91,11 @@ class Backend(Protocol):
 
 
 class BackendError(TellapartError):
-    """A request without an answer.
+    """Raised for a request that received no answer.
 
-    ``retry``: whether another attempt may succeed. ``after``: how long the server asked to wait, in seconds (0.0 if it
-    did not say, None if it did not ask). ``fatal``: no request can succeed (wrong key, unknown model), so the job ends.
+    ``retry``: whether another attempt can succeed. ``after``: how long the server asked to wait, in seconds (0.0 if it
+    did not say, None if it did not ask). ``fatal``: whether no request can succeed (wrong key, unknown model), so that
+    the job ends.
     """
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, fatal: bool = False) -> None:
@@ -102,18 +104,18 @@ class BackendError(TellapartError):
 
 
 class UnansweredError(BackendError):
-    """A request in a batch that ended without an answer, which says nothing about other requests."""
+    """Raised for a request that its batch did not answer, which says nothing about other requests."""
 
 
 class LacksFeature(BackendError):
-    """A server lacks a feature that every request of a job needs, so the same job would fail again."""
+    """Raised if a server lacks a feature that every request of a job needs, so that the same job would fail again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, fatal=True)
 
 
 def prices_of(backend: Backend) -> tuple[float, float] | None:
-    """Returns the prices of a million input and output tokens; None if the backend has no ``prices``."""
+    """Returns the prices per million input and output tokens; None if the backend has no ``prices``."""
     return getattr(backend, "prices", None)
 
 
@@ -127,9 +129,9 @@ def most_choices(backend: Backend) -> int:
 class Stage:
     """One request to one model per item; ``answers`` are the earlier stages' texts, by stage name.
 
-    prompt: the full text of the prompt's files; changing it changes only the addresses of this stage's answers.
+    prompt: the full text of the prompt file; changing it invalidates only this stage's answers.
     check: returns why an answer is bad, or None.
-    build_retry: builds a different request after a bad answer (its last argument).
+    build_retry: builds a different request after a bad answer, its last argument.
     edit: turns a good answer and its text into the stage's text.
     group: stages in the same group sample answers to one question; one request may ask for the choices of several
     stages.
@@ -149,8 +151,8 @@ class Stage:
 class Boosted:
     """The result for an item: good answers by stage, and why the other stages have none.
 
-    others: answers of the stages `stages.PER_REFERENCE` for the second reference, the third, and so on.
-    unanswered: whether a server failed, so that the job may succeed another time.
+    others: answers of the stages in `stages.PER_REFERENCE` for the second reference, the third, and so on.
+    unanswered: whether a server failed, so that the job can succeed another time.
     unreadable: what is wrong with the picture; the item is left out of the result.
     """
 

@@ -195,7 +195,7 @@ def picture_key(keys: Collection[str]) -> str:
 
 
 def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
-    """Returns the key that matches the earliest of ``names``, else all numbered keys (``caption_0``, ``caption_1``, …)."""
+    """Returns the key that matches the earliest of ``names``, else all numbered keys (``caption_0``, …)."""
     if found := find_key(names, keys):
         return [found]
     for stem in _NUMBERED_STEMS:

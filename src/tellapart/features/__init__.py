@@ -1,4 +1,4 @@
-"""Picture features: encodes each picture once and keeps the rows on disk.
+"""Picture features: each picture is encoded once, and its row is kept on disk.
 
 `store` is the entry point and encodes missing rows. `rows` stores rows on disk; `encoded` transfers them to another
 machine. `feature_files` reads features that other programs wrote. `views` provides a captioner's input: stored

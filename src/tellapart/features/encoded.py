@@ -1,4 +1,4 @@
-"""Saves feature rows to a file, to transfer them to the store on another machine."""
+"""Saves feature rows to a file, so that they can be added to the store on another machine."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ class EncodedRows:
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
-    """Encodes the rows that are missing in the store. Returns the rows of readable pictures, and the errors for the
-    others.
-    """
+    """Encodes the rows that the store lacks. Returns the rows of readable pictures, and the errors for the others."""
     maker = encoder_rows(encoder)
     filling = Filling(store, maker, items, BATCH_SIZE)
     for _ in filling.run():
@@ -78,7 +76,7 @@ def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tup
 
 
 def take_rows(store: RowStore, encoded: EncodedRows) -> None:
-    """Adds the rows that are missing in the store."""
+    """Adds the rows that the store lacks."""
     known = store.known_rows(encoded.label, encoded.keys)
     new = [place for place, key in enumerate(encoded.keys) if key not in known]
     first = {encoded.keys[place]: place for place in reversed(new)}  # identical pictures share one row
@@ -90,7 +88,7 @@ def take_rows(store: RowStore, encoded: EncodedRows) -> None:
 
 
 def _files(store: RowStore, kept: Sequence[tuple[Item, str]]) -> list[tuple[str, int, int, str]]:
-    """Returns the store's records about the files of these pictures, if their names are valid text."""
+    """Returns the store's records of these pictures' files; omits files whose names are not valid text."""
     signatures: dict[str, tuple[int, int]] = {}
     for item, _ in kept:
         if isinstance(item.picture, StoredPicture):

@@ -2,8 +2,8 @@
 
 Files are ``ID.npz`` (bottom-up attention: the array is named ``x``, ``feat`` or ``features``, or is the only one) or
 ``ID.npy``. HDF5 files, ``.h5`` or ``.hdf5`` (extra ``regions``), contain a data set ``ID``, ``ID_features`` or
-``ID/features`` per picture. An array has shape D, or P×D for P regions; the number of regions may vary. Ids are looked
-up unchanged first, then without a suffix such as ``.jpg``.
+``ID/features`` per picture. An array has shape D, or P×D for P regions; the number of regions can vary. Ids are looked
+up as they are, then without a suffix such as ``.jpg``.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class FeatureFiles:
     def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
         """Opens the features at a path. Raises `UsageError` if there are none.
 
-        ``equal``: raise an error for pictures whose number of regions differs from that of the first one read.
+        ``equal``: whether every picture must have the same number of regions as the first one read.
         """
         place = Path(path).expanduser()
         if not place.exists():

@@ -1,7 +1,6 @@
-"""Encodes the rows that are missing in the feature store. Opens each file at most once, and decodes it only if its row
-is missing.
+"""Encodes the rows that the feature store lacks. Opens each file at most once, and decodes it only if needed.
 
-Two processes that encode the same pictures concurrently both do the work; the first row is kept.
+If two processes encode the same pictures concurrently, both do the work, and the first row is kept.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ WORTH_TELLING = 1e9  # minimum number of bytes for which the message about stora
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Converts pictures to rows, like an `Encoder` but in numpy. ``label`` identifies weights, preprocessing and kind.
+    """Converts pictures to rows, like an `Encoder` but in NumPy. ``label`` identifies weights, preprocessing and kind.
 
-    ``prepare`` reduces a picture, or ``frames`` frames of a clip, to the encoder's input, which may be a hundred times
+    ``prepare`` reduces a picture, or ``frames`` frames of a clip, to the encoder's input, which can be 100 times
     smaller. ``rows`` converts a batch of these inputs to rows. ``precision`` and ``name`` describe the model.
     """
 
@@ -52,7 +51,7 @@ class RowMaker:
     name: str = ""
 
     def of(self, picture: Picture) -> Any:
-        """Returns what ``prepare`` returns for a picture or clip. Raises `PictureError`."""
+        """Prepares a picture or a clip. Raises `PictureError`."""
         return self.prepare(sample_frames(picture, self.frames))
 
     def key(self, picture: Picture, content: str) -> str:
@@ -69,7 +68,7 @@ class _Wanted:
 
 
 class Filling:
-    """Adds the rows of items to the store. ``keys``: the row key of each item; None if it cannot be read."""
+    """Adds the rows of items to the store. ``keys``: the row key of each item; None if the item cannot be read."""
 
     def __init__(self, rows: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int) -> None:
         self._rows, self._maker, self._items, self._batch_size = rows, maker, items, batch_size
@@ -84,7 +83,7 @@ class Filling:
         self.errors: list[tuple[Item, PictureError]] = []  # in item order, set by `run`
 
     def run(self) -> Iterator[int]:
-        """Runs the pass. Yields the number of newly finished items."""
+        """Processes all items. Yields the number of items finished since the last yield."""
         for start in range(0, len(self._items), WINDOW):
             yield from self._window(start)
         self._flush()
@@ -178,7 +177,7 @@ class Filling:
         self._appended = time.monotonic()
 
     def _tell(self, rows: np.ndarray) -> None:
-        """Prints how much will be stored, as soon as the shape of a row is known and before the rest is encoded."""
+        """Prints how much will be stored once the shape of a row is known, before the other rows are encoded."""
         self._told = True
         dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
         each = row_bytes(dtype, rows.shape[1:])

@@ -117,7 +117,7 @@ class Exclusions:
 
     @property
     def limit(self) -> float:
-        """The largest float32 cosine that is not excluded."""
+        """The largest float32 cosine that is allowed."""
         return np.inf if self.max_cosine is None else self.max_cosine + ROUNDING / 2
 
     def mask(self, cosine_QB: torch.Tensor, queries: slice, pictures: slice) -> None:
@@ -184,9 +184,9 @@ def order_candidates(
 ) -> Neighbours:
     """Returns the first k candidates of each query by the tie rule, from candidates ordered by float32 cosine.
 
-    Recomputes only cosines that float32 cannot distinguish from the next one. complete: whether the candidates are the
-    whole gallery. If not, queries whose last candidate nearly ties with the k-th are compared with the whole gallery in
-    float64.
+    Recomputes only cosines that float32 cannot distinguish from the next one. ``complete``: whether the candidates are
+    the whole gallery. If not, queries whose last candidate nearly ties with the k-th are compared with the whole
+    gallery in float64.
     """
     rows_QK, cosine_QK = np.empty((len(rows_QC), k), np.int32), np.empty((len(rows_QC), k), np.float32)
     for start in range(0, len(rows_QC), BLOCK):
@@ -282,7 +282,7 @@ class _Best:
         self._merge(part, at_M, of_M + b, cosine_AB.ravel()[place_M])
 
     def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Adds the same cosines as candidates for the latter; transposes only the selected values, not the block."""
+        """Adds the same block as candidates for its columns; transposes only the selected values, not the block."""
         part = slice(b, b + cosine_AB.shape[1])
         if b not in self._begun:
             self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy
@@ -324,11 +324,11 @@ FIT_SAMPLE = 64 * 1024  # number of pictures on which cells and codes are traine
 PER_CELL = 39  # minimum number of pictures per cell in FAISS
 CODES = 16  # number of values that a four-bit code has
 PROBED_SHARE = 1 / 16  # fraction of cells that are searched
-REFINE_FACTOR = 16  # this many times k candidates, the best by code, are compared by their features
+REFINE_FACTOR = 16  # the best candidates by code, this many times k, are compared by their features
 QUERY_BLOCK = 4096  # queries per block
 ADD_BLOCK = 16384  # pictures added to the index at a time
-MIN_REQUEST = 16  # minimum first request when near-duplicates are excluded, so that even a small k finds enough
-MAX_WIDENING = 16  # maximum factor for pictures and cells when the nearest pictures are near-duplicates
+MIN_REQUEST = 16  # minimum number of candidates requested first when near-duplicates are excluded, in case k is small
+MAX_WIDENING = 16  # maximum factor by which pictures and cells grow when the nearest pictures are near-duplicates
 
 
 @dataclass(frozen=True)
@@ -419,7 +419,9 @@ def _index(unit_ND: np.ndarray) -> Any:
 
 
 def load_faiss(what: str) -> Any:
-    """Imports FAISS. Raises `MissingExtra` if it is not installed. ``what``: what needs it, for the message."""
+    """Imports FAISS. Raises `MissingExtra` if it is not installed. ``what``: the feature that needs it, for the
+    message.
+    """
     try:
         return importlib.import_module("faiss")
     except ModuleNotFoundError:

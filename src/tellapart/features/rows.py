@@ -4,9 +4,9 @@
     FOLDER/features/NAME.bin       the concatenated rows of a table
 
 A row is valid once its bytes are flushed and the index lists it, in this order and under SQLite's write lock, the only
-lock. A killed process leaves at most bytes beyond the last valid row, which the next process overwrites. The index is
-opened for each transaction, with a rollback journal (not WAL), which works on network file systems too. Mapped rows can
-be read even after their file is removed.
+lock. A killed process can leave bytes after the last valid row, which the next process overwrites. The index is opened
+for each transaction, with a rollback journal (not WAL), which works on network file systems too. Mapped rows can be
+read even after their file is removed.
 
 Every row has a checksum, which a process verifies on its first access to the row. A damaged row is dropped, counted
 (`RowStore.damaged`), and computed again.
@@ -33,7 +33,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tellapart.errors import TellapartError
 from tellapart.utils.blocks import blocks_of
 
-BF16 = "bfloat16"  # numpy lacks this type, so rows are stored as the upper halves of float32 numbers
+BF16 = "bfloat16"  # NumPy lacks this type, so rows are stored as the upper halves of float32 numbers
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
 KEYS_PER_QUERY = 500  # parameters per query; old builds of SQLite allow 999
 SCHEMA_VERSION = 1
@@ -83,7 +83,7 @@ class Table:
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
+        """The size of the file in bytes."""
         return self.file.stat().st_size if self.file.is_file() else 0
 
     def mapped(self) -> np.ndarray:
@@ -95,12 +95,12 @@ class Table:
 class RowStore:
     """Tables of rows in ``folder``. If they exceed ``limit_bytes``, drops the least recently used ones.
 
-    The table that is being written is kept, whatever its size.
+    The table being written is kept, regardless of its size.
     """
 
     def __init__(self, folder: Path, limit_bytes: float) -> None:
         self.folder, self.limit_bytes = folder, limit_bytes
-        self.damaged: dict[str, int] = {}  # number of rows that this process has dropped, by label
+        self.damaged: dict[str, int] = {}  # number of damaged rows that this process has dropped, by label
         self._path = folder / "features" / "index.sqlite"
         self._checked: dict[str, set[int]] = {}  # maps table names to rows that this process has verified
 
@@ -138,9 +138,9 @@ class RowStore:
     def append(
         self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
     ) -> None:
-        """Adds rows; keys that another process has meanwhile added keep their rows.
+        """Adds rows, except under keys that another process has added in the meantime.
 
-        precision: that of the model; a new table is stored in half precision if that is lossless.
+        precision: the model's precision; a new table is stored in half precision if that is lossless.
         title: the table's name in `usage`.
         Raises `TellapartError` if the disk is full (partial writes do not count) or if the shape of the rows differs
         from the table's.
@@ -171,7 +171,7 @@ class RowStore:
             self._make_room(index, _name(label), 0)
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """Returns the content keys of files that have been hashed before and still have the same (size, mtime_ns)."""
+        """Returns the content keys of files that were hashed earlier and have the same (size, mtime_ns) as then."""
         paths = list(signatures)
         query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
         with self._transaction("DEFERRED") as index:
@@ -253,7 +253,7 @@ class RowStore:
         return {key: row for key, row in known.items() if key not in damaged}
 
     def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
-        """Drops the known rows that are not sound; keeps rows that another process has written in their place."""
+        """Drops damaged rows, except those that another process has replaced."""
         damaged = [(_name(label), key, row) for key, row in known.items() if key not in sound]
         if damaged:
             with self._transaction("IMMEDIATE") as index:
@@ -262,7 +262,7 @@ class RowStore:
             self.damaged[label] = self.damaged.get(label, 0) + len(damaged)
 
     def _make_room(self, index: sqlite3.Connection, keep: str, more: int) -> None:
-        """Drops tables, least recently used first, until ``more`` bytes fit."""
+        """Drops tables, least recently used first, until there is room for ``more`` bytes."""
         labels = [label for (label,) in index.execute("SELECT label FROM tables ORDER BY used").fetchall()]
         tables = [table for label in labels if (table := self._table(index, label)) is not None]
         over = sum(table.size for table in tables) + more - self.limit_bytes
@@ -280,7 +280,7 @@ class RowStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """Opens a connection for one transaction. None is kept open, so forks, threads and ``--empty`` are safe."""
+        """Opens a connection for one transaction. None stays open, so forks, threads and ``--empty`` are safe."""
         with cache_errors(self.folder):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             index = sqlite3.connect(self._path, timeout=60, isolation_level=None)
@@ -314,7 +314,7 @@ class StoredRows(NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """Size of all rows when loaded into memory, in bytes."""
+        """The size of all rows when loaded into memory, in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -325,7 +325,7 @@ class StoredRows(NDArrayOperatorsMixin):
     @overload
     def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, chosen: Any) -> np.ndarray:
-        if isinstance(chosen, tuple):  # index the rows first, then within rows
+        if isinstance(chosen, tuple):  # the first index selects rows, the others select within rows
             rows = self[chosen[0]]
             return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
         if isinstance(chosen, int | np.integer):

@@ -1,4 +1,4 @@
-"""The feature store: features of frozen encoders and decoded pixels on disk, so that every picture is encoded once.
+"""The feature store keeps features of frozen encoders and decoded pixels on disk, so that a picture is encoded once.
 
     store = FeatureStore()
     items = store.readable(dataset, encoder, skipped=dataset.unreadable)   # encodes missing rows
@@ -7,8 +7,7 @@
 The key of a row consists of the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content,
 so renamed or copied files are not encoded again, but changed files are. Files with the same path, size and modification
 time are not read again. For a clip, `Encoder.frames` frames are encoded and joined into one row, whose key includes
-their number. A row does not depend on the others that were encoded with it (`alone`). `docs/cache.md` describes the
-cache.
+their number. A row does not depend on the other rows in its batch (`alone`). `docs/cache.md` describes the cache.
 
 `features.filling` encodes missing rows.
 """
@@ -66,7 +65,7 @@ class FeatureStore:
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """Returns rows computed by ``maker``, such as `training.pixels.TrainingPixels`; otherwise like `features`."""
+        """Like `features`, but returns rows computed by ``maker``, such as `training.pixels.TrainingPixels`."""
         return self._array(items, maker, BATCH_SIZE, progress)
 
     def readable(
@@ -92,9 +91,9 @@ class FeatureStore:
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
     def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the array stored under ``label``; if there is none, calls ``make`` and stores its result.
+        """Returns the array stored under ``label``. If there is none, calls ``make`` and stores its result.
 
-        ``label`` must identify everything on which the array depends.
+        ``label`` must identify everything that the array depends on.
         """
         known = self._rows.read(label, ["all"])
         if known is None:

@@ -52,7 +52,7 @@ class EncodedView:
 
 
 class StreamedView:
-    """Features from the captioner's encoder, recomputed each time, for data sets that are too large for the store.
+    """Features recomputed by the captioner's encoder each time, for data sets that are too large for the store.
 
     Checks once which pictures can be decoded, and stores the result as one byte per picture.
     """
@@ -108,12 +108,12 @@ class PromptView:
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
-    """Builds the view for a captioner. ``features``: files to use instead of its encoder, or "off" to store no
+    """Builds the view for a captioner. ``features``: files to use instead of its encoder, or "off" not to store
     features.
     """
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
-    if features == OFF or (features is None and not captioner.makes_features):  # because rows would be pixels
+    if features == OFF or (features is None and not captioner.makes_features):  # because the rows would be pixels
         return StreamedView(captioner, store, progress)
     if features is None:
         return EncodedView(lambda: captioner.encoder, store, progress)
@@ -121,17 +121,17 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 
 
-OFF = "off"  # given instead of a path to feature files: recompute features each time
+OFF = "off"  # value that replaces a path to feature files: recompute features each time
 BATCH_SIZE = 64
 
 
 def decodable() -> RowMaker:
-    """Returns a maker of one byte per decodable picture, by which broken pictures are found once, before training."""
+    """Returns a maker of one byte per decodable picture, which finds broken pictures once, before training."""
     return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 
 class StreamedRows:
-    """Array-like access to rows of items by a slice or an index array; the rows are those that the store would keep."""
+    """Array-like access to items' rows by a slice or an index array; the rows equal those that the store would keep."""
 
     def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH_SIZE) -> None:
         self._items, self._maker, self._batch_size = items, maker, batch_size
