@@ -79,4 +79,4 @@ def test_words_that_fit_all_pictures_are_named() -> None:
 
 def test_a_scorer_is_asked(cli: Cli, folder: Path) -> None:
     done = cli("lora", folder, "--model", "scenes", "--trigger", "ohwx", "--scorer", "scenes", "--dry-run")
-    assert done.status == 0 and "nothing was written" in done.err, done.err
+    assert done.status == 0 and "no text files were written" in done.err, done.err

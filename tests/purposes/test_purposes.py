@@ -771,7 +771,7 @@ def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
     assert (
         done.status == 0
         and "stays" in done.out
-        and "nothing was written; run the command again without --dry-run" in done.err
+        and "no text files were written; run the command again without --dry-run" in done.err
     ), done.err
     assert not list(folder.glob("*.txt")) and not (folder / "metadata.jsonl").exists()
     (folder / "03.txt").write_text("a person wrote this\n")
@@ -844,7 +844,8 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("lora", "lora requires --trigger NAME, the word that the generator"),
+        ("lora", "Missing option '--trigger'; see: tellapart lora --help"),
+        ("lora --trigger @", "--trigger is empty; expected the word that the generator should learn"),
         ("lora --trigger x --embed", "No such option: --embed"),
         ("alt-text", "missing output file for the alt texts; use -o alt.jsonl, or"),
         ("alt-text -o alt.txt", "expected a .jsonl or .csv file"),

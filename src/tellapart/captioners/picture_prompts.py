@@ -13,6 +13,7 @@ from tellapart.captioners.families import Layout
 from tellapart.captioners.packed_pictures import TEXT, Tiles
 from tellapart.errors import TellapartError
 from tellapart.models.chat import rendered
+from tellapart.utils.documentation import page_url
 
 
 def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) -> str:
@@ -107,7 +108,7 @@ class PicturePrompt:
         if not same or not any(ids[at : at + len(picture_ids)] == picture_ids for at in range(len(ids))):
             raise TellapartError(
                 f"a {self.config.model_type} model encodes a picture differently with and without its prompt; use "
-                "a family listed in docs/captioners.md, or write your own captioner around it"
+                f"a family listed in {page_url('captioners.md')}, or write your own captioner around it"
             )
         return picture_ids
 

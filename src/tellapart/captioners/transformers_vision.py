@@ -21,6 +21,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import precision_of
 from tellapart.models.saved import weights_fingerprint
 from tellapart.types import Encoder
+from tellapart.utils.documentation import page_url
 
 VISUAL_TOKENS = 256
 
@@ -79,7 +80,7 @@ class PicturesOfHf(Captioner):
             raise TellapartError(
                 f"{self.name} encodes one picture as {tuple(other.shape)} and another as "
                 f"{tuple(self._row_shape)}, but its processor has no placeholder token for a picture; use a "
-                "family listed in docs/captioners.md"
+                f"family listed in {page_url('captioners.md')}"
             )
         return torch.cat(rows)
 

@@ -135,9 +135,9 @@ class Sidecars(CaptionLayout):
         return cls(items, suffixes, files)
 
     @property
-    def is_empty(self) -> bool:
-        """Returns whether no picture has a text."""
-        return not any(path.exists() for path in self._files.values())
+    def present(self) -> list[str]:
+        """Returns the suffixes of the files that exist, sorted; empty if no picture has a text."""
+        return sorted({path.suffix.lower() for path in self._files.values() if path.exists()})
 
     def place(self, id_: str) -> TextPlace:
         path = self._files[id_]
@@ -531,11 +531,12 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
         return ReadOnly.open(captions, items)
     lists = [path for name in LISTS for path in (files_below(folder, name) if folder is not None else ())]
     beside = Sidecars.find(items, BESIDE) if all(isinstance(item.picture, FilePicture) for item in items) else None
-    if beside is not None and (not lists or not beside.is_empty):
+    if beside is not None and (not lists or beside.present):
         if lists:
             say_once(
-                f"{folder}: reading captions from the .txt files and ignoring {lists[0].name}; to "
-                f"use {lists[0].name}, pass it after the folder"
+                f"{folder}: using the {' and '.join(beside.present)} files beside the pictures, and ignoring "
+                f"{', '.join(map(str, lists))}; to use a list instead, pass it after the folder (review) or with "
+                "--captions (captions)"
             )
         return beside
     if len(lists) > 1:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -192,7 +192,12 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
     names = Names(vars(builtins) | vars(sys.modules[kind.__module__]))
     hints, keyword = get_type_hints(kind, localns=names, include_extras=True), inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
+        inspect.Parameter(
+            each.name,
+            keyword,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
         for each in fields(kind)
         if any(isinstance(note, OptionInfo) for note in getattr(hints[each.name], "__metadata__", ()))
     ]

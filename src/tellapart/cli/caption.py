@@ -47,7 +47,7 @@ def caption(
     precision: InferencePrecision = "auto",
     job: JobOptions,
 ) -> None:
-    """Caption pictures. Interrupted runs resume, with the same --precision, when you repeat the command."""
+    """Caption pictures. To resume an interrupted run, repeat the command with the same --precision."""
     from tellapart.inference.folder import caption_folder, check_destination, estimate_server
     from tellapart.inference.plan import plan_captions
 

@@ -137,7 +137,7 @@ class EvalFiles:
     references: Annotated[
         list[Path] | None, typer.Option(help="Reference captions, in any layout that --captions accepts. Repeatable.")
     ] = None
-    data: Annotated[str | None, typer.Option(help="Pictures: a folder, or kind:path?split=test.")] = None
+    data: Annotated[str | None, typer.Option(help="Folder of pictures, or a data set as kind:path?split=test.")] = None
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None
     eval_scorers: Annotated[
         list[str] | None,
@@ -150,9 +150,7 @@ class EvalFiles:
         list[Path] | None,
         typer.Option(help="Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable."),
     ] = None
-    distractors: Annotated[
-        str | None, typer.Option(help="Additional candidate pictures: data set, pool or list of ids.")
-    ] = None
+    distractors: Annotated[str | None, typer.Option(help="Additional candidate pictures, as kind:path.")] = None
     queries: Annotated[Path | None, typer.Option(help="Search queries by picture, for the search metrics.")] = None
     llm_judge: Annotated[
         str | None,

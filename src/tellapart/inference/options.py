@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tellapart.utils.documentation import page_url
+
 
 @dataclass(frozen=True)
 class CaptionOptions:
@@ -86,8 +88,8 @@ class CaptionOptions:
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Such as temperature=0.7, confidence=0.4 (drop less probable nouns), scorer_weight=0.1, "
-            "length_penalty_over=all, paragraphs=keep (docs/howto/caption.md). Repeatable.",
+            help="Advanced decoding settings, such as temperature=0.7, confidence=0.4 (drop less probable nouns), "
+            f"scorer_weight=0.1, length_penalty_over=all, paragraphs=keep. Repeatable. See {page_url('captioning.md')}",
         ),
     ] = None
     drop_guesses: Annotated[

@@ -23,6 +23,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.names import check_name, missing_on_hub, model_folder
 from tellapart.utils.checksums import check_sums, sha256
+from tellapart.utils.documentation import page_url
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 
@@ -80,7 +81,7 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
     if not levels:
         raise UsageError(
             f"{name} was not trained with levels of detail; remove ?detail=, or train a captioner with "
-            "objective.detail (docs/concepts/truth.md)"
+            f"objective.detail ({page_url('concepts/truth.md')})"
         )
     return min(levels, key=lambda level: abs(level[0] - detail))[1]
 
@@ -233,7 +234,7 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         if "trust_remote_code" in str(error):
             raise TellapartError(
                 f"{name} requires its own code, which tellapart does not run; use a model that transformers "
-                "supports, or write a captioner around it (docs/captioners.md)"
+                f"supports, or write a captioner around it ({page_url('captioners.md')})"
             ) from error
         if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
             raise TellapartError(

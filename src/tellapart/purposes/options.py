@@ -45,7 +45,7 @@ class SourceOptions:
         bool,
         typer.Option(
             "--overwrite",
-            help=("Caption again (with --model), and replace existing copies. Hand-written and edited texts are kept."),
+            help="Caption again (with --model). Hand-written and edited texts are kept.",
         ),
     ] = False
     replace_edited: Annotated[
@@ -85,15 +85,21 @@ class AltTextOptions(SourceOptions):
     ] = False
     copies: Annotated[
         Path | None,
-        typer.Option(help="Write copies of the pictures, with alt texts embedded, to this folder.", file_okay=False),
+        typer.Option(
+            help=(
+                "Write copies of the pictures, with alt texts embedded, to this folder. --overwrite replaces earlier "
+                "copies."
+            ),
+            file_okay=False,
+        ),
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoraOptions(SourceOptions):
     """Options of ``tellapart lora``."""
 
-    trigger: Annotated[str | None, typer.Option(help="Word that the generator should learn (required).")] = None
+    trigger: Annotated[str, typer.Option(help="Word that the generator should learn.")]
     out: Annotated[
         str | None,
         typer.Option(

@@ -78,7 +78,7 @@ def write_lora(
         if options.dry_run:
             for line in findings(items, {key: one.text for key, one in edited.items()}, place.suffix):
                 say(line)
-            say("nothing was written; run the command again without --dry-run to write these texts")
+            say("no text files were written; run the command again without --dry-run to write them")
             return
         lines: list[str] = []
         if place.suffix is not None:
@@ -123,8 +123,8 @@ class Destination:
 
 def lora_captions(options: LoraOptions) -> LoraCaptions:
     """Returns the `LoraCaptions` for the options. Raises `UsageError` for invalid values."""
-    if not (options.trigger or "").strip():
-        raise UsageError("lora requires --trigger NAME, the word that the generator should learn")
+    if not options.trigger.strip():
+        raise UsageError("--trigger is empty; expected the word that the generator should learn")
     if options.seed is not None and options.length_mix is None:
         raise UsageError("--seed requires --length-mix; add it, or remove --seed")
     if options.extension is not None and f".{options.extension.lstrip('.')}" not in (".txt", ".caption"):
@@ -132,7 +132,7 @@ def lora_captions(options: LoraOptions) -> LoraCaptions:
     avoid = _words(options.avoid, "--avoid")
     phrases = (" ".join(one.split()) for one in (options.include or "").split(",") if one.strip())
     maker = LoraCaptions(
-        " ".join((options.trigger or "").split()),
+        " ".join(options.trigger.split()),
         options.common,
         _words(options.keep, "--keep"),
         avoid,

@@ -24,6 +24,7 @@ from tellapart.recipe.paper_tables import SOURCES, Column, Paper, PaperTable, Ro
 from tellapart.recipe.reading import PAPERS, find_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.utils.allowed_code import is_dotted
+from tellapart.utils.documentation import page_url
 from tellapart.utils.options import fill_in
 
 CLIP = "openai/clip-vit-base-patch32"
@@ -112,7 +113,9 @@ class Plan:
         if base := definition.run or definition.start:
             why = plan._lacking(base, model=True)
         else:
-            why = definition.file and f"needs {definition.file} captioner: --captioner {name}=NAME (docs/captioners.md)"
+            why = definition.file and (
+                f"needs {definition.file} captioner: --captioner {name}=NAME ({page_url('captioners.md')})"
+            )
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
@@ -176,7 +179,9 @@ class Plan:
                 path = Path(name)
                 why = named.get(name) or folders.get((path.parent, path.suffix))
                 if not path.exists():
-                    needed[path] = why or (READERS.find(kind).help if kind else "features, docs/recurrent.md")
+                    needed[path] = why or (
+                        READERS.find(kind).help if kind else f"features ({page_url('recurrent.md')})"
+                    )
         return needed
 
     def commands(self) -> list[Step]:
