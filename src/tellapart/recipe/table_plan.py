@@ -179,9 +179,7 @@ class Plan:
                 path = Path(name)
                 why = named.get(name) or folders.get((path.parent, path.suffix))
                 if not path.exists():
-                    needed[path] = why or (
-                        READERS.find(kind).help if kind else f"features ({page_url('recurrent.md')})"
-                    )
+                    needed[path] = why or (READERS.find(kind).help if kind else "features, docs/recurrent.md")
         return needed
 
     def commands(self) -> list[Step]:
