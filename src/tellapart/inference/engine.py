@@ -218,8 +218,7 @@ class CaptionEngine:
         return self.captioner.inputs(visual)
 
     def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
-        """Yields windows of items whose features come from a store or from files, or whose prompts differ per picture.
-        """
+        """Yields windows of items whose features come from a store or files, or whose prompts differ per picture."""
         for some in blocks_of(items, self._window):
             before = [PictureRecord.of(item.picture) for item in some]
             kept = view.readable(some, self._skipped)

@@ -1,5 +1,4 @@
-"""BERTScore (Zhang et al. 2020), which matches each token of a caption or a reference with the nearest one in the
-other.
+"""BERTScore (Zhang et al. 2020): matches each token of the caption with the nearest reference token, and vice versa.
 
 `bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_models` loads one.
 """

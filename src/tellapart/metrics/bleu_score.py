@@ -22,7 +22,7 @@ from tellapart.metrics.statistics import PERCENT
 ORDERS = 4
 COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), matched n-grams (4)
 BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
-_TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0, which affect the score
+_TINY, _SMALL = 1e-15, 1e-9  # guards against 0/0, copied from the COCO tools because they affect the score
 
 
 def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[float, np.ndarray]:
@@ -57,7 +57,9 @@ def stats_of_tokens(caption_tokens: Sequence[str], reference_texts: Sequence[Seq
 
 
 def _counts(caption: str, references: Sequence[str]) -> list[int]:
-    """Returns the ten counts of a caption. Matches of an n-gram are clipped to its maximum count in any reference."""
+    """Returns the ten counts of a caption. An n-gram matches at most as often as in the reference that contains it
+    most.
+    """
     words, others = caption.split(), [text.split() for text in references]
     length = len(words)
     closest = min([(abs(len(other) - length), len(other)) for other in others])[1]

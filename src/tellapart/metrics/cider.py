@@ -1,8 +1,8 @@
 """CIDEr-D, which the COCO tools print as CIDEr, and plain CIDEr, with configurable document frequencies.
 
 `cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10. `CiderD`
-stores references and document frequencies for use as a reward. With a single picture every n-gram is in all
-documents, so the score is 0; likewise, an n-gram that occurs in every picture's references contributes 0.
+stores references and document frequencies for use as a reward. An n-gram that occurs in the references of every picture
+contributes 0, so with a single picture the score is 0.
 
 Suffixes: M sentences, P positions (words of all sentences), G distinct n-grams, E entries (an n-gram in a sentence),
 N captions, R references.
@@ -32,7 +32,7 @@ Sentence = str | Sequence[int]  # words joined by spaces, or token ids
 
 ORDERS = 4
 SIGMA = 6.0
-END = "<eos>"  # the end token in texts; the tokenizer never outputs this word
+END = "<eos>"  # stands for the end token in texts; the tokenizer never outputs this word
 CIDER_D_SIGNATURE = f"cider-d,coco|sigma:6,clipped,x10|idf:references|end:out|tok:{VERSION}"
 CIDER_SIGNATURE = f"cider-plain|unclipped,no-length-penalty,unstemmed,x10|idf:references|end:out|tok:{VERSION}"
 _FORMAT = "tellapart document frequencies 2"
@@ -55,7 +55,7 @@ class Grams:
 
     @classmethod
     def of(cls, sentences: Iterable[Sentence]) -> Grams:
-        """Assigns an index to each distinct n-gram of the sentences."""
+        """Builds the n-grams of sentences, and assigns an index to each distinct one."""
         lengths: list[int] = []
 
         def words(sentence: Sentence) -> Sequence[str | int]:
@@ -84,7 +84,7 @@ class Grams:
         return Grams(self.gram_OP[:, start : start + length_M.sum()], length_M, self.hash_G, self.first_O)
 
     def entries(self, picture_M: np.ndarray) -> Entries:
-        """Counts the n-grams of each sentence. ``picture_M``: the picture of each sentence."""
+        """Counts the n-grams of each sentence. ``picture_M``: each sentence's picture."""
         there_OP = self.gram_OP >= 0
         sentence_OP = np.broadcast_to(np.repeat(np.arange(len(self.length_M)), self.length_M), there_OP.shape)
         gram_S, sentence_S = self.gram_OP[there_OP].astype(np.int64), sentence_OP[there_OP]
@@ -96,7 +96,7 @@ class Grams:
         return Entries(pair_E, gram_E, sentence_E, np.diff(start_E, append=len(key_S)))
 
     def weights(self, entries: Entries, idf_G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Computes tf-idf weights and, for each, the norm of its sentence's vector of n-grams of the same length."""
+        """Computes tf-idf weights and, for each, the norm of its sentence's vector of equally long n-grams."""
         weight_E = entries.count_E * idf_G[entries.gram_E]
         cell_E = entries.sentence_E * ORDERS + np.searchsorted(self.first_O, entries.gram_E, "right") - 1
         norm = np.sqrt(np.bincount(cell_E, weight_E * weight_E))
@@ -128,7 +128,7 @@ def length_penalty(difference: np.ndarray) -> np.ndarray:
 
 
 def _blocks(size_N: np.ndarray) -> Iterator[tuple[int, int, slice, np.ndarray]]:
-    """Yields ranges of pictures, the slices of their texts, and each text's picture, numbered from 0 in each range."""
+    """Yields ranges of pictures, their slices of the texts, and each text's picture, counting from 0 in each range."""
     end_N = np.cumsum(size_N)
     for start in range(0, len(size_N), _PICTURES_AT_ONCE):
         stop = min(start + _PICTURES_AT_ONCE, len(size_N))
@@ -230,7 +230,7 @@ def cider_plain(captions: Sequence[str], references: References) -> tuple[float,
 def cider_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]], plain: bool = False
 ) -> tuple[float, np.ndarray]:
-    """Computes `cider_d` (or `cider_plain`) of tokenized texts, with tokens joined by spaces."""
+    """Computes `cider_d` (or `cider_plain`) from tokenized texts: tokens joined by spaces."""
     score_N = _score(caption_tokens, np.arange(len(caption_tokens)), reference_texts, plain)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
@@ -242,8 +242,8 @@ class CiderD:
     idf: source of the document frequencies: "references" (the given ones), "batch" (the references of the pictures in
     each call, as in paper 2's code), a training set's references (in the same form), or frozen
     `DocumentFrequencies`.
-    end: whether the end token counts as a word. If so, every text gets one, and a row of token ids keeps its
-    ``end_token``; a row without it is a truncated caption and gets none. References always get one.
+    end: whether the end token counts as a word. If so, every text and every reference gets one, and a row of token ids
+        keeps its ``end_token``. A row without it is a truncated caption and gets none.
     """
 
     def __init__(
@@ -276,12 +276,12 @@ class CiderD:
             )
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
-        """Computes document frequencies of other references, given in the same form as this object's references."""
+        """Computes document frequencies from other references, in the same form as this object's."""
         return DocumentFrequencies.of(self._cut_references(references), name, end=self.end, ids=self.ids)
 
     @property
     def signature(self) -> str:
-        """Identifies document frequencies and tokenizer; only scores with equal signatures are comparable."""
+        """Identifies the document frequencies and the tokenizer; only scores with equal signatures are comparable."""
         idf = "batch" if self._frequencies is None else f"{self._frequencies.name},n={self._frequencies.documents}"
         cut = "token-ids" if self.ids else VERSION
         return f"cider-d|sigma:6,clipped|idf:{idf}|end:{'in' if self.end else 'out'}|tok:{cut}|tellapart:{__version__}"
@@ -289,8 +289,7 @@ class CiderD:
     def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
         """Computes the scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array).
 
-        pictures: for each caption, the index of the picture whose references it is compared with. By default, there
-        are S captions for each picture, picture by picture.
+        pictures: the index of each caption's picture. By default, each picture has S captions, which follow each other.
         """
         known = len(self._references)
         if pictures is None:

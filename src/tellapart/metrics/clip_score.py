@@ -31,7 +31,7 @@ def refclipscore(
     """Computes the harmonic mean of CLIPScore and max(largest cosine with a reference, 0) (Hessel et al. 2021).
 
     ``reference_RD``: features of each caption's references, encoded with the same prefix. The score is 0 if either term
-    is 0. Its range is 0 to 10/7, because CLIPScore has a factor of 2.5 and the cosine has none.
+    is 0, and at most 10/7, because only CLIPScore has a factor of 2.5.
     """
     score_N = clipscore(text_ND, image_ND)[1]
     pairs = zip(text_ND, reference_RD, strict=True)
@@ -46,6 +46,6 @@ def _cosine(text_ND: np.ndarray, image_ND: np.ndarray) -> np.ndarray:
 
 
 def with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the mean of the values that are not NaN, and the values."""
+    """Returns the values and, before them, the mean of those that are not NaN."""
     kept_N = value_N[~np.isnan(value_N)]
     return (float(kept_N.mean()) if len(kept_N) else math.nan), value_N

@@ -54,8 +54,8 @@ def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     """Computes distinct bigrams / number of **words** of a picture's captions (paper 4, section 3.2).
 
-    Bigrams do not cross the end of a caption. Because the denominator counts words, not bigrams, captions that share
-    nothing score slightly below 1.
+    Bigrams do not span captions. The denominator counts words, not bigrams, so even captions that share nothing score
+    slightly below 1.
     """
     return _distinct(caption_lists, 2)
 
@@ -64,9 +64,9 @@ def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
     """Returns BLEU statistics of each caption against its picture's others, N×11K.
 
-    For each of K slots: the ten counts of `bleu_stats` and a 1, or zeros if the picture has no such caption or only
-    one. All captions are tokenized once, as one text in picture order, so that each has the same words in both roles
-    (the tokenizer may look past a caption's end at the next line).
+    Each of K slots has the ten counts of `bleu_stats` and a 1, or zeros if the picture has no such caption or only one.
+    All captions are tokenized together, in picture order, because the tokenizer can look ahead to the next line; so a
+    caption has the same words as a candidate and as a reference.
     """
     _check(caption_lists)
     tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
@@ -82,7 +82,7 @@ def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
 
 
 def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes the mean over slots of corpus BLEU-4, from sums of `mbleu_stats`."""
+    """Computes corpus BLEU-4, averaged over slots, from sums of `mbleu_stats`."""
     sums_RKD = sums_RC.reshape(*sums_RC.shape[:-1], -1, COUNTS + 1)
     present_RK = sums_RKD[..., -1] > 0
     size_R = present_RK.sum(-1)

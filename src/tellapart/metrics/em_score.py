@@ -81,9 +81,9 @@ def token_idf(
     """Computes token weights for `emscore`: log((M + 1) / (df + 1)) over M texts as token ids.
 
     An unseen token weighs log(M + 1). The end token, which is in every text and represents the whole caption, gets the
-    mean weight of all seen tokens. As in EMScore's code, texts are padded to ``window`` with the token ``padding``
-    (0 in CLIP's tokenizer, which is also its "!"), and padding counts as a seen token: it enters the mean, and "!"
-    weighs next to nothing. ``padding=None`` leaves it out.
+    mean weight of all seen tokens. As in EMScore's code, texts are padded to ``window`` with the token ``padding``,
+    which counts as a seen token and enters the mean. In CLIP's tokenizer it is 0, which is also "!", so "!" weighs next
+    to nothing. ``padding=None`` disables padding.
     """
     seen = Counter(token for row in documents for token in set(row))
     padded = sum(len(row) < window and padding not in row for row in documents)

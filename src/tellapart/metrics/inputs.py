@@ -1,4 +1,4 @@
-"""The inputs of text metrics: captions, and the references of each."""
+"""Inputs of text metrics: captions, and each caption's references."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tellapart.errors import UsageError
 
-References = Sequence[Sequence[str]]  # the reference texts of each picture
+References = Sequence[Sequence[str]]  # each picture's reference texts
 
 
 def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:

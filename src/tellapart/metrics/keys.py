@@ -12,7 +12,7 @@ _SIZE = re.compile(r"(?:random|bag)(\d+)\b")
 
 
 class MetricKey(NamedTuple):
-    """The parts of a key. base: the key without the scorer's name. k: the k of recall@k, else None."""
+    """The parts of a key. base: the key without the scorer's name. k: the k in recall@k, None for other metrics."""
 
     base: str
     k: int | None = None

@@ -58,8 +58,8 @@ def words_used(
 ) -> Callable[[np.ndarray], float]:
     """Returns a function of caption weights that counts the words used at least ``least`` times, divided by ``unit``.
 
-    A few common words make up nearly all of the text, and nearly every resample has them often enough. Therefore only
-    the first uses of each word are counted, and a common word's other uses only if those do not suffice.
+    For speed, only the first uses of each word are counted; a common word's other uses are added only in the few
+    resamples in which the first ones do not reach ``least``.
     """
     uses: dict[str, list[int]] = {}
     for number, caption in enumerate(captions):
@@ -133,7 +133,7 @@ def repetition_rate(captions: Sequence[str], references: References = None) -> t
     A word counts (once) if it is part of
     1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
     2. a run of at least 6 words that the caption has used before, or
-    3. a word used again without a function word in between ("snow dog brown snow": 1 of 4).
+    3. a word repeated without a function word in between ("snow dog brown snow": 1 of 4).
 
     Thus "a man in a red shirt and a red hat" scores 0. The mean over human captions is 0.02 (Flickr8k, all 40,460) and
     0.03 (COCO, Karpathy's test split). Shorter runs are not counted as defects: careful writers and the full

@@ -2,7 +2,8 @@
 
 Implements Denkowski & Lavie 2014, "Meteor Universal", with the parameters for English. A caption is aligned with each
 reference by exact, stem, synonym and paraphrase matches. P and R are weighted over content and function words, and
-the score is their harmonic mean minus a penalty for chunks. The best reference counts, the first one in case of ties.
+the score is their harmonic mean minus a penalty for chunks. A caption's score is that of its best reference, the first
+one in case of ties.
 """
 
 from __future__ import annotations
@@ -110,10 +111,10 @@ Span = tuple[int, int, int]  # first word, number of words, row in the paraphras
 
 
 class Paraphrases(NamedTuple):
-    """Maps phrases of captions (table rows) to paraphrases among the references, in both directions of the table.
+    """Maps the captions' phrases (table rows) to paraphrases among the references, in both directions of the table.
 
-    ``of``: reference phrases that the table lists for a caption's phrase. ``by``: reference phrases for which it lists
-    the caption's phrase. Each comes with its position in the table's list.
+    ``of``: reference phrases that the table lists as paraphrases of the caption's phrase. ``by``: reference phrases
+    that list the caption's phrase as theirs. Each has its position in the table's list.
     """
 
     of: dict[int, dict[int, int]]
@@ -214,7 +215,7 @@ class Lexicon:
         return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
 
     def _synsets(self, word: str) -> list[int]:
-        """Returns the synsets of a word that no table contains, found by its base form."""
+        """Looks up the synsets of a word that is in no table, by its base form."""
         rows = self.tables.synsets.find(np.array([word_hash(base) for base in bases(word)], np.uint64)).tolist()
         return next((self.tables.synsets.row(row) for row in rows if row >= 0), [])
 
@@ -246,7 +247,7 @@ _cost = itemgetter(0)
 
 
 def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BEAM) -> list[Match]:
-    """Returns the matches that the METEOR tool selects, ordered by position in the reference.
+    """Returns the matches that the METEOR tool would select, ordered by position in the reference.
 
     matches: for each word of the reference, the matches that begin there, in the tool's order.
     beam: width of the beam search; the tool's is `BEAM`.
@@ -270,7 +271,7 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BE
 
 
 def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
-    """Marks reference words where no match begins, or only one, whose words (on both sides) have no other match."""
+    """Marks reference words where no match begins, or exactly one whose words on both sides have no other match."""
     covered_C, covered_R = [0] * caption_words, [0] * len(matches)
     for row in matches:
         for _, first, size, at, width in row:
@@ -329,8 +330,8 @@ def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool)
 def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
     """Like `_grow`, for a word with thousands of matches; omits extensions that sorting would drop.
 
-    Among the matches of one path with equal gain, costs rise in their order. So, except for a continued chunk, only the
-    first `BEAM` available ones can be kept.
+    If a path has several matches with equal gain, later ones cost more. So, except for a continued chunk, only the
+    first `BEAM` available ones can survive.
     """
     gains = [_gain(match) for match in row]
     passed = list(itertools.accumulate((abs(match[1] - at) for match in row), initial=0))  # distance so far
@@ -381,7 +382,7 @@ def _places(node: _Node | None) -> Iterable[int]:
 Places = list[tuple[int, int]]
 
 CROWDED = 500_000  # matches of a caption with a reference; captions of a thousand ordinary words stay below it
-_NEAR = 2  # for crowded pairs, matches of one kind that a word keeps on either side of its own position
+_NEAR = 2  # in crowded pairs, number of matches of one kind that a word keeps on either side of its own position
 
 
 class Sentence(NamedTuple):
@@ -440,7 +441,7 @@ class Pairs:
         self._phrase = _phrase_pairs(phrases, {row for one in references for _, _, row in one.spans}, paraphrases)
 
     def crowded(self, reference: Sentence) -> bool:
-        """Returns whether there are so many matches (minutes in the tool) that only near ones are searched."""
+        """Returns whether there are so many matches (the tool would take minutes) that only near ones are searched."""
         most = _STAGES * len(self.caption.words) * len(reference.words)
         return most > CROWDED and sum(len(self._look_up(word)) for word in reference.words) > CROWDED
 
@@ -461,8 +462,8 @@ class Pairs:
     def matches(self, reference: Sentence) -> list[list[Match]]:
         """Returns for each reference word the matches that begin there, by stage, then in caption order.
 
-        Paraphrases come in two parts: those of the reference's phrase, in table order, then those of which the
-        reference's phrase is a paraphrase. A pair that the table lists in both directions appears twice.
+        Paraphrases come in two parts, each in table order: those of the reference's phrase, then phrases whose
+        paraphrases include the reference's phrase. A pair that the table lists in both directions appears twice.
         """
         looked_up = self._word
         found: list[list[Match]] = []
@@ -508,7 +509,7 @@ def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tup
 def _phrase_pairs(
     caption: dict[int, Places], reference: set[int], paraphrases: Paraphrases
 ) -> dict[int, tuple[Places, Places]]:
-    """Maps each reference phrase to the positions of caption phrases that paraphrase it, and that it paraphrases."""
+    """Maps each reference phrase to its paraphrases' positions in the caption, in both directions of the table."""
     found: dict[int, tuple[Places, Places]] = {}
     hits: dict[int, list[tuple[int, int]]] = {}
     for row in caption:
@@ -594,7 +595,7 @@ def _summable(counts_NC: np.ndarray) -> np.ndarray:
 
 
 def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes `score` from sums of `meteor_stats`, …×23, for all rows at once, with the same order of operations."""
+    """Vectorizes `score` over sums of `meteor_stats`, …×23, with the same order of operations."""
     counts = sums_RC.reshape(-1, COUNTS).T
     matched_R = (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     whole_R = (counts[_CHUNKS] == 1) & (counts[_MATCHED] == counts[0]) & (counts[_MATCHED + 1] == counts[1])
@@ -625,7 +626,7 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
     check=find_tables,
 )
 def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes METEOR of the corpus and of each caption, 0 to 1. The corpus score uses summed counts; it is not a mean.
+    """Computes METEOR of the corpus and of each caption, 0 to 1. The corpus score uses summed counts and is not a mean.
 
     Raises `MissingExtra` if pycocoevalcap (the tables) or snowballstemmer is not installed.
     """
@@ -633,7 +634,7 @@ def meteor(captions: Sequence[str], references: References) -> tuple[float, np.n
 
 
 def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `meteor` of texts as the Java tool receives them, with the tool's own normalization."""
+    """Computes `meteor` from texts as the Java tool receives them, and applies the tool's own normalization."""
     return _of_stats(_summable(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder()))))
 
 
@@ -711,7 +712,7 @@ def best(pairs: Pairs) -> list[float]:
 def ceiling(
     caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
 ) -> float:
-    """Computes an upper bound on the score: every word has its best possible match, in a single chunk."""
+    """Computes an upper bound of the score, as if every word had its best possible match, in a single chunk."""
     hit_C, hit_R = [0.0] * len(caption), [0.0] * len(reference)
     for row in matches:
         for stage, first, size, at, width in row:

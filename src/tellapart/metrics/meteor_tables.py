@@ -1,6 +1,6 @@
 """METEOR's tables as a compact, memory-mapped index on disk, so that programs start without delay.
 
-The tables (WordNet synonyms, function words, paraphrases) are in the package pycocoevalcap, in a jar and a gzip file
+The tables (WordNet synonyms, function words, paraphrases) come with the pycocoevalcap package, in a jar and a gzip file
 with 270 MB of text. They are converted once, with a progress bar, to ``$TELLAPART_CACHE/meteor/KEY``: plain arrays
 keyed by 64-bit hashes of words and phrases. KEY identifies the content of the sources and the layout.
 """
@@ -68,9 +68,9 @@ class Tables:
 
     paraphrases: the rows of a phrase's paraphrases, in table order.
     synsets: the synsets of a base form.
-    irregular: the synsets of an irregular form's base forms.
+    irregular: the synsets of the base forms of an irregular form.
     words: all words in these tables, each with the synsets of all its forms.
-    stem_W: the hashes of the words' stems.
+    stem_W: the hash of each word's stem.
     """
 
     function_words: frozenset[str]
@@ -131,7 +131,7 @@ def open_tables() -> Tables:
 
 
 class _other_may_win:
-    """Ignores the error if another process has created the same index meanwhile, on a file system without locks."""
+    """Ignores the error if another process has meanwhile created the same index (on a file system without locks)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -148,7 +148,7 @@ def _sources() -> tuple[Path, Path]:
         jar, paraphrases = Path(place, "meteor", _JAR), Path(place, "meteor", _PARAPHRASES)
         if jar.is_file() and paraphrases.is_file():
             return jar, paraphrases
-    raise MissingExtra("meteor", "METEOR (its tables come with the package pycocoevalcap)")
+    raise MissingExtra("meteor", "METEOR (its tables come with the pycocoevalcap package)")
 
 
 def _key(files: Iterable[Path]) -> str:
@@ -217,7 +217,7 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
 
 
 def bases(word: str) -> list[str]:
-    """Returns possible base forms of an inflected word by WordNet's rules; the first one with synonyms counts."""
+    """Returns an inflected word's possible base forms by WordNet's rules; callers use the first one with synonyms."""
     if len(word) <= 2:
         return []
     return [

@@ -48,7 +48,7 @@ def caption_losses(captions: Sequence[str], model: Any) -> np.ndarray:
 
 
 def _blocks(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Returns batches with about the same number of tokens, including padding, from short to long captions."""
+    """Returns batches of about equally many tokens (including padding), from short to long captions."""
     blocks: list[list[int]] = []
     for index in order:
         if lengths[index] < 2:

@@ -21,8 +21,8 @@ from tellapart.metrics.recent import recent
 # Character classes of the COCO tools' PTB tokenizer: letters, marks, digits and symbols.
 #
 # Determined by probing the tool: each of the 63,455 characters of the Basic Multilingual Plane was tested alone,
-# between letters, doubled, in numbers, names and addresses. Characters that it treats alike share a class. Those in
-# no class (and all beyond that plane, including emoji) are dropped and separate the words around them.
+# between letters, doubled, in numbers, names and addresses. Characters that it treats alike share a class. All others,
+# including those beyond that plane such as emoji, are dropped and separate the words around them.
 
 # Letters, ideographs and syllables, which form words, names and hyphenated words.
 LETTERS = """
@@ -55,7 +55,7 @@ FB1F-FB28 FB2A-FB36 FB38-FB3C FB3E FB40-FB41 FB43-FB44 FB46-FBB1 FBD3-FD3D FD50-
 FE76-FEFC FF21-FF3A FF41-FF5A FF66-FFBE FFC2-FFC7 FFCA-FFCF FFD2-FFD7 FFDA-FFDC
 """
 
-# Standalone accents and the like: part of a word, but not of a hyphenated one, nor next to a digit.
+# Standalone accents and similar marks: part of a word, but not if it is hyphenated or next to a digit.
 MARKS = """
 AD 2C2-2C5 2D2-2DF 2E5-2EB 2ED 2EF-36F 375 378-379 384-385 3F6 483-487 55A-55F 591-5BD 5BF 5C1-5C2 5C4-5C5 5C7 615-61A
 64B-65E 670 6D6-6E4 6E7-6ED 6FD-6FE 70F 711 730-74C 7A6-7B0 7EB-7F3 900-903 93C 93E-94E 951-955 962-963 981-983 9BC
@@ -84,8 +84,8 @@ LETTER, MARK, DIGIT, SYMBOL = "\u00aa", "\u0300", "\u0660", "\u00a9"
 
 
 class Shapes(dict[int, int]):
-    """Table for ``str.translate`` from non-ASCII characters to their class; ``kept`` and unclassified ones map to
-    themselves.
+    """Table for ``str.translate`` that maps non-ASCII characters to their class. Unclassified characters and those in
+    ``kept`` map to themselves.
     """
 
     def __init__(self, kept: str) -> None:
@@ -111,8 +111,9 @@ def _span(part: str) -> tuple[int, int]:
 # The token rules of the COCO tools' PTB tokenizer.
 #
 # Rules are matched against a text's shape (`Shapes`). At each position the rule with the longest match wins, the
-# earlier one in case of ties. Text matched beyond a rule's first group counts for the length but is not consumed.
-# Derived from the tokenizer's documented behaviour and from probes; the tests compare it with the tool itself.
+# earlier one in case of ties. Text that a rule matches beyond its first group counts towards the length but is not
+# consumed. Derived from the tokenizer's documented behaviour and from probes; the tests compare it with the tool
+# itself.
 
 KEEP = None  # the token is the match in lower case
 DROP = ""  # the COCO tools' punctuation list
@@ -292,14 +293,14 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 @cache
 def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
-    """Compiles the rules and shapes on first use: most captions need none, and compiling is slow."""
+    """Compiles the rules and shapes on first use, because compiling is slow and most captions do not need them."""
     rules = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
-    return rules, Shapes(kept="\u2044\u3001")  # symbols that occur in a rule keep their own shape
+    return rules, Shapes(kept="\u2044\u3001")  # symbols in a rule keep their own shape
 
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures
 
-_KEPT_CHUNKS = 500_000  # distinct words between spaces, about 100 MB; a task's captions have tens of thousands
+_KEPT_CHUNKS = 500_000  # about 100 MB of distinct words between spaces; a task's captions have tens of thousands
 # Nearly every chunk between spaces is a word or a hyphenated word, optionally followed by a punctuation mark.
 _PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
 # Places where a token may extend across a space: tags, entities, numbers, an initial or "No." with lookahead.
@@ -347,7 +348,7 @@ class Tokenized(NamedTuple):
 
 
 def tokenized(captions: Sequence[str], references: References) -> Tokenized:
-    """Tokenizes both sides like the COCO tools: all captions as one text, all references as another."""
+    """Tokenizes captions and references like the COCO tools: all captions as one text, all references as another."""
     check(captions, references)
     return Tokenized(_tokenized_captions(captions), _tokenized_references(references))
 

@@ -15,7 +15,7 @@ _WORD = re.compile(r"\w")
 
 
 class BM25:
-    """An inverted index of N texts that maps each word to the texts that contain it, with weights."""
+    """An inverted index of N texts: maps each word to the texts that contain it, with weights."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.size = len(texts)

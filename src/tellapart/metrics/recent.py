@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_KEPT = 8  # systems and pairs of systems that an evaluation goes through for each metric
+_KEPT = 8  # number of systems and pairs that an evaluation visits for each metric
 _MANY_TEXTS = 8192
 
 
 def recent(function: Callable[..., T]) -> Callable[..., T]:
-    """Caches the last results by the arguments' content. Comparing lists of the same strings is fast.
+    """Caches the last results, keyed by the content of the arguments. Comparing lists of the same string objects is
+    fast.
 
     For more than 8,192 texts only the last two results are kept, because they are large.
     """

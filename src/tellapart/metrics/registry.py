@@ -1,10 +1,12 @@
 """The registry of metrics, and the decorator `metric`, which adds a function to it.
 
 ``@metric("rouge_l", label="ROUGE-L", ...)`` decorates the function and declares the metric's requirements, label,
-direction and aliases, which ``eval --metrics list``, errors, signatures, the report and the table in
-``docs/reference/metrics.md`` use. Text metrics are in this folder; metrics that read pictures, scorers or a judge are
-in `tellapart.evaluation.metrics`. To add a metric of captions and references outside the package, register its
-function or an entry under the entry-point group ``tellapart.metrics`` of an installed package, or pass its dotted path
+direction and aliases. They appear in ``eval --metrics list``, errors, signatures, reports and
+``docs/reference/metrics.md``.
+
+Text metrics are in this folder; metrics that read pictures, scorers or a judge are in `tellapart.evaluation.metrics`.
+To add a metric of captions and references outside the package, register its function or an entry under the entry-point
+group ``tellapart.metrics`` of an installed package, or pass its dotted path
 on the command line: ``--metrics my_metrics:shouting``.
 """
 
@@ -37,14 +39,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Metric(Entry[Callable[..., Any]]):
     """A text metric: ``factory(captions, references) -> (corpus, value_N)``, NaN for captions without a value.
 
-    It needs references if its second parameter has no default. If the corpus score is not the mean of ``value_N``
-    (None: the metric is undefined for single captions), ``stats(captions, references)`` returns N×C numbers that can
-    be summed over captions, and ``score`` maps sums, …×C, to scores in the factory's unit. If ``stats`` returns a list
-    with an item per caption, ``score`` maps such a list to a function of integer caption weights.
+    It needs references if its second parameter has no default. ``value_N`` is None if the metric is undefined for
+    single captions. If the corpus score is not the mean of ``value_N``, ``stats(captions, references)`` returns N×C
+    numbers that can be summed over captions, and ``score`` maps sums, …×C, to scores in the factory's unit. If
+    ``stats`` returns a list with an item per caption, ``score`` maps that list to a function of integer caption
+    weights.
 
     grows: the score grows with N, like a count of distinct words (`tellapart.metrics.statistics.Recounted`).
     label: may contain ``{size}``, the number of candidates.
-    signature: the part of a signature after the name, or a function of the context that returns it.
+    signature: the part of a signature after the name, or a function that computes it from the context.
     scale: factor by which values are multiplied.
     digits: number of decimals.
     group: one of `GROUPS`.
@@ -63,11 +66,11 @@ class Metric(Entry[Callable[..., Any]]):
     aliases: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     check: Callable[[], object] | None = None
-    oracle: Direction | None = None  # which of several captions `.oracle` takes if there is no ``direction``
-    short: str = ""  # the name in a signature whose other parts give the details
-    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # bounds of one picture's value, for intervals
+    oracle: Direction | None = None  # which of several captions `.oracle` selects if there is no ``direction``
+    short: str = ""  # the name used in a signature whose other parts give the details
+    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # bounds of a single picture's value, for intervals
     pools: str = ""  # the candidate sets used
-    chance: Callable[[EvalContext], np.ndarray] | None = None  # score of a blind guess for each picture
+    chance: Callable[[EvalContext], np.ndarray] | None = None  # each picture's score for a blind guess
 
     def __post_init__(self) -> None:
         """Infers from a text metric's function whether it needs references."""
@@ -107,11 +110,11 @@ class Metric(Entry[Callable[..., Any]]):
 
     @property
     def for_eval_scorers(self) -> bool:
-        """Returns whether additional scorers measure it too (the exact listener uses only the first scorer's sets)."""
+        """Returns whether additional scorers measure it too. The exact listener uses only the first scorer's sets."""
         return "scorer" in self.needs and "truth" not in self.needs
 
     def candidates(self, context: EvalContext) -> Candidates | None:
-        """Returns the metric's candidate sets and the score of a blind guess in them, or None if it has none."""
+        """Returns the metric's candidate sets and a blind guess's score in them, or None if it has none."""
         if self.chance is None or not self.pools:
             return None
         sets = context.sets(self.pools)
@@ -127,8 +130,8 @@ class Metric(Entry[Callable[..., Any]]):
         return context.lacks(self.needs)
 
     def tag(self, context: EvalContext) -> str:
-        """Returns the name of the judge that measured the metric, to be added to its name in results; "" for most
-        metrics.
+        """Returns the judge that measured the metric, to be added to the metric's name in results; "" if there was
+        none.
         """
         return ""
 
@@ -199,7 +202,7 @@ KEY_SUFFIXES = (ORACLE, BEST)
 
 # Names of a metric: its key in any case, the COCO tools' name, the papers' name.
 
-_ALIKE = 0.75  # minimum similarity for a misspelling: 'choir' is not one of 'cider'
+_ALIKE = 0.75  # minimum similarity for a misspelling; 'choir' must not count as a misspelt 'cider'
 _SHORTEST_START = 4  # minimum length of a prefix that leads to a suggestion
 
 
@@ -222,7 +225,7 @@ def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
 
 
 def suggestion(name: str, table: Mapping[str, Metric]) -> str:
-    """Returns a hint such as ``; did you mean 'meteor'?``, or else how to list all metrics."""
+    """Returns a hint such as ``; did you mean 'meteor'?``, or how to list all metrics."""
     wanted = normalized(name)
     names = {normalized(key): key for key in table}
     names |= {alias: key for key, metric in table.items() for alias in metric.aliases}
@@ -232,7 +235,7 @@ def suggestion(name: str, table: Mapping[str, Metric]) -> str:
 
 
 def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Returns metrics by name, sorted by group, then the package's own first, then by module."""
+    """Returns metrics by name, sorted by group, then our own before those of other packages, then by module."""
     group = {name: place for place, name in enumerate(GROUPS)}
 
     def place(metric: Metric) -> tuple[int, bool, str]:

@@ -23,12 +23,12 @@ from tellapart.utils.strict_json import json_value
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95% interval", "p")
 HOLM_HEAD = "p (Holm)"
-PROCEDURES = "intervals"  # the part of a signature that names how the intervals were computed
+PROCEDURES = "intervals"  # the part of a signature that says how the intervals were computed
 _PROCEDURE_NAMES = {BOOTSTRAP: "bootstrap", STUDENT: "Student's t", RARE: "rare events"}
 ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
 BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")
-WORDS_KEY = "words"  # key of word analysis in the signatures, which is not a score
+WORDS_KEY = "words"  # key of the word analysis, which is not a score, in the signatures
 
 GROUPS = (
     "Distinguishing pictures",
@@ -54,7 +54,7 @@ class MetricInfo:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """A lemma typical of a system's captions: its association and its count."""
+    """A lemma typical of a system's captions, with its association and its count."""
 
     lemma: str
     pos: str
@@ -85,8 +85,7 @@ class SystemPair:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidate sets of a recall: smallest and largest size, and the score of a blind guess, in the metric's
-    unit."""
+    """The candidate sets of a recall: smallest and largest size, and a blind guess's score in the metric's unit."""
 
     fewest: int
     most: int
@@ -236,10 +235,10 @@ class Results:
     ) -> rich.console.Group:
         """Returns a table with metrics as rows, systems as columns and 95% intervals, followed by paired differences.
 
-        without: systems (such as baselines) whose pairs are left out.
+        without: systems (such as baselines) whose pairs are omitted.
         only: show only these metrics, and a line with the number of others.
         signatures: print the signatures of the shown metrics below the notes.
-        of: text for the title; each of ``test_sets`` follows under its name.
+        of: text for the title; the ``test_sets`` follow, each under its name.
         """
         shown = [key for key in self.signatures if key != WORDS_KEY and (only is None or key in only)]
         parts: list[Any] = [self._systems_table(shown, of)]
@@ -266,16 +265,16 @@ class Results:
         return rich.console.Group(*parts)
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
-        """Returns the column heads after the first, and each metric's cells after its name."""
+        """Returns the column heads after the first one, and the cells of each metric that follow its name."""
         heads = ("n", "candidates", "chance") if self.candidates else ()
-        settings = [head for head in heads if head not in self.systems]  # chance is shown in a column of its own
+        settings = [head for head in heads if head not in self.systems]  # chance has its own column
         return [*settings, *self.systems], {
             metric: [
                 *self._among(metric)[: len(settings)],
                 *(self.cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
-            if metric != WORDS_KEY  # it is shown in tables of its own
+            if metric != WORDS_KEY  # it has its own tables
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:
@@ -294,14 +293,12 @@ class Results:
         return self.metrics[metric].digits if metric in self.metrics else 1
 
     def _n(self, metric: str) -> int:
-        """Returns the number of pictures on which most systems' values are based."""
+        """Returns the number of pictures behind most systems' values."""
         counts = [found[metric].n for found in self.systems.values() if metric in found]
         return max(counts, default=0)
 
     def _among(self, metric: str) -> tuple[str, str, str]:
-        """Returns the extra cells for a recall: number of pictures, number of candidates, and the score of a blind
-        guess.
-        """
+        """Returns the extra cells for a recall: numbers of pictures and candidates, and a blind guess's score."""
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.digits(metric)}f}")
 
@@ -324,7 +321,7 @@ class Results:
         return value, between, *("–" if math.isnan(p) else format_p(p) for p in ps)
 
     def intervals(self) -> str:
-        """Describes the intervals, with the procedures that the signatures name: ``95% intervals (bootstrap)``."""
+        """Describes the intervals with the procedures in the signatures, e.g. ``95% intervals (bootstrap)``."""
         parts = (part for signature in self.signatures.values() for part in signature.split("|"))
         values = (part.partition(":")[2].partition(",")[0] for part in parts if part.startswith(f"{PROCEDURES}:"))
         known = {name for value in values for name in value.split("+")}
@@ -352,9 +349,7 @@ class Results:
         return table
 
     def cell(self, interval: Interval | None, metric: str) -> str:
-        """Formats a value with its interval in brackets, and with its number of pictures if that differs from the
-        table's.
-        """
+        """Formats a value with its interval in brackets, and its number of pictures if it differs from the table's."""
         if interval is None or math.isnan(interval.value):
             return "–"
         digits = self.digits(metric)

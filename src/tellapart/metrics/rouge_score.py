@@ -36,7 +36,7 @@ def rouge_l(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
 
 
 def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `rouge_l` of tokenized texts, with tokens joined by single spaces."""
+    """Computes `rouge_l` from tokenized texts: tokens joined by single spaces."""
     score_N = np.array(
         [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     )
@@ -58,7 +58,7 @@ def _rouge(caption: list[str], references: Sequence[str]) -> float:
 
 
 def _common(place: dict[str, int], length: int, words: Sequence[str]) -> int:
-    """Computes the length of the longest common subsequence with bit-parallel rows in one integer (Hyyrö 2004)."""
+    """Computes the length of the longest common subsequence, with rows as the bits of one integer (Hyyrö 2004)."""
     full = (1 << length) - 1
     row = full
     for word in words:

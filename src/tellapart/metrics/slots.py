@@ -1,4 +1,4 @@
-"""Captions in slots, the input of metrics: each picture's first caption, each picture's second one, and so on."""
+"""Captions in slots, the input of metrics: the first slot holds each picture's first caption, and so on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CaptionSlot:
 
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:
-    """Returns a system's captions as slots: each picture's first caption, each picture's second one, and so on.
+    """Splits a system's captions into slots: each picture's first caption, each picture's second one, and so on.
 
     A picture with fewer captions than others repeats them; repeats count only in single-caption corpus scores.
     """
@@ -80,7 +80,7 @@ def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[CaptionSlot])
     values = [measured.value_N for measured in measured_S if measured.value_N is not None]
     value_N = values[0] if values else None
     if len(values) > 1:
-        # A repeated reference (of a picture with fewer than others) counts in corpus scores only.
+        # Repeated references, which fill up pictures with fewer of them, count in corpus scores only.
         value_SN = np.array(
             [
                 own_N if slot.repeats is None else np.where(slot.repeats, np.nan, own_N)

@@ -1,9 +1,8 @@
-"""SPICE (Anderson et al. 2016), computed with the original tool if the user has installed it. No other score is
-reported as SPICE.
+"""SPICE (Anderson et al. 2016), computed only with the original tool, which the user has to install.
 
-The tool is a Java program in pycocoevalcap with a parser that pycocoevalcap can download. It needs Java 8. This module
-writes its input, runs it and reads its output as pycocoevalcap does, and tokenizes captions with the PTB tokenizer
-first, as the COCO tools do. The tool was not available during development, so the tests use a mock.
+The tool is a Java 8 program in pycocoevalcap, with a parser that pycocoevalcap can download. Like the COCO tools, this
+module first tokenizes captions with the PTB tokenizer; like pycocoevalcap, it writes the tool's input, runs it and
+reads its output. The tool was not available during development, so the tests use a mock.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def spice_scores(captions: Sequence[str], references: References) -> list[dict[s
 def spice_scores_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]
 ) -> list[dict[str, dict[str, float]]]:
-    """Computes `spice_scores` of texts in the form that the tool receives."""
+    """Computes `spice_scores` from texts in the form that the tool receives."""
     if not caption_tokens:
         return []
     entries = [

@@ -27,7 +27,8 @@ ALPHA = 0.05  # 1 − LEVEL
 EQUAL = 1e-6  # smaller differences count as zero: the COCO tools' BLEU adds 1e-15 to every count
 BOOTSTRAP, STUDENT, RARE, SINGLE = "bootstrap", "student-t", "rare-events", "none"  # procedures of intervals
 PLACES = 6  # decimals that suffice to print no non-zero difference as zero
-FEW, VERY_FEW = 30, 5  # units, or values that differ from the most frequent one: with fewer, no percentile bootstrap
+# Minimum numbers of units, and of values that differ from the most frequent one, for a percentile bootstrap.
+FEW, VERY_FEW = 30, 5
 # The 97.5% quantiles of Student's t with 1 to 28 degrees of freedom.
 T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
                2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
@@ -46,7 +47,7 @@ class Sums:
 
     stats: N×C, or N×S×C for S captions per item, over which the score is averaged.
     score: maps sums, with C on the last axis, to scores without that axis.
-    n: the number of observations, if it is not N.
+    n: the number of observations, if it differs from N.
     """
 
     stats: np.ndarray
@@ -105,10 +106,10 @@ Corpus = Sums | Recounted
 
 @dataclass(frozen=True)
 class Measurement:
-    """One value per picture (NaN: the picture is left out), a corpus score, or both; if both, the corpus score is
-    printed.
+    """One value per picture (NaN leaves the picture out), a corpus score, or both. If there are both, the corpus score
+    is printed.
 
-    ``weight_N``: the number of observations (questions) that a picture's value averages; None: one each.
+    ``weight_N``: the number of observations (questions) behind each picture's value; None means one each.
     """
 
     value_N: np.ndarray | None
@@ -117,7 +118,9 @@ class Measurement:
 
 
 def merged(corpora: Sequence[Corpus]) -> Corpus:
-    """Averages a score over an item's captions, given one corpus for the first captions, and so on."""
+    """Averages a score over an item's captions, given one corpus of all first captions, one of all second captions, and
+    so on.
+    """
     first = corpora[0]
     if len(corpora) == 1:
         return first
@@ -134,8 +137,9 @@ def mean_of(
 ) -> Sums:
     """Returns the mean over units of the values that are not NaN.
 
-    weight_N: the number of observations that each value averages.
-    unit_N: the unit of each item, if items are dependent. The score of one row of the statistics is that unit's mean.
+    weight_N: the number of observations behind each value.
+    unit_N: the unit of each item, if items are dependent. A row of the statistics then stands for a unit, and its score
+        is that unit's mean.
     """
     value_N = np.asarray(value_N, dtype=float)
     weight_N = np.ones(len(value_N)) if weight_N is None else np.asarray(weight_N, dtype=float)
@@ -169,7 +173,7 @@ def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields 1 where a permutation swaps the two systems of a unit, else 0."""
+    """Yields 1 for the units whose two systems a permutation swaps, 0 for the others."""
     rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
     for rows in _blocks(resamples, n):
         yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
@@ -191,7 +195,7 @@ def _blocks(resamples: int, n: int) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Drawn:
-    """Statistics, N×…, and their sums in R resamples or permutations, R×…, which `Draws.run` computes."""
+    """Statistics, N×…, and their sums in R resamples or permutations, R×…, which `Draws.run` fills in."""
 
     stats: np.ndarray
     sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -208,7 +212,7 @@ class Draws:
         self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
 
     def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
-        """Returns an object that `run` fills with the sums of the statistics, weighted by ``weights``."""
+        """Registers statistics. `run` fills the returned object with their sums, weighted by ``weights``."""
         asked = Drawn(stats)
         if len(stats):
             self._asked[weights, len(stats)].append(asked)
@@ -273,7 +277,7 @@ class Estimate:
     value_N: the score of each unit alone, if known (for intervals of rare events, see `ends_of`).
     """
 
-    procedure = SINGLE  # of the last interval: BOOTSTRAP, STUDENT or RARE; SINGLE if there is none
+    procedure = SINGLE  # procedure of the last interval: BOOTSTRAP, STUDENT or RARE; SINGLE if there is no interval
 
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
         self.corpus, self.value_N, self._draws = corpus, value_N, draws
@@ -315,7 +319,7 @@ class Estimate:
 
 
 class PairedTest:
-    """The difference of two systems' scores over the same units, with interval and p-value."""
+    """The difference between two systems' scores over the same units, with interval and p-value."""
 
     procedure = SINGLE  # see `Estimate`
 
@@ -328,7 +332,7 @@ class PairedTest:
             self._moved = draws.ask(random_swaps, self._sides[1].stats - self._sides[0].stats)
 
     def difference(self) -> Difference:
-        """Returns system minus baseline; differences below `EQUAL` become zero."""
+        """Returns system minus baseline. Differences below `EQUAL` become zero."""
         system, baseline = self.system, self.baseline
         if not len(system.corpus):
             return Difference()
@@ -458,8 +462,8 @@ def paired_means(
 def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
     """Returns the minimum and maximum difference of two values within ``bounds`` if the values are events.
 
-    Events are hits and misses, or values most of which are identical. For others, such as CIDEr, it returns
-    `UNBOUNDED`: that two captions have the same CIDEr does not show how far apart others could be.
+    Values are events if they are hits and misses, or if most of them are identical. For other values, such as CIDEr,
+    returns `UNBOUNDED`: two captions with the same CIDEr do not show how far apart others can be.
     """
     for values in value_N:
         known_N = np.zeros(0) if values is None else values[~np.isnan(values)]
@@ -476,14 +480,14 @@ def _others(value_N: np.ndarray) -> int:
 def ends_of(
     drawn_R: np.ndarray, value_N: np.ndarray | None, bounds: Bounds, seed: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns resampled means of rare events, which determine the lower and the upper end of an interval.
+    """Returns resampled means of rare events, from which the lower and the upper end of an interval follow.
 
     Returns None unless most values are identical and fewer than `FEW` differ (for example, captions that repeat words),
     and for a metric without bounds. With so few events, resamples cannot represent values that the n items happened to
-    miss: without events the bootstrap interval would be [0, 0]. Therefore one more value with a random weight, Beta(1,
-    n), represents the unseen: the smallest value for the lower end, the largest for the upper end, or the metric's
-    bound if fewer than `VERY_FEW` values differ. For binary events this is the exact interval (Clopper and Pearson
-    1934), for other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).
+    miss: without any event, the bootstrap interval would be [0, 0]. Therefore one more value, with a random weight
+    Beta(1, n), stands for what was not observed: the smallest value for the lower end, the largest one for the upper
+    end, or the metric's bound if fewer than `VERY_FEW` values differ. For binary events this is the exact interval
+    (Clopper and Pearson 1934), for other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).
     """
     value_N = np.zeros(0) if value_N is None else value_N[~np.isnan(value_N)]
     if not len(value_N) or not np.isfinite(bounds).all():
@@ -520,12 +524,12 @@ def _ends(
 
 
 def _quantile(drawn_R: np.ndarray, share: float) -> float:
-    drawn_R = drawn_R[~np.isnan(drawn_R)]  # NaN: the score of the resample is 0/0
+    drawn_R = drawn_R[~np.isnan(drawn_R)]  # NaN means that the resample's score is 0/0
     return 0.0 + float(np.quantile(drawn_R, share)) if len(drawn_R) else _NAN
 
 
 def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
-    """Resamples a growing score V as V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves.
+    """Resamples a growing score V: V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) for random halves.
 
     The difference between two disjoint halves has twice the variance of V(n/2), for any V. The variance of a count of
     distinct things grows with n like the count (like the expected count for Poisson samples of a power law).
@@ -538,10 +542,10 @@ def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
 
 
 class MetricTests:
-    """The intervals and paired differences of one metric's systems, drawn by ``draws``.
+    """The intervals and paired differences of systems for one metric, drawn by ``draws``.
 
     bounds: the lowest and highest possible value for a picture.
-    unit_N: the unit of each picture, if pictures are dependent; None: each picture is a unit.
+    unit_N: the unit of each picture, if pictures are dependent; None means that each picture is a unit.
     same: pairs of systems with identical captions, which cannot differ.
     """
 
@@ -591,7 +595,7 @@ class MetricTests:
 
 
 def _of_units(corpus: Corpus, unit_N: np.ndarray | None) -> Corpus:
-    """Groups a score by units for resampling; a score that is not a function of sums is resampled by items."""
+    """Groups a score by units for resampling. A score that is not a function of sums is resampled by items."""
     if unit_N is None or not isinstance(corpus, Sums):
         return corpus
     return replace(corpus, stats=by_unit(corpus.stats, unit_N), n=len(corpus))
@@ -606,7 +610,7 @@ def _values(measured: Measurement) -> np.ndarray:
 
 
 def places_for(places: int, difference: Iterable[float | None]) -> int:
-    """Returns ``places``, or more decimals if a non-zero bound of a difference would otherwise be printed as zero."""
+    """Returns ``places``, or more decimals if a difference's non-zero bound would otherwise be printed as zero."""
     for x in difference:
         while x and places < PLACES and abs(x) >= EQUAL and round(x, places) == 0:
             places += 1

@@ -1,7 +1,7 @@
 """Words typical of a system: the adjective and noun lemmas with the largest local mutual information.
 
-Reproduces tables 7 and 14 of paper 3. Tags and lemmas come from HanTa (the extra ``words``), a published tagger whose
-package includes its English model, so nothing has to be downloaded. The paper used spaCy.
+Reproduces tables 7 and 14 of paper 3. Tags and lemmas come from HanTa (the ``words`` extra), a published tagger whose
+package includes an English model, so nothing is downloaded. The paper used spaCy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def associated_words(
 ) -> dict[str, list[Association]]:
     """Returns the ``n`` adjectives, then the ``n`` nouns most associated with each system (paper 3, table 7).
 
-    Includes only words with positive local mutual information: those that a system uses more than all systems together
-    do. Raises `UsageError` for fewer than two systems, and `MissingExtra` if HanTa is not installed.
+    Includes only words with positive local mutual information, which a system uses more often than the systems on
+    average. Raises `UsageError` for fewer than two systems, and `MissingExtra` if HanTa is not installed.
     """
     _check_systems(len(captions))
     if tag is None:
@@ -44,7 +44,7 @@ def associated_words(
 def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, list[Association]]:
     """Computes f(w, c) · ln(f(w, c) · N / (f(w) · f(c))) for every lemma w and system c, in nats (Evert 2005).
 
-    f denotes frequencies, and N is the number of words of all systems, whatever their part of speech.
+    f denotes frequencies. N is the number of words of all systems, of any part of speech.
     """
     of_word: Counter[Lemma] = Counter()
     for own in counts.values():
@@ -61,8 +61,8 @@ def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, 
 
 
 def check_words(systems: int) -> None:
-    """Raises `UsageError` for fewer than two systems and `MissingExtra` if the tagger is not installed.
-    Loads nothing.
+    """Checks the requirements without loading the tagger. Raises `UsageError` for fewer than two systems, and
+    `MissingExtra` if the tagger is not installed.
     """
     _check_systems(systems)
     need_extra("words", "word analysis", "HanTa")
@@ -75,7 +75,7 @@ def _check_systems(systems: int) -> None:
 
 @cache
 def hanta() -> Tagger:
-    """Returns HanTa's English tagger for a caption as text. It uses punctuation, but does not return it."""
+    """Returns HanTa's English tagger for a caption's text. It uses punctuation but does not return it."""
     analysis = analyser()
 
     def tag(caption: str) -> list[Lemma]:
@@ -85,9 +85,7 @@ def hanta() -> Tagger:
 
 
 def tagger_signature() -> str:
-    """Identifies the measure, the parts of speech, and the tagger with its version; only analyses with equal signatures
-    are comparable.
-    """
+    """Identifies measure, parts of speech, and tagger version. Only analyses with equal signatures are comparable."""
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"
 

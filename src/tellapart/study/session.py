@@ -292,8 +292,7 @@ class StudySession:
         }
 
     def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
-        """Returns the state of a participant's page for the next item. ``touch``: whether to record the item as shown.
-        """
+        """Returns the state of the page for the next item. ``touch``: whether to record the item as shown."""
         one = self.blocks.expire(run, one, now)
         if one.status != ACTIVE:
             return self._end(one.status)

@@ -250,8 +250,7 @@ class Run:
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names a few files that are not in ``ours`` (any files, if the folder is not a run); "" if there are none.
-        """
+        """Names a few files that are not in ``ours`` (any files, if the folder is not a run); "" if there are none."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
         ours = ours if "fingerprint" in self.info else ()
