@@ -1,6 +1,6 @@
 """Evaluation: computes metrics of captions with intervals, paired differences and signatures.
 
-`evaluate` runs one evaluation. Its inputs and their cached results are in `context`; the metrics that need more than
-texts are in `metrics`. `retrieval` ranks pictures by their captions, `comparison` compares systems, `facts` verifies
-what captions claim, and `judges` queries LLM judges on a server.
+`evaluate` runs one evaluation. `context` holds the inputs and cached results; `metrics` holds the metrics that need
+more than texts. `retrieval` ranks pictures by their captions, `comparison` compares systems, `facts` verifies the
+claims of captions, and `judges` queries LLM judges on a server.
 """

@@ -1,5 +1,5 @@
-"""Measures each metric's agreement with human judgements: rank correlations and pairwise accuracy, as in the papers on
-metrics.
+"""Measures each metric's agreement with human judgements, as papers on metrics do: rank correlations and pairwise
+accuracy.
 """
 
 from __future__ import annotations
@@ -77,12 +77,13 @@ ALL = "all"  # mean over the categories of pairs
 class MetricAgreement:
     """One metric's agreement, in percent; None if there are no ratings, or no pairs.
 
-    accuracy: by category of pairs, and "all" (the mean over categories).
-    low, high: the 95% interval, over resampled pictures, of the tau (or accuracy) that papers report for this set.
+    accuracy: by category of pairs; "all" is the mean over categories.
+    low, high: the 95% interval of the tau (or accuracy) that papers report for this set, from resampled pictures.
     n: the number of captions with a value.
-    published: the reported tau in the published table.
-    repeats: the reported tau for each repeat of a judge; all other fields use the mean over repeats.
-    deviation: the standard deviation of a caption's value over repeats (root mean square), in the metric's unit.
+    published: the tau of this metric in a published table.
+    repeats: the tau for each repeat of a judge; all other fields use the mean over repeats.
+    deviation: the standard deviation over repeats of a caption's value, as a root mean square over captions, in the
+        metric's unit.
     """
 
     tau_b: float | None
@@ -123,7 +124,7 @@ class AgreementTable:
         return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
 
     def table(self) -> rich.table.Table:
-        """Returns a table of metrics, sorted by the figure that papers report for this set, best first."""
+        """Returns a table of metrics, sorted by the figure that papers report for this set, from best to worst."""
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
         names = sorted(self.metrics, key=self._key, reverse=True)
@@ -131,7 +132,7 @@ class AgreementTable:
         return table_of(("metric", *self._heads()), rows, f"{title}; {own.judges}; ×100")
 
     def rows(self) -> list[list[str]]:
-        """Returns the table as text, heads first, in the order of the metrics."""
+        """Returns the table's cells as text: the heads, then a row per metric."""
         return [
             ["metric", *self._heads()],
             *([self.labels.get(name, name), *self._cells(found)] for name, found in self.metrics.items()),
@@ -246,7 +247,7 @@ def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[Capti
         value_N = _values(metric, context, slots[0])
         return None if value_N is None else value_N[None]
     value_KN = []
-    for number, slot in enumerate(slots, 1):  # all repeats are sampled in the same way, so none is number 0
+    for number, slot in enumerate(slots, 1):  # all repeats are sampled in the same way, so no repeat has the number 0
         context.loaded_judge.repeat = number
         if (value_N := _values(metric, context, slot)) is None:
             return None
@@ -265,7 +266,7 @@ def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
 def deviation_over_repeats(value_KN: np.ndarray) -> float:
     """Returns the root mean square, over captions, of the standard deviation over repeats (K − 1 in the denominator).
 
-    Captions with fewer than two answers are left out; NaN if none remain.
+    Skips captions with fewer than two answers; NaN if none remain.
     """
     known_KN = ~np.isnan(value_KN)
     count_N = known_KN.sum(0)
@@ -275,7 +276,9 @@ def deviation_over_repeats(value_KN: np.ndarray) -> float:
 
 
 def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str, Any]:
-    """Returns the reported number for each repeat, and the deviation of a caption's value; empty for one repeat."""
+    """Returns the reported number for each repeat, and the deviation of a caption's value; empty if there is only one
+    repeat.
+    """
     if value_KN is None or len(value_KN) < 2:
         return {}
     each = [_printed(_agreement(value_N, judgements, 0, 0), judgements.tau) for value_N in value_KN]
@@ -286,7 +289,7 @@ def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str
 
 
 def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
-    """Returns METEOR, which the table of every paper includes; adds a note if its files are missing."""
+    """Returns METEOR, which all papers report; adds a note if its files are missing."""
     try:
         return choose(["meteor"], context)[0]
     except TellapartError as error:
@@ -307,7 +310,9 @@ def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed
     times_N = np.array([len(ratings) for ratings in rating_of])
 
     def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the scores and ratings of the captions that have a value, each repeated ``repeat_N`` times."""
+        """Returns the scores and ratings of the captions that have a value; caption n is repeated ``repeat_N[n]``
+        times.
+        """
         take_N = np.flatnonzero(known_N & (times_N > 0))
         take_M = np.repeat(take_N, repeat_N[take_N])
         if not len(take_M):
@@ -336,7 +341,7 @@ def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed
 
 
 def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarray | None = None) -> dict[str, float]:
-    """Returns the accuracy in percent by category, then their mean; ignores pairs with a caption without a value."""
+    """Returns the accuracy in percent by category, then their mean. Ignores pairs in which a caption has no value."""
     found: dict[str, float] = {}
     for category in dict.fromkeys(pair.category for pair in judgements.pairs):
         rows = [pair for pair in judgements.pairs if pair.category == category]
@@ -357,7 +362,7 @@ def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarra
 def _interval(
     judgements: Judgements, statistic: Callable[[np.ndarray], float], resamples: int, seed: int
 ) -> tuple[float, float]:
-    """Computes the interval by resampling pictures with all their captions."""
+    """Computes the interval from resamples of the pictures, with all their captions."""
     names = list(dict.fromkeys(caption.picture for caption in judgements.captions))
     place = {name: number for number, name in enumerate(names)}
     picture_N = np.array([place[caption.picture] for caption in judgements.captions])

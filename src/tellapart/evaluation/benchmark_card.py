@@ -1,4 +1,4 @@
-"""Writes a benchmark card: what it contains, how similar its pictures are, and how human captions score."""
+"""Writes a benchmark's card: its content, the similarity of its pictures, and the scores of human captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
 
 BINS = 10  # bins of a histogram
-REFERENCES = 5  # maximum number of references per picture over which human recall is averaged
+REFERENCES = 5  # maximum number of references per picture for human recall
 RECALL_HELP = (
     "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first in its bag, given a human "
     "caption of it (mean over up to five references per picture, with the 95% interval over n "
@@ -32,7 +32,9 @@ NO_LICENCE = "Not stated. Add it with --licence: who may use these pictures?"
 
 @dataclass(frozen=True)
 class SizeFacts:
-    """Bags of one size: their number, and their similarity in `BINS` equal bins from ``edges[0]`` to ``edges[-1]``."""
+    """Bags of one size: their number, and a histogram of their similarity with `BINS` equal bins between ``edges[0]``
+    and ``edges[-1]``.
+    """
 
     size: int
     bags: int
@@ -109,7 +111,9 @@ def make_card(
 
 
 def human_features(scorer: Scorer, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
-    """Returns features N×D of each picture's k-th human caption, k up to five; empty if a picture has no caption."""
+    """Returns the features, N×D, of all first human captions, all second ones, and so on, up to five; empty if a
+    picture has no caption.
+    """
     if not used or any(not items[row].references for row in used):
         return []
     found = []
@@ -156,7 +160,7 @@ def size_facts(
 
 
 def facts(card: Card) -> list[tuple[str, str]]:
-    """Returns the lines at the head of a card."""
+    """Returns the names and texts of the facts at the head of a card."""
     header = card.file.header
     left_out = ", ".join(f"{count:,} {what}" for what, count in header.left_out.items())
     lines = [
@@ -221,7 +225,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|").replace("`", "'")
 
 
-# The card as one HTML page in the report's style: first the bags, then their similarity.
+# The card as an HTML page in the report's style: first the bags, then their similarity.
 
 EXAMPLE_TITLES = ("Most similar", "Median", "Least similar")
 CAPTIONS = 3  # of each picture
@@ -278,7 +282,7 @@ def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
 
 
 def bars(own: SizeFacts) -> list[tuple[str, int, float]]:
-    """Returns the histogram of bags by similarity: (lowest similarity, number of bags, percentage of the
+    """Returns the bars of the similarity histogram: (lowest similarity, number of bags, length as a percentage of the
     longest bar).
     """
     most = max(own.counts) or 1

@@ -1,4 +1,4 @@
-"""Compares two systems per picture: where CIDEr falls most and why, and which captions only the later one gets right.
+"""Compares two systems per picture: where CIDEr falls most, why, and which pictures only the later system retrieves.
 
 Paper 2 (appendix C.7, figures 7 and 8) examines the pictures where self-retrieval loses most CIDEr, and finds both
 correct, more detailed captions and hallucinated ones. Paper 3 (figure 2) shows pictures that only DiscriTune's caption
@@ -30,7 +30,9 @@ POOL = 100
 
 @dataclass(frozen=True)
 class Fall:
-    """A picture whose CIDEr (in percent) drops. correct, false: numbers of claims in the caption before and after."""
+    """A picture whose CIDEr (in percent) drops. correct, false: numbers of correct and false claims in the caption
+    before and after.
+    """
 
     id: str
     kind: Kind
@@ -54,8 +56,8 @@ class OnlyRight:
 class Changes:
     """Differences between two systems.
 
-    falls: the largest drops of each kind, in descending order.
-    kinds: the number of drops of each kind, out of all ``fallen``.
+    falls: the largest drops of each kind, largest first.
+    kinds: the number of drops of each kind; they sum to ``fallen``.
     retrieval: the number of pictures that both, only one, or neither of the systems retrieves.
     """
 
@@ -97,7 +99,9 @@ def find_falls(
 
 
 def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[int, int]:
-    """Counts (correct, false) claims by the scene's ground truth, or else by whether a reference makes the claim."""
+    """Counts (correct, false) claims, by the scene's ground truth if known, else by whether a reference makes the
+    claim.
+    """
 
     if isinstance(item.truth, Scene):
         marked = mark_caption(caption, item.truth)
@@ -114,7 +118,7 @@ def find_only_right(
     """Finds which system retrieves each picture in consecutive blocks of 100.
 
     features: features N×D of the earlier captions, the later captions, and the pictures.
-    The last, incomplete hundred is left out, as in paper 3.
+    Ignores the last, incomplete block, as paper 3 does.
     """
     text_ND, more_ND, image_ND = features
     sets = random_pools(len(ids), min(POOL, len(ids)))

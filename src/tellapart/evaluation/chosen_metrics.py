@@ -19,7 +19,9 @@ _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 
 
 def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
-    """Returns, by name, the registered metrics, those of candidate sets from files, and their `.oracle` and `.best`."""
+    """Returns the registered metrics by name, those for candidate sets from files, and the `.oracle` and `.best` of
+    each.
+    """
     table = in_order([*registered, *_of_file_sets(context)])
     if context.several:
         table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
@@ -27,12 +29,12 @@ def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, 
 
 
 def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Returns the metrics to compute by name, and notes on those that are left out.
+    """Returns the metrics to compute, by name, and notes on those that are omitted.
 
     Without names, selects all available metrics except those that need a tagger, tables, Java or a judge. ``["all"]``
-    includes these, and a note lists the metrics left out with their requirements. Other names are metric names and
-    aliases (`tellapart.metrics.registry`) and dotted paths of functions. Raises `UsageError` for an unknown name
-    (with the nearest name) and for a metric with unmet requirements (with the option to add).
+    includes these, and a note lists the omitted metrics with their requirements. Other names are metric names and
+    aliases (`tellapart.metrics.registry`) and dotted paths of functions. Raises `UsageError` for an unknown name (with
+    the nearest name) and for a metric with unmet requirements (with the option to add).
     """
     if names is not None and [name.lower() for name in names] == [ALL]:
         return _choose_all(context)
@@ -74,7 +76,7 @@ def needs_of(names: Sequence[str] | None, *whole: str) -> set[str]:
 
 
 def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Returns every metric that can run, and a note on the others per missing requirement."""
+    """Returns every metric that can run, and a note for each missing requirement of the others."""
     able, lacking = dict[str, Metric](), dict[str, list[str]]()
     table = metrics_of(context, METRICS.entries(broken=say_once))
     for name, metric in table.items():
@@ -97,7 +99,7 @@ def _all_missing(metric: Metric, context: EvalContext) -> str:
 
 
 def _missing_tool(metric: Metric) -> str | None:
-    """Returns what the metric's check reports as missing, or None."""
+    """Returns the tool that the metric's check reports as missing, or None."""
     try:
         if metric.check is not None:
             metric.check()
@@ -109,7 +111,7 @@ def _missing_tool(metric: Metric) -> str | None:
 def of_dotted_path(path: str) -> Metric:
     """Loads the metric ``my_metrics:shouting``: an entry, or a function of captions and references.
 
-    Raises `UsageError` if the code may not run, is neither, or uses the name of another metric.
+    Raises `UsageError` if the code is not allowed to run, if it is neither, or if its name is taken by another metric.
     """
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):
@@ -142,7 +144,9 @@ def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str
 
 
 def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
-    """Returns the metrics that a name stands for: one, or the available ones of several. Raises `UsageError`."""
+    """Returns the metrics that a name stands for; if it stands for several, only those that are available. Raises
+    `UsageError`.
+    """
     keys = resolve(name, table)
     if not keys:
         if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):

@@ -1,4 +1,4 @@
-"""Clips of an evaluation: frame features and EMScore's inputs."""
+"""An evaluation's clips: frame features and EMScore's inputs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ClipInputs:
         return found
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
-        """Counts for each of N captions the clips with a higher EMScore F than its own clip; NaN if F is NaN."""
+        """Counts the clips that score a higher EMScore F than the own clip of each of N captions; NaN if F is NaN."""
 
         def ranks() -> np.ndarray:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
@@ -96,7 +96,7 @@ class ClipInputs:
 
 
 def frames_seen(item: Item, scorer: Scorer) -> int:
-    """Returns the number of frames that the scorer sees: all of a scene's clip, ``frames`` of a clip file, else 1."""
+    """Returns how many frames the scorer sees: all of a scene's clip, ``frames`` of a clip file, 1 of a picture."""
     if not is_clip(item.picture):
         return 1
     return int(getattr(item.picture, "length", scorer.frames))

@@ -19,7 +19,7 @@ from tellapart.utils.messages import detail
 
 
 def caption_shares(texts: Sequence[str]) -> dict[str, float]:
-    """Returns the share of each distinct caption among a picture's captions. Equal shares imply equal metrics."""
+    """Returns each distinct caption's share of a picture's captions. Systems with equal shares have equal metrics."""
     return {text: count / len(texts) for text, count in Counter(texts).items()}
 
 
@@ -27,8 +27,8 @@ class Comparison:
     """Fills a `Results`: `add` adds the measurements of a metric, `finish` computes intervals and differences.
 
     slots: each system's captions.
-    inputs: number of resamples and seed; ``pairs``: "first" compares each system with the first one, "all" every pair
-    of systems; ``correction``: "holm" corrects p over all pairs and metrics.
+    inputs: the number of resamples and the seed. ``pairs``: "first" compares each system with the first one, "all"
+        compares every pair of systems. ``correction``: "holm" corrects p over all pairs and metrics.
     """
 
     def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:
@@ -42,10 +42,8 @@ class Comparison:
         self._units: dict[str, str] = {}
 
     def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
-        """Adds one metric for all systems. ``scorer``: the name of the additional scorer that the
-        context belongs to.
-        """
-        scorer = scorer or metric.tag(context)  # a judge's dates are known only after it has been asked
+        """Adds one metric of all systems. ``scorer``: the name of the context's scorer, if it is an additional one."""
+        scorer = scorer or metric.tag(context)  # a judge's dates are known only after it has answered
         key = f"{metric.name}@{scorer}" if scorer else metric.name
         if self.inputs.chance and metric.chance is not None:
             questions_N = next((one.weight_N for one in measured.values()), None)
@@ -63,7 +61,7 @@ class Comparison:
                 self.results.values.setdefault(system, {})[key] = one.value_N
 
     def finish(self) -> None:
-        """Computes the intervals of all measurements and the differences between systems, from one set of resamples."""
+        """Computes the intervals of all measurements and all differences between systems from one set of resamples."""
         started = time.monotonic()
         self._draws.run()
         for key, test in self._tests.items():

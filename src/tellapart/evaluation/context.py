@@ -1,4 +1,4 @@
-"""The inputs of an evaluation, cached intermediate results, and the possible requirements of metrics."""
+"""An evaluation's inputs and cached intermediate results, and the requirements that metrics can have."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALL_CLIPS = "emscore"  # all clips in the evaluation are candidates, ranked by E
 
 @dataclass(frozen=True)
 class CandidateInputs:
-    """Candidate sets from files, and those of their pictures that have no captions and so are only candidates."""
+    """Candidate sets from files, and the pictures in them that have no captions and therefore are only candidates."""
 
     sets: Sequence[FileSets] = ()
     items: Sequence[Item] = ()
@@ -52,11 +52,12 @@ class CandidateInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalInputs(EvalSettings):
-    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions. A model that is not loaded yet is given by
-    name.
+    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions. A string names a model that is not loaded
+    yet.
 
-    items: determine the order (from which random pools are cut), the default references, and the ground truth.
-    image_features: the scorer's L2-normalized features of the items, N×D; by default from the feature store.
+    items: determine the order of the pictures (from which random pools are cut), the default references and the ground
+        truth.
+    image_features: the scorer's L2-normalized features of the items, N×D [default: from the feature store].
     eval_scorers: additional scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on
     the look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
@@ -65,8 +66,8 @@ class EvalInputs(EvalSettings):
     synonyms: object synonyms for CHAIR and facts.
     instances: COCO's objects by picture, for CHAIR.
     questions: CaptionQA's questions by id.
-    queries: search queries for each picture, by id, for search by BM25 and by query_encoder.
-    confidences: confidence of claims by system and id, from files of ``caption --claims``.
+    queries: search queries by picture id, for search by BM25 and by query_encoder.
+    confidences: the confidence of claims by system and id, from files that ``caption --claims`` wrote.
     """
 
     items: Sequence[Item] | None = None
@@ -88,7 +89,7 @@ class EvalInputs(EvalSettings):
 
 @dataclass
 class EvalContext:
-    """The inputs of an evaluation in the order of the ids, with cached intermediate results."""
+    """An evaluation's inputs in the order of the ids, with cached intermediate results."""
 
     ids: list[str]
     items: Sequence[Item] | None = None
@@ -96,14 +97,14 @@ class EvalContext:
     scorer: Scorer | str | None = None
     image_ND: np.ndarray | None = None
     inputs: EvalInputs = EvalInputs()
-    primary: EvalContext | None = None  # the first scorer, whose look-alike sets the additional scorers rank
+    primary: EvalContext | None = None  # the first scorer; the additional scorers rank its look-alike sets
     several: bool = False  # whether any system has several captions per picture
     slots: Mapping[str, Sequence[CaptionSlot]] = field(default_factory=dict)  # all systems' captions
     _kept: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def file_sets(self) -> dict[str, CandidateSets]:
-        """Returns candidate sets from files by name, as rows of the ids, followed by candidate-only pictures."""
+        """Returns candidate sets from files by name, as row numbers; candidate-only pictures have the last rows."""
         candidates = self.inputs.candidates
         row_of = {id_: row for row, id_ in enumerate((*self.ids, *(item.id for item in candidates.items)))}
         return {own.name: own.rows(row_of) for own in candidates.sets}
@@ -135,32 +136,32 @@ class EvalContext:
 
     @property
     def loaded_scorer(self) -> Scorer:
-        """Returns the scorer; assumes that there is one."""
+        """Returns the scorer, which must be loaded."""
         return _loaded(self.scorer)
 
     @property
     def loaded_language_model(self) -> LanguageModel:
-        """Returns the language model; assumes that there is one."""
+        """Returns the language model, which must be loaded."""
         return _loaded(self.inputs.language_model)
 
     @property
     def loaded_text_encoder(self) -> TextEncoder:
-        """Returns the text encoder; assumes that there is one."""
+        """Returns the text encoder, which must be loaded."""
         return _loaded(self.inputs.text_encoder)
 
     @property
     def loaded_query_encoder(self) -> SentenceEncoder:
-        """Returns the sentence encoder; assumes that there is one."""
+        """Returns the sentence encoder, which must be loaded."""
         return _loaded(self.inputs.query_encoder)
 
     @property
     def loaded_judge(self) -> Judge:
-        """Returns the judge; assumes that there is one."""
+        """Returns the judge, which must be loaded."""
         return _loaded(self.inputs.judge)
 
     @property
     def flat_queries(self) -> tuple[list[str], np.ndarray]:
-        """Returns all queries, picture by picture, and target_Q, the row of each query's picture."""
+        """Returns all queries in the order of their pictures, and target_Q, the row of each query's picture."""
         pairs = [(text, row) for row, id_ in enumerate(self.ids) for text in self.inputs.queries.get(id_, ())]
         return [text for text, _ in pairs], np.array([row for _, row in pairs], dtype=int)
 
@@ -206,7 +207,7 @@ class EvalContext:
         return self.image_ND
 
     def sets(self, pools: str) -> CandidateSets:
-        """Returns the candidate sets of a protocol: ``random100``, ``random100-shuffled`` or ``lookalike``."""
+        """Returns a protocol's candidate sets: ``random100``, ``random100-shuffled`` or ``lookalike``."""
         if self.primary is not None:
             return self.primary.sets(pools)
         return self.once(("sets", pools), lambda: self._make_sets(pools))
@@ -228,7 +229,7 @@ class EvalContext:
         return self.once(("text", id(slot), prefix), lambda: self.texts.encode(slot.captions, prefix))
 
     def reference_features(self, slot: CaptionSlot, prefix: str = "") -> list[np.ndarray]:
-        """Returns, for each of a slot's captions, the L2-normalized features of its references, R×D."""
+        """Returns the L2-normalized features of each caption's references, R×D, for a slot's captions."""
         references = slot.references or []
 
         def make() -> list[np.ndarray]:
@@ -305,14 +306,14 @@ def short_digest(value: Any) -> str:
 
 
 def _loaded(model: T | str | None) -> T:
-    """Returns a model that a metric needs; it is loaded, because `Metric.needs` names it."""
+    """Returns a model for a metric. It is loaded, because the metric's `Metric.needs` names it."""
     assert model is not None and not isinstance(model, str)
     return model
 
 
 def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """Returns the name that COCO's instances use for each picture: its id or file, by path, name or stem; "" if none
-    matches.
+    """Returns the name of each picture in COCO's instances, which can be its id or its file's path, name or stem; "" if
+    none matches.
     """
     files = [""] * len(ids) if items is None else [item.picture.name for item in items]
     names = []
@@ -324,7 +325,7 @@ def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items:
 
 @dataclass(frozen=True)
 class Need:
-    """A requirement of metrics: a name, a test of the context, and the option to add if the test fails."""
+    """A requirement of a metric: its name, a test of the context, and the option to add if the test fails."""
 
     has: Callable[[EvalContext], bool]
     label: str
@@ -371,7 +372,7 @@ NEEDS: dict[str, Need] = {
     "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "pass more captions"),
     "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
     "tokens": Need(
-        # A scorer that is not loaded yet is assumed to return them.
+        # Assumes that a scorer that is not loaded yet returns them.
         lambda context: bool(getattr(context.scorer, "has_token_features", True)),
         "a scorer that returns token features",
         "pass --scorer with a text tower such as CLIP's",

@@ -1,7 +1,7 @@
 """Evaluation: computes metrics of systems' captions with intervals, paired differences and signatures.
 
-Programs call `evaluate`; ``tellapart eval`` reads files first (`tellapart.evaluation.inputs.run_eval`). Metrics and
-their requirements are the entries of `tellapart.metrics.registry`.
+Programs call `evaluate`; ``tellapart eval`` reads files first (`tellapart.evaluation.inputs.run_eval`).
+`tellapart.metrics.registry` lists metrics and their requirements.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from tellapart.utils.messages import detail
 def evaluate(
     systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs | None = None, **settings: Any
 ) -> Results:
-    """Measures each system's captions (``{system: {id: caption}}``) on the same pictures, in the order of ``items``,
-    else of the first system.
+    """Measures the captions of each system (``{system: {id: caption}}``) on the same pictures. Their order is that of
+    ``items``, or else of the first system.
 
-    A picture may have a list of captions: single-caption metrics are then averaged over them, and diversity metrics
-    use all of them. Intervals are 95% intervals over pictures, by the procedures of `tellapart.metrics.statistics`
+    A picture can have a list of captions. Single-caption metrics are averaged over them; diversity metrics use all of
+    them. Intervals are 95% intervals over pictures, by the procedures of `tellapart.metrics.statistics`
     that the signatures name: bootstrap percentiles, Student's t for few pictures, or bounds for rare events.
 
     inputs: see `EvalInputs`.
     settings: fields of `EvalInputs` by name: ``evaluate(systems, references=…, metrics=["cider"])``.
 
-    Raises `UsageError` for systems with different ids, for an unknown metric, and for missing inputs of a named metric.
+    Raises `UsageError` if systems have different ids, if a metric is unknown, or if a named metric lacks inputs.
     """
     inputs = replace(inputs or EvalInputs(), **settings)
     context, slots, notes = make_context(systems, inputs)
@@ -82,7 +82,7 @@ def measure(
 ) -> dict[str, Measurement]:
     """Computes one metric for all systems. Skips systems to which it does not apply, with a note for human captions.
 
-    by: the name of the additional scorer that the context belongs to.
+    by: the name of the context's scorer, if it is an additional one.
     """
     started = time.monotonic()
     found = {
@@ -120,7 +120,9 @@ _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark clai
 def keep_for_pages(
     results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
 ) -> None:
-    """Stores captions, marks, and retrieval results (look-alike sets and sets from files) for galleries and tables."""
+    """Stores captions, marked claims, and retrieval results (look-alike sets and sets from files) for galleries and
+    tables.
+    """
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     if any(name.endswith(".lookalike") for name in chosen):
@@ -134,6 +136,6 @@ def keep_for_pages(
 
 
 def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
-    """Returns the verdicts that a metric computed on a slot's captions, or () if there is no such metric."""
+    """Returns the verdicts on a slot's captions that a metric computed, or () if there is no such metric."""
     found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
     return next((verdicts for verdicts in found if verdicts is not None), ())

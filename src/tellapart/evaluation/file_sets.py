@@ -5,7 +5,8 @@
 | ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is a target |
 | ``3.json``, a list of lists of ids | TrueMatch as published; a folder contributes all its sizes except ``1.json`` |
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
-| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten per set; those that have a text are targets |
+| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten pictures per set; those that have a text are
+targets |
 
 `tellapart.evaluation.retrieval` ranks them, and metrics are named after them, as in ``recall@1.bag3``.
 """
@@ -32,9 +33,9 @@ from tellapart.utils.strict_json import parse_json
 
 @dataclass(frozen=True)
 class FileSets:
-    """Sets of ids with a common name. ``targets``: the targets in each set; None: all its pictures.
+    """Sets of ids with a common name. ``targets``: the targets in each set; None means all pictures in the sets.
 
-    ``captions``: human captions, if the file has any. ``origin``: the text for signatures.
+    ``captions``: human captions, if the file has any. ``origin``: names the source in signatures.
     """
 
     name: str
@@ -44,15 +45,15 @@ class FileSets:
     origin: str = ""
 
     def ids(self) -> list[str]:
-        """Returns each picture in the sets once."""
+        """Returns the ids of all pictures in the sets, each once."""
         return list(dict.fromkeys(id_ for members in self.sets for id_ in members))
 
     def asked(self) -> list[str]:
-        """Returns every target once."""
+        """Returns the ids of all targets, each once."""
         return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
 
     def renamed(self, names: Mapping[str, str]) -> FileSets:
-        """Returns the sets with the data's ids, to which ``names`` maps theirs."""
+        """Returns the sets with the data's ids; ``names`` maps the file's ids to them."""
 
         def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
             return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
@@ -62,7 +63,7 @@ class FileSets:
         return replace(self, sets=own(self.sets), targets=targets, captions=captions)
 
     def without(self, ids: Collection[str]) -> FileSets:
-        """Returns the sets without any of these pictures; a hard pool only loses the pictures.
+        """Drops the sets that contain any of these pictures; a hard pool loses only the pictures.
 
         Raises `UsageError` if no set is left.
         """
@@ -126,7 +127,7 @@ HARD = "hard"  # the name of the pool of all captioned pictures and distractors
 
 
 def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
-    """Returns all captioned pictures and the given distractors as one pool; distractors are not targets."""
+    """Returns a pool of all captioned pictures and the given distractors, which are not targets."""
     if not distractors:
         raise UsageError("no distractor remains, because all of them have captions to evaluate")
     return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)

@@ -88,7 +88,7 @@ def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterato
 
 
 def comma_separated(results: Results) -> str:
-    """Formats CSV with a row per system and metric, then one per paired difference, system minus ``against``."""
+    """Formats CSV: a row per system and metric, then a row per paired difference, system minus ``against``."""
     cells = [
         (name, metric, found, ("", "", "")) for name, own in results.systems.items() for metric, found in own.items()
     ] + [
@@ -149,7 +149,8 @@ def format_of(out: Path | None, format: str | None) -> str:
 
 def per_caption(results: Results, path: Path) -> str:
     """Formats a record per system and picture: ``id``, ``system``, ``caption`` (``captions`` if there are several), and
-    the value of each per-picture metric. Uses JSON lines, or CSV if ``path`` has that suffix."""
+    the value of each per-picture metric. Uses CSV if ``path`` ends in .csv, else JSON lines.
+    """
     lists = results.extra.get("caption_lists", {})
     records = [
         {

@@ -18,20 +18,20 @@ from tellapart.scenes.world import Scene
 from tellapart.types import Item
 
 _YARDSTICKS = ("human", "chance")
-# Shares of the gallery. Losses and misses have reserved shares, so that a page cannot show only wins.
+# Shares of the gallery. Losses and misses have fixed shares, so that a page cannot show only wins.
 _SHARES = (("won", 0.45), ("lost", 0.25), ("missed", 0.2), ("hit", 0.1))
 
 
 def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
-    """Returns up to k look-alike sets as plain data.
+    """Returns up to k look-alike sets as JSON data.
 
     ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``: pictures
     are given by id, the target is the first candidate, and scores are cosines by candidate. If the ground truth of the
     items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks the
-    characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, they mark the claims that a facts
-    metric could not verify. The first system is the baseline. Sets where a later system hits and the baseline misses
-    ("won"), the reverse ("lost"), where all miss and where all hit have fixed shares, each spread evenly over the data.
-    Empty if no look-alike metric was computed.
+    characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, these are the claims that a facts
+    metric could not verify. The first system is the baseline. There are fixed shares of sets where a later system hits
+    and the baseline misses ("won"), where the reverse is true ("lost"), where all systems miss, and where all hit; each
+    share is spread evenly over the data. Empty if no look-alike metric was computed.
     """
     found: dict[str, Retrieval] = results.extra.get("lookalike", {})
     if not found:
@@ -43,7 +43,7 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
 
 
 def caption_gallery(results: Results, items: Sequence[Item] | None = None) -> dict[str, Any]:
-    """Returns up to 24 pictures, evenly over the data, with all captions, for results without candidate sets."""
+    """Returns up to 24 pictures, spread evenly over the data, with all captions, for results without candidate sets."""
     references = _references(results, items)
     truth = {item.id: item.truth for item in items or () if item.truth is not None}
     rows = _spread(np.arange(len(results.ids)), min(24, len(results.ids)))
@@ -102,7 +102,7 @@ def _informative(found: dict[str, Retrieval], k: int) -> list[int]:
     }
     rows = {kind: np.flatnonzero(mask_N & asked_N) for kind, mask_N in kinds.items()}
     quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES}
-    for kind, _ in _SHARES:  # what one kind cannot fill goes to the other kinds, in order
+    for kind, _ in _SHARES:  # places that one kind cannot fill go to the other kinds, in order
         quota[kind] += max(0, min(len(rows[kind]) - quota[kind], k - sum(quota.values())))
     return [int(row) for kind, _ in _SHARES for row in _spread(rows[kind], quota[kind])][:k]
 

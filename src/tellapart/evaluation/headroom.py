@@ -48,8 +48,8 @@ QUANTILES = (0.025, 0.975)
 class Claim:
     """A distinct claim about one picture.
 
-    confidence: in nats, at most 0: the joint log-probability of its words, averaged over the captions that make the
-    claim, plus the log of the share of captions that make it.
+    confidence: in nats, at most 0. The joint log-probability of its words, averaged over the captions that make the
+        claim, plus the logarithm of the share of captions that make it.
     """
 
     picture: int
@@ -70,10 +70,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Headroom:
-    """The claims that a captioner samples, and those of its greedy captions.
+    """The claims in a captioner's samples, and those in its greedy captions.
 
-    known: the claims in all its captions. of_greedy: the claims in its greedy captions. facts_N: the number of facts
-    to state.
+    known: the claims in all captions. of_greedy: the claims in the greedy captions. facts_N: each picture's number of
+        facts.
     """
 
     known: tuple[Claim, ...]
@@ -116,7 +116,7 @@ class Headroom:
         )
 
     def recall_at(self, precision: float) -> Interval:
-        """Returns the highest recall at which the curve reaches this precision, in percent, with its interval."""
+        """Returns the highest recall, in percent, at which the curve reaches this precision, with its interval."""
         found = []
         for weight_N in self.weight_RN:
             precision_C, recall_C = self.curve(weight_N)
@@ -167,7 +167,7 @@ def _named(value: Interval) -> dict[str, float]:
 
 
 def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: Any) -> tuple[Headroom, list[str]]:
-    """Loads a captioner and data sets, and returns the result of `measure_headroom` and notes on skipped pictures."""
+    """Loads a captioner and data sets. Returns the result of `measure_headroom`, and notes on skipped pictures."""
     captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(specs)
     view = make_view(captioner, FeatureStore())
     items = view.readable(dataset, dataset.unreadable)
@@ -240,7 +240,7 @@ def _captions(
 def _claims_of(
     rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
 ) -> Iterator[tuple[Claim, Hashable]]:
-    """Yields every claim of every caption with its statement or, for a false claim, its words."""
+    """Yields every claim of every caption with its statement; a false claim's statement is its words."""
     spans = token_spans(rollout.rows(), rollout.texts, captioner.tokenizer)
     for r, text in enumerate(rollout.texts):
         number = r // rollout.samples
@@ -256,7 +256,9 @@ def _claims_of(
 
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Yields claims verified by the scene: spans of their words, the fact (else the words), and whether it is true."""
+    """Yields claims verified by the scene: the spans of their words, the fact (or the words, if false), and whether
+    they are true.
+    """
     where = word_spans(text)
     for claim in stated_claims(text, item.truth):
         parts = [where[word] for word in claim.words]

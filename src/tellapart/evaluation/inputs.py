@@ -62,7 +62,7 @@ def check_options(options: EvalOptions) -> None:
 
 
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
-    """Reads each system's captions and the other inputs, with models by name; adds notes on how they match."""
+    """Reads each system's captions and the other inputs; models are still names. Adds notes on how the files match."""
     synonyms, instances = read_object_inputs(options.synonyms, options.instances)
     paths = name_systems(options.captions or ())
     systems = {name: read_caption_file(path) for name, path in paths.items()}
@@ -102,15 +102,15 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
 
 
 def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:
-    """Raises `UsageError`, before anything slow, for unknown metrics and for metrics with missing requirements."""
+    """Raises `UsageError`, before any slow work, for unknown metrics and for metrics with missing requirements."""
     choose(inputs.metrics, make_context(kept, inputs)[0])
 
 
 def run_eval(options: EvalOptions) -> Results:
-    """Evaluates caption files, each of which is a system.
+    """Evaluates caption files; each file is a system.
 
     Matches captions with pictures or references by id, file name, stem or position (`tellapart.data.caption_matching`).
-    The results' notes describe how, and what was left out; ``hardware`` says where models ran.
+    The results' notes say how they were matched and what was left out; ``hardware`` says where models ran.
     """
     check_options(options)
     kept, inputs, notes = read_files(options)

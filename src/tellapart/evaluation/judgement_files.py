@@ -1,4 +1,4 @@
-"""Reads files of human judgements: text, JSON, Parquet, and the numbers in them."""
+"""Reads files of human judgements (text, JSON, Parquet) and parses their numbers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class PictureReferences:
         self.missing: list[str] = []
 
     def of(self, *names: str) -> tuple[str, ...]:
-        """Returns all references of a picture, given any of its names; () if there are none, which `require` reports
+        """Returns a picture's references, given any of its names. Returns () if there are none, which `require` reports
         later.
         """
         known = (self._texts[each] for name in names for each in _names_of(name) if each in self._texts)
@@ -41,7 +41,7 @@ class PictureReferences:
         return None
 
     def require(self, judged: Path, rows: int) -> None:
-        """Raises `UsageError` if a judged picture had no reference. ``rows``: number of judgements with references."""
+        """Raises `UsageError` if a judged picture has no reference. ``rows``: number of judgements with references."""
         if self.missing:
             raise UsageError(
                 f"{judged}: {len(self.missing):,} of {rows + len(self.missing):,} judged captions have no "
@@ -53,7 +53,7 @@ class PictureReferences:
 def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str], why: str) -> PictureReferences:
     """Reads ``--references``, or else the first existing one of the ``expected`` files next to the judgements.
 
-    Raises `UsageError` if there is neither; ``why`` explains what they are needed for.
+    Raises `UsageError` if there is neither. ``why`` explains in the message why references are needed.
     """
     found = list(paths) or [judged.parent / name for name in expected if (judged.parent / name).is_file()][:1]
     if not found:

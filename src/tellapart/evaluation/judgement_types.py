@@ -1,4 +1,4 @@
-"""Human judgements of captions: ratings, and comparisons of two captions."""
+"""Human judgements of captions: ratings, and comparisons of caption pairs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class RatedCaption:
-    """A caption of a picture with references and human ratings, which are empty if it was only compared."""
+    """A picture's caption with its references and human ratings; the ratings are empty if the caption was only
+    compared.
+    """
 
     picture: str
     caption: str
@@ -21,7 +23,7 @@ class RatedCaption:
 class ComparedPair:
     """Two captions of one picture, by index in `Judgements.captions`; people prefer ``better``.
 
-    tied: equally many people prefer each, so whichever one a metric prefers, it counts as half right.
+    tied: equally many people prefer each, so a metric is half right whichever it prefers.
     """
 
     better: int
@@ -37,7 +39,7 @@ class Judgements:
     tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
     table: the key in `tellapart.evaluation.published_agreement`, if it is not the layout.
 
-    rule: how captions that are also a reference are treated, for the signature.
+    rule: the treatment of captions that are also a reference, for the signature.
     judges: the people who rated.
     """
 
@@ -56,7 +58,7 @@ class Judgements:
         return sum(len(caption.ratings) for caption in self.captions)
 
     def with_pairs_of_ratings(self) -> Judgements:
-        """Adds pairs if there are only ratings: each pair of captions of a picture with different mean ratings."""
+        """If there are only ratings, adds each pair of a picture's captions with different mean ratings."""
         if self.pairs:
             return self
         of_picture: dict[str, list[int]] = {}
@@ -82,7 +84,7 @@ def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCapti
 def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
     """Removes each caption from its own references (Composite, THumB, FOIL).
 
-    Drops captions that are left without a reference.
+    Drops captions without any other reference.
     """
     kept = [
         replace(row, references=tuple(text for text in row.references if _same(text) != _same(row.caption)))

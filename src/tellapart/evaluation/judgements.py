@@ -97,7 +97,7 @@ def _is_record(line: str) -> bool:
 
 
 def _is_share(row: list[str]) -> bool:
-    """Returns whether this is a row of the CrowdFlower file: the third number is the fourth over the sum of the last
+    """Returns whether this is a row of the CrowdFlower file, whose third cell is the share of yes votes among the last
     two.
     """
     try:

@@ -61,11 +61,11 @@ def match_files(
     min_overlap: float,
     needed: Collection[str] = (),
 ) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
-    """Returns captions and references by common ids, and notes. Raises `UsageError` for disallowed differences.
+    """Returns captions and references by common ids, and notes. Raises `UsageError` if they differ too much.
 
     The ids are those of the data, else of the references, else of the first system. The notes say how files with
-    different picture names were matched. ``needed``: the targets of candidate sets, to which ``min_overlap`` then
-    refers, instead of all pictures in the data.
+    different picture names were matched. ``needed``: the targets of candidate sets. If given, ``min_overlap`` refers to
+    them instead of all pictures in the data.
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
@@ -108,9 +108,9 @@ def match_files(
 
 
 def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
-    """Returns ids without a caption in some system because `caption` skipped their unreadable picture.
+    """Returns the ids that lack a caption in some system because `caption` skipped their unreadable picture.
 
-    Opens pictures only if most have captions; otherwise the files are about other pictures, which is reported
+    Opens pictures only if most have captions. Otherwise the files are about other pictures, which is reported
     elsewhere.
     """
     lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
@@ -124,7 +124,7 @@ def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]
 
 
 def files_of(dataset: Iterable[Item]) -> dict[str, str]:
-    """Returns the file of each picture that is a file."""
+    """Returns the file of each picture that is stored as a file."""
     paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
     return {id_: str(path) for id_, path in paths if path is not None}
 
@@ -134,8 +134,8 @@ def with_references(
 ) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
     """Returns the captions of pictures with a reference in the data, and notes on the others.
 
-    Raises `UsageError` if there are others, unless ``allow_missing``. If no picture has a reference, nothing is left
-    out: metrics that need references report that they are missing.
+    Raises `UsageError` if there are others, unless ``allow_missing``. If no picture has a reference, keeps all of them:
+    metrics that need references then report that they are missing.
     """
     ids = next(iter(systems.values()), {})
     lacking = {item.id for item in dataset if item.id in ids and not item.references}
@@ -153,5 +153,5 @@ def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
 
 
 def note_of(how: str | None) -> list[str]:
-    """Returns a note on how a file was matched, or none if the ids were identical."""
+    """Returns a note on how a file was matched, or no note if the ids were identical."""
     return [] if how is None else [how]

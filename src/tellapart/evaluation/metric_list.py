@@ -19,7 +19,7 @@ HEADS = ("metric", "also", "label", "meaning", "better", "needs")
 
 @dataclass(frozen=True)
 class Listed:
-    """A listed metric: key, other names (of the metric or of families), meaning, and requirements."""
+    """An entry of the list: key, other names (of the metric or its families), meaning, and requirements."""
 
     name: str
     also: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Loads the models of an evaluation: scorers with picture features, a language model, text encoders."""
+"""Loads an evaluation's models: scorers with picture features, a language model, text encoders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load_scorers(
     device: str | torch.device = "auto",
     precision: str = "auto",
 ) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
-    """Loads scorers with their features of the items. Leaves out items with unreadable pictures, with a note."""
+    """Loads scorers, and computes their features of the items. Skips items with unreadable pictures and adds a note."""
     if not names or items is None:
         return [], items
 
@@ -69,7 +69,7 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
 
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
-    """Returns the inputs with loaded models and readable pictures, and the hardware that the models run on."""
+    """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
     others = options.eval_scorers or []
     on = (options.device, options.precision)
     names = [name for name in (options.scorer, *others) if name is not None]

@@ -31,9 +31,7 @@ VERBATIM = 0.05  # share of captions identical to queries above which a warning 
 
 
 def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
-    """Returns a line per system on how well search with its captions works, and a warning if many
-    captions are queries.
-    """
+    """Returns a line per system on searching its captions, and a warning if many captions are queries."""
     lines = []
     queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
     for system, found in results.systems.items():
@@ -78,7 +76,7 @@ def notes_on_confidences(context: EvalContext) -> list[str]:
 
 
 def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
-    """Returns notes on texts that were too long for a scorer, for the language model or for a text encoder."""
+    """Returns notes on texts that were too long for a scorer, the language model or a text encoder."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
     inputs = next(iter(contexts)).inputs
     for model, what in (

@@ -1,6 +1,6 @@
-"""The settings of an evaluation, from which the command line is generated, and which `evaluate` accepts.
+"""The settings of an evaluation. The command line is generated from them, and `evaluate` accepts them.
 
-A field is an option of ``tellapart eval`` (`typer.Option`), or a key of ``--set KEY=VALUE`` (with one line of help).
+Each field is an option of ``tellapart eval`` (`typer.Option`) or a key of ``--set KEY=VALUE`` (with one line of help).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LEDGER = Path("judge.ledger.jsonl")
 
 
 def metric_names(incomplete: str) -> list[str]:
-    """Completes metric names in a shell, for the last name in a comma-separated list."""
-    metrics = import_module("tellapart.metrics.registry").METRICS  # the types are those of an evaluation's context
+    """Completes the last metric name of a comma-separated list in a shell."""
+    metrics = import_module("tellapart.metrics.registry").METRICS  # the types are those of the evaluation's context
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + name for name in ("all", "list", *metrics) if name.startswith(begun)]
 
@@ -46,7 +46,7 @@ class JudgeInputs:
     ] = None
 
     def open(self) -> Judge | None:
-        """Returns the judge, or None if none is named. Raises `UsageError`."""
+        """Returns the judge, or None if the user named none. Raises `UsageError`."""
         if self.llm_judge is None:
             if self.prompts is not None:
                 raise UsageError("prompts requires a judge; add --llm-judge openai:MODEL@URL")
@@ -59,11 +59,11 @@ class JudgeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings:
-    """Settings common to caption files (`EvalOptions`) and programs (`EvalInputs`).
+    """Settings that the command line (`EvalOptions`) and programs (`EvalInputs`) share.
 
     metrics: by default, all metrics that the inputs allow (`tellapart.evaluation.chosen_metrics.choose`).
     human: score a reference as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper
-    2). It is then removed from the references.
+        2). Each is scored against the picture's other references.
 
     Raises `UsageError` for an invalid value.
     """
@@ -110,24 +110,24 @@ class EvalSettings:
                 raise UsageError(f"{name} is '{choice}'; expected one of {', '.join(filter(None, known))}")
 
     def settings(self) -> dict[str, Any]:
-        """Returns only the settings, without fields of a subclass."""
+        """Returns the settings without the fields of a subclass."""
         return {each.name: getattr(self, each.name) for each in fields(EvalSettings)}
 
 
 @dataclass(frozen=True)
 class EvalFiles:
-    """Files, specifications and names, none of which is opened here.
+    """Files, specifications and names. Nothing is opened here.
 
-    captions: caption files, each a system named after its file.
-    references: a file, or several, whose references are joined by id.
-    data: a specification such as ``coco:FOLDER?split=test``; its references are used if no file is given.
+    captions: caption files; each is a system, named after its file.
+    references: one or more files, whose references are joined by id.
+    data: a specification such as ``coco:FOLDER?split=test``. Its references are used if ``references`` is not given.
     scorer, eval_scorers, language_model, bertscore: model folders or names.
-    allow_missing: score only pictures that have captions from all systems. It is still an error if two sides share less
-    than ``min_overlap`` of the larger one's ids.
+    allow_missing: score only pictures that have captions from all systems. Two sides must still share at least the
+        fraction ``min_overlap`` of the larger one's ids.
     bags: files of candidate sets (`tellapart.evaluation.file_sets`).
-    distractors: the specification of additional pictures that compete with every caption's own.
-    synonyms: a file of objects in CHAIR's layout. instances: COCO's ``instances_*.json``.
-    device, precision: where and how models run; the precision ``auto`` is fp32 here (`tellapart.models.devices`).
+    distractors: the specification of additional pictures that compete with each caption's own picture.
+    synonyms: a file of objects and their synonyms in CHAIR's layout. instances: COCO's ``instances_*.json``.
+    device, precision: where and in which precision models run; here, ``auto`` means fp32 (`tellapart.models.devices`).
     """
 
     captions: Annotated[
@@ -187,13 +187,13 @@ class EvalOptions(EvalSettings, EvalFiles):
     """The options of ``tellapart eval``."""
 
     def with_captions(self, files: Sequence[Path]) -> EvalOptions:
-        """Adds caption files that were generated on ``device``; resets ``device`` if no other model uses it."""
+        """Adds caption files that were generated on ``device``. Resets ``device`` if no other model uses it."""
         device = self.device if self.models or self.precision != "auto" else "auto"
         return replace(self, captions=[*(self.captions or ()), *files], device=device)
 
 
 def keys() -> dict[str, tuple[Any, str]]:
-    """Returns the keys of ``--set`` with their types and help."""
+    """Returns the keys of ``--set``, with their types and help."""
     hints = get_type_hints(EvalOptions, include_extras=True, localns={"Judge": Any})
     help_of = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
     return {name: (hints[name].__origin__, text) for name, text in help_of.items() if isinstance(text, str)}
@@ -206,7 +206,7 @@ def key_rows() -> list[tuple[str, str, str]]:
 
 
 def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
-    """Returns the options with the keys of ``--set KEY=VALUE``. Raises `UsageError`."""
+    """Returns the options, updated with ``--set KEY=VALUE``. Raises `UsageError`."""
 
     values: dict[str, Any] = {}
     known = keys()

@@ -12,7 +12,7 @@ from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.judgement_types import ComparedPair, Judgements, RatedCaption
 
 VOTES = 48  # triplets per pair, each with a reference and a vote
-REFERENCES = 5  # references sampled from the 48, as in papers
+REFERENCES = 5  # number of references sampled from the 48, as in papers
 SEED = 0
 CATEGORIES = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 
@@ -59,13 +59,13 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def _triplet(row: Any) -> tuple[str, str]:
-    """Returns a reference, and the caption that was judged more similar to it."""
+    """Returns a reference and the caption that people judged more similar to it."""
     reference, first, second, vote = (row[name] for name in row.dtype.names[:4]) if row.dtype.names else row.ravel()[:4]
     return _string(reference), _string(first if int(np.ravel(vote)[0]) == 1 else second)
 
 
 def _string(cell: Any) -> str:
-    """Unwraps a text from MATLAB's nested arrays."""
+    """Extracts a text from MATLAB's nested arrays."""
     while isinstance(cell, np.ndarray):
         cell = cell.ravel()[0] if cell.size else ""
     return str(cell).strip()

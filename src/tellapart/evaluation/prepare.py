@@ -33,7 +33,7 @@ def make_context(
         )
     notes += notes_on_instances(inputs.instances, ids, items)
     slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
-    # Several captions per picture show the confidence themselves.
+    # If there are several captions per picture, the confidence follows from them.
     stated = {name: own for name, own in inputs.confidences.items() if len(slots[name]) == 1}
     inputs = replace(inputs, confidences=stated)
     for name, own in stated.items():
@@ -42,7 +42,7 @@ def make_context(
         slots[HUMAN] = human_slots(human, references, inputs.seed)
         queries, said = without_own_captions(inputs.queries, slots[HUMAN], ids)
         inputs, notes = replace(inputs, queries=queries), notes + said
-    # The diversity of human references is measured only on request.
+    # The diversity of the human references is measured only on request.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or inputs.metrics is not None)
     image_ND = features_of(inputs.scorer, inputs.image_features, items)
     context = EvalContext(ids, items, references, inputs.scorer, image_ND, inputs, several=several, slots=slots)
@@ -52,8 +52,9 @@ def make_context(
 def without_own_captions(
     queries: Mapping[str, Sequence[str]], human: list[CaptionSlot], ids: list[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Removes queries that are identical to the human caption, which they would trivially find; adds a note with their
-    number. Raises `UsageError` if no query is left."""
+    """Removes queries that are identical to the human caption, because they would find it trivially. Adds a note with
+    their number. Raises `UsageError` if no query is left.
+    """
     own = {id_: {plain_words(text) for text in texts} for id_, texts in zip(ids, caption_lists(human), strict=True)}
     kept = {id_: [text for text in texts if plain_words(text) not in own[id_]] for id_, texts in queries.items()}
     left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))
@@ -96,8 +97,9 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
 def references_of(
     ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
 ) -> tuple[list[list[str]] | None, list[str]]:
-    """Returns the given references, else the items', in the order of the ids, and notes. Drops empty references.
-    Returns None, with a note, if some pictures have no reference."""
+    """Returns the given references, or else the items', in the order of the ids, and notes. Drops empty references.
+    Returns None with a note if some pictures have no reference.
+    """
     if references is None:
         if items is None or not any(item.references for item in items):
             return None, []
@@ -126,7 +128,7 @@ def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequen
 def notes_on_instances(
     instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None
 ) -> list[str]:
-    """Returns a note on pictures that the instances do not contain. Raises `UsageError` if they contain none."""
+    """Returns a note on pictures that the instances lack. Raises `UsageError` if they contain none of the pictures."""
     if not instances:
         return []
     names = names_in(instances, ids, items)
@@ -143,7 +145,7 @@ def notes_on_instances(
 def features_of(
     scorer: Scorer | str | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
 ) -> np.ndarray | None:
-    """Returns the scorer's features of the items: the given ones, else from the feature store. Raises `UsageError`.
+    """Returns the scorer's features of the items, either given or from the feature store. Raises `UsageError`.
 
     Returns None for a scorer that is not loaded yet.
     """

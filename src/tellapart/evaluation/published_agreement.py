@@ -1,13 +1,13 @@
 """Published agreement of metrics with human judgements: Kendall's tau × 100 by layout and metric.
 
 Sources: Flickr8k, Composite and Nebula: arXiv:2512.21582, table 1 (RefCLIPScore on Nebula: Matsuda et al. 2024, DENEB,
-table 1). Polaris: Wada et al. 2024 (Polos), table 1, with BLEU-4, ROUGE-L, METEOR and CIDEr as papers on Polaris print
-them. LongCap-Arena: Matsuda et al. 2025 (VELA), table 1 and appendix D, means of five runs.
+table 1). Polaris: Wada et al. 2024 (Polos), table 1, with BLEU-4, ROUGE-L, METEOR and CIDEr as printed in papers on
+Polaris. LongCap-Arena: Matsuda et al. 2025 (VELA), table 1 and appendix D, means of five runs.
 """
 
 from __future__ import annotations
 
-Tau = dict[str, float]  # by variant, "b" and "c"
+Tau = dict[str, float]  # tau by variant, "b" and "c"
 
 
 def _taus(text: str) -> dict[str, Tau]:
@@ -80,5 +80,5 @@ PUBLISHED: dict[str, dict[str, Tau]] = {
 
 
 def published_tau(table: str, metric: str, variant: str) -> float | None:
-    """Returns tau × 100 of a metric in a published table, or None."""
+    """Returns a metric's tau × 100 in a published table, or None if it is not in the table."""
     return PUBLISHED.get(table, {}).get(metric, {}).get(variant)

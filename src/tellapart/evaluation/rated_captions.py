@@ -1,4 +1,4 @@
-"""Reads ratings from their authors' files: Flickr8k, CLIPScore, Composite, THumB, FOIL and DetailCaps."""
+"""Reads ratings in their published formats: Flickr8k, CLIPScore, Composite, THumB, FOIL and DetailCaps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TAKEN_OUT = "captions-that-are-references:out-of-their-references"
 
 
 def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads three experts' ratings from 1 to 4, each a separate judgement (Hodosh et al. 2013)."""
+    """Reads three experts' ratings from 1 to 4, each as a separate judgement (Hodosh et al. 2013)."""
     rows = _flickr8k_rows(path, references, lambda cells: tuple(float(cell) for cell in cells))
     return Judgements("flickr8k-expert", without_reference_captions(rows), rule=_DROPPED, judges="experts, 1-4")
 
@@ -136,16 +136,18 @@ def foil(path: Path, references: Sequence[Path]) -> Judgements:
                 if not (kept := without_own_reference([own])):
                     known.missing += [picture] if own.references else []
                     continue
-                # Both are scored against the other references, without the correct caption.
+                # Both captions are scored against the references other than the correct caption.
                 pairs.append(ComparedPair(len(rows), len(rows) + 1, str(wrong.get("target_word", ""))))
                 rows += [kept[0], RatedCaption(picture, wrong["caption"], kept[0].references)]
     known.require(path, len(pairs))
-    one = tuple(ComparedPair(pair.better, pair.worse) for pair in pairs)  # a table cannot have a column for each word
+    one = tuple(
+        ComparedPair(pair.better, pair.worse) for pair in pairs
+    )  # one category for all, because a table cannot have a column for each word
     return Judgements("foil", tuple(rows), one, tau="", rule=_TAKEN_OUT, judges="by construction")
 
 
 def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads detailed captions of three models with GPT-4 scores, as in the public file (Dong et al. 2024)."""
+    """Reads three models' detailed captions with GPT-4 scores, as in the public file (Dong et al. 2024)."""
     rows, without = [], 0
     for number, record in enumerate(_detailcaps_records(path)):
         own = tuple(str(text) for key, text in record.items() if key.startswith("GT_Caption") and text)

@@ -1,4 +1,4 @@
-"""Keys of results: which metric a key refers to, and which five are the main ones."""
+"""Keys of results: finds the metric that a key refers to, and the five main ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellapart.metrics.results import Candidates, MetricInfo
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     """Returns the label and help text for a result key such as ``recall@1.random100@second``.
 
-    Without ``candidates``, uses the size given in the key. An unknown key is its own label.
+    Without ``candidates``, uses the size in the key. An unknown key is its own label.
     """
     parsed = parse_key(key)
     base = parsed.base
@@ -35,13 +35,13 @@ _ASKED = {
     "queries",
     "several",
     "clips",
-}  # inputs that a user provides only if interested in the metric
+}  # inputs that users provide only if they are interested in the metric
 MAIN_COUNT = 5
 
 
 def main_metrics(keys: Iterable[str]) -> list[str]:
-    """Returns the keys of the five main metrics among the measured ones; each is listed for every scorer that measured
-    it.
+    """Returns the keys of the five main metrics among the measured ones, including the keys for every scorer that
+    measured them.
 
     Metrics that need an option such as ``--bags`` or an installed package come first, then `_MAIN`, then others.
     """

@@ -19,16 +19,16 @@ import numpy as np
 
 from tellapart.errors import UsageError
 
-ROWS_PER_BLOCK = 4096  # captions and candidates of a large set compared at a time: 64 MB of scores
+ROWS_PER_BLOCK = 4096  # number of captions and candidates of a large set that are compared at a time: 64 MB of scores
 TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summation
 
 
 @dataclass(frozen=True)
 class CandidateSets:
-    """Sets of pictures, by row, and Q questions about them.
+    """Sets of pictures, given as rows, and Q questions about them.
 
-    ``sets`` holds rows of the feature matrix. Question q searches row ``target_Q[q]`` in the set ``set_Q[q]``. Several
-    questions may share a set (in a pool of 100 every picture is a target once).
+    ``sets`` holds rows of the feature matrix. Question q looks for row ``target_Q[q]`` in the set ``set_Q[q]``. Several
+    questions can share a set: in a pool of 100, every picture is a target once.
     """
 
     sets: tuple[np.ndarray, ...]
@@ -60,14 +60,15 @@ class CandidateSets:
         return size_Q
 
     def questions(self, n: int) -> np.ndarray:
-        """Counts the questions whose target is each of the first n pictures."""
+        """Counts, for each of the first n pictures, the questions that look for it."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
     def units(self, n: int) -> np.ndarray | None:
         """Returns the resampling unit of each of the first n pictures; None if each picture is its own unit.
 
-        Targets of one set compete, so their hits are dependent: a set is one unit, and sets that share a target are
-        merged. If one unit would have more than half of the questions, as with a single pool, pictures are the units.
+        Targets of one set compete, so their hits are dependent. Therefore a set is one unit, and sets that share a
+        target are merged. If one unit would have more than half of the questions, as in a single pool, pictures are the
+        units.
         """
         unit_N, before_N = np.arange(n), np.zeros(0, np.intp)
         while not np.array_equal(unit_N, before_N):
@@ -87,7 +88,7 @@ class CandidateSets:
 
 
 def whole_sets(sets: Sequence[Sequence[int] | np.ndarray], name: str = "given") -> CandidateSets:
-    """Makes every picture in every set a target once, within its own set (bags, pools)."""
+    """Makes every picture in each set (bag, pool) a target once, within that set."""
     rows = tuple(np.asarray(members, dtype=np.intp) for members in sets)
     set_Q = np.repeat(np.arange(len(rows)), [len(members) for members in rows])
     return CandidateSets(rows, set_Q, np.concatenate(rows) if rows else np.zeros(0, np.intp), name)
@@ -106,8 +107,8 @@ def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0)
 def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] | None = None) -> CandidateSets:
     """Returns a set per picture: itself, followed by its ``size − 1`` nearest neighbours by cosine of image features.
 
-    Leaves out copies of the target (cosine above 0.9999, or the same content key), which cannot be distinguished from
-    it. Ties: see `tellapart.features.nearest`.
+    Skips copies of the target (cosine above 0.9999, or the same content key), which cannot be distinguished from it.
+    For ties, see `tellapart.features.nearest`.
     """
     from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 
@@ -121,7 +122,7 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
 
 
 def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
-    """Averages values over the questions for each of n pictures; NaN for a picture without questions."""
+    """Averages values over the questions about each of n pictures; NaN for a picture without questions."""
     count_N = sets.questions(n)
     sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
     return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
@@ -129,11 +130,11 @@ def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarr
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A scorer's ranks of the targets, by question and for each of the first ``n`` pictures.
+    """A scorer's ranks of the targets, by question and by picture, for the first ``n`` pictures.
 
     ``rank_Q`` counts the candidates with a higher score (0 is a hit). ``picked_Q`` is the row of the top candidate. A
-    picture in several sets has several questions: its values (`hit`, `rank_N`) are means over its questions,
-    ``questions_N`` is their number, and corpus scores weight pictures by it.
+    picture in several sets has several questions: its values (`hit`, `rank_N`) are means over them, ``questions_N`` is
+    their number, and corpus scores weight pictures by that number.
     """
 
     sets: CandidateSets
@@ -151,7 +152,7 @@ class Retrieval:
 
     @cached_property
     def questions_N(self) -> np.ndarray:
-        """Returns the number of questions for each picture."""
+        """Returns the number of questions about each picture."""
         return self.sets.questions(self.n)
 
     @cached_property
@@ -161,21 +162,21 @@ class Retrieval:
 
     @cached_property
     def picked_N(self) -> np.ndarray:
-        """Returns the candidate picked in each picture's first question, −1 if it has none."""
+        """Returns the candidate picked in the first question about each picture; −1 if there is none."""
         picked_N = np.full(max(self.n, int(self.sets.target_Q.max(initial=-1)) + 1), -1)
         picked_N[self.sets.target_Q[::-1]] = self.picked_Q[::-1]
         return picked_N[: self.n]
 
     def hit(self, k: int) -> np.ndarray:
-        """Returns the share of a picture's questions with the target among the first k; NaN if it has none."""
+        """Returns the share of each picture's questions that rank the target among the first k; NaN if it has none."""
         return over_questions(self.sets, (self.rank_Q < k).astype(float), self.n)
 
     def recall(self, k: int) -> float:
-        """Returns the share of all questions with the target among the first k, 0 to 1; NaN if there are none."""
+        """Returns the share of all questions that rank the target among the first k, 0 to 1; NaN if there are none."""
         return float((self.rank_Q < k).mean()) if len(self.rank_Q) else float("nan")
 
     def first(self, n: int) -> Retrieval:
-        """Returns the results of the first n pictures; later ones were candidates only."""
+        """Returns the results for the first n pictures; later ones were only candidates."""
         return replace(self, n=n)
 
     def missed(self, rows: Sequence[int]) -> Retrieval:
@@ -191,7 +192,7 @@ class Retrieval:
 
 
 def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns for each set its pictures, its targets, the targets ranked first, and the mean rank (from 1).
+    """Returns for each set its pictures, its targets, the targets that were ranked first, and the mean rank (from 1).
 
     ids: the ids of all rows, including candidates without captions.
     """
@@ -215,11 +216,11 @@ def retrieve(
 ) -> Retrieval:
     """Ranks each question's candidates by their similarity to the target's caption (row of ``text_ND``).
 
-    Both features are L2-normalized floats. Every question counts, even if several have the same target (overlapping
+    All features are L2-normalized floats. Every question counts, even if several have the same target (overlapping
     bags). In large sets, ``rows`` captions and ``rows`` candidates are compared at a time. Raises `UsageError` for
     degenerate features (`check_features`).
     """
-    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows that are never targets may be empty
+    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows that are never targets can be zero
     check_features(image_ND, "pictures", differ=True)
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
@@ -230,9 +231,9 @@ def retrieve(
 
 
 def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> None:
-    """Raises `UsageError` for rows of zeros, NaN or infinity, which would always be hits because ties are hits.
+    """Raises `UsageError` for rows of zeros, NaN or infinity. They would always be hits, because ties are hits.
 
-    differ: whether to also reject features that are all equal.
+    differ: whether to reject features that are all equal, too.
     """
     parts = (features_ND[at : at + ROWS_PER_BLOCK] for at in range(0, len(features_ND), ROWS_PER_BLOCK))
     length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
@@ -268,5 +269,7 @@ def _ranks(
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
-    """Computes a blind guess's hit rate, k / set size, for each of n pictures; NaN for a picture without questions."""
+    """Computes the hit rate of a blind guess, k / set size, for each of n pictures; NaN for a picture without
+    questions.
+    """
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)

@@ -26,7 +26,7 @@ def polaris(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def nebula(path: Path, references: Sequence[Path]) -> Judgements:
-    """Like `polaris` (Matsuda et al. 2024). Replaces scores with Spica's corrections if those files are next to the
+    """Reads Nebula (Matsuda et al. 2024) like `polaris`. Uses Spica's corrected scores if its files are next to the
     file.
     """
     rows, corrections = _scored_captions(path), _spica_scores(path)
@@ -40,7 +40,9 @@ def nebula(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def longcap_arena(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads ratings of long captions for one aspect; the file name contains aspect and split (Matsuda et al. 2025)."""
+    """Reads ratings of one aspect of long captions (Matsuda et al. 2025). The file name contains the aspect and the
+    split.
+    """
     parts = re.split(r"[_.-]", path.name)
     aspect = next((name for name in _ASPECTS if name in parts), "")
     split = next((_SPLITS[name] for name in parts if name in _SPLITS), "")

@@ -24,13 +24,13 @@ class ScorerTexts:
     def __init__(self, scorer: Scorer, long_texts: str) -> None:
         self.scorer, self.long_texts = scorer, long_texts
         self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
-        self._long: dict[str, int] = {}  # number of texts longer than the window, and of their truncated pieces
+        self._long: dict[str, int] = {}  # numbers of texts longer than the window and of their truncated pieces
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
         """Computes L2-normalized text features N×D, float32, encoding each distinct text once, with a progress bar.
 
-        A text longer than the scorer's window is truncated. With ``long_texts`` "sentences", its row is the mean of its
-        sentences' features instead, so that its cosine with a picture is the mean of the sentences' cosines.
+        Truncates texts longer than the scorer's window. With ``long_texts`` "sentences", the row of such a text is the
+        mean of its sentences' features instead, so its cosine with a picture is the mean of the sentences' cosines.
         """
         known = self._known.setdefault(prefix, {})
         new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -46,11 +46,13 @@ class ScorerTexts:
             if len(new) == len(texts):
                 return feature_UD  # `known` holds views of it
         found_ND = np.stack([known[text] for text in texts])
-        known.update(zip(texts, found_ND, strict=True))  # views of the last copy, so that only one copy stays in memory
+        known.update(
+            zip(texts, found_ND, strict=True)
+        )  # takes views of the last copy, so that only one copy stays in memory
         return found_ND
 
     def pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
-        """Splits long texts into sentences if ``long_texts`` is "sentences"; records which texts were too long."""
+        """Splits long texts into sentences if ``long_texts`` is "sentences". Records which texts were too long."""
         sizes = self.scorer.lengths([prefix + text for text in unique])
         pieces = []
         for text, size in zip(unique, sizes, strict=True):

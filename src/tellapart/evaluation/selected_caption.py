@@ -1,4 +1,4 @@
-"""Metrics of one caption that is selected from a picture's several: the best by the metric, or the scorer's choice."""
+"""Metrics of one selected caption per picture: the best one according to the metric, or the scorer's choice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.metrics.statistics import Measurement
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenCaption(Metric):
-    """A metric of one selected caption per picture: ``choose(context, slots) -> Measurement``."""
+    """A metric of one selected caption per picture, computed by ``choose(context, slots) -> Measurement``."""
 
     choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement]
 
@@ -35,7 +35,7 @@ def oracle(metric: Metric) -> ChosenCaption:
     """Returns the metric of each picture's best caption according to the metric itself, an upper bound for any
     selection.
 
-    It averages the best captions' scores over pictures, even if the metric's corpus score is not a mean.
+    The corpus score is the mean of the best captions' scores, even if the metric's own corpus score is not a mean.
     """
 
     def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
@@ -58,7 +58,7 @@ def oracle(metric: Metric) -> ChosenCaption:
 
 
 def best(metric: Metric) -> ChosenCaption:
-    """Returns the metric of the caption that the scorer prefers for the picture: best-of-n reranking.
+    """Returns the metric of the caption that the scorer prefers for each picture: best-of-n reranking.
 
     An additional scorer (``eval_scorers``) measures the captions that the first scorer prefers.
     """
@@ -78,9 +78,7 @@ def best(metric: Metric) -> ChosenCaption:
 
 
 def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
-    """Selects, for each picture, the caption with the highest cosine by the first scorer, the earlier one in case of
-    ties.
-    """
+    """Selects each picture's caption with the highest cosine by the first scorer; the earlier one in case of ties."""
     first = context.primary or context
 
     def choose() -> CaptionSlot:

@@ -1,4 +1,4 @@
-"""Reads the other inputs of an evaluation: candidate sets, objects, questions and queries."""
+"""Reads an evaluation's other inputs: candidate sets, objects, questions and queries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
-    """Reads the sets of ``--bags`` and matches their ids to the data, as for captions; returns the sets and notes."""
+    """Reads the sets of ``--bags``, and matches their ids to the data like those of captions. Returns the sets and
+    notes.
+    """
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
     if found and dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
@@ -53,7 +55,7 @@ def read_inputs(
     dataset: Dataset | None,
     scorer: str | None,
 ) -> CandidateInputs:
-    """Returns the sets of ``--bags`` and the pool of ``--distractors``, with the pictures that have no captions.
+    """Returns the sets of ``--bags``, the pool of ``--distractors``, and their pictures that have no captions.
 
     ``distractors``: a data set, or a list of ids of pictures in any split of ``dataset``.
     """
@@ -133,7 +135,7 @@ def read_queries(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the queries of the captioned pictures by id, and notes on matching and omissions.
 
-    Raises `UsageError` if no query is for a captioned picture.
+    Raises `UsageError` if no query belongs to a captioned picture.
     """
     if path is None:
         return {}, []
@@ -157,9 +159,11 @@ def read_queries(
 def read_confidences(
     paths: Mapping[str, Path], ids: Sequence[str], items: Sequence[Item] | None
 ) -> dict[str, dict[str, dict[Hashable, float]]]:
-    """Reads the shares that ``tellapart caption --claims`` writes as ``claims``, by system, id and (kind, claim).
+    """Reads the ``claims`` that ``tellapart caption --claims`` writes. Returns their shares by system, id and (kind,
+    claim).
 
-    Reads JSON lines only and omits files without claims. Raises `UsageError` for a claim without kind, words or share.
+    Ignores files without claims and files other than JSON lines. Raises `UsageError` for a claim without kind, words or
+    share.
     """
     found = {}
     for name, path in paths.items():
@@ -177,7 +181,7 @@ def read_confidences(
 
 
 def _confidence(where: str, claim: object) -> tuple[Hashable, float]:
-    """Returns the key of a claim, as in `tellapart.rewards.calibration`, and its share."""
+    """Returns a claim's key, as in `tellapart.rewards.calibration`, and its share."""
     match claim:
         case {"kind": str(kind), "claim": [*words], "share": int(share) | float(share)} if 0 <= share <= 1:
             return (kind, tuple(words)), float(share)

@@ -11,7 +11,8 @@ from tellapart.utils.strict_json import parse_json
 
 
 def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
-    """Reads ``results.json`` from a run's folder, as raw JSON and as `Results`; both empty if it was not measured.
+    """Reads ``results.json`` from a run's folder, as raw JSON and as `Results`. Both are empty if the run was not
+    evaluated.
 
     Raises `UsageError` if the file is damaged.
     """

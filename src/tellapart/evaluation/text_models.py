@@ -22,11 +22,12 @@ from tellapart.utils.strict_json import parse_json
 
 T = TypeVar("T")
 
-# Shared by all text models of evaluation: the name and the hash of the weights for signatures.
+# Shared by all text models: the name and the hash of the weights, for signatures.
 
 
 class HashedModel:
-    """A transformers model with its tokenizer and the name it was loaded by. ``window``: its maximum length in tokens.
+    """A transformers model, its tokenizer, and the name that it was loaded by. ``window``: its maximum length in
+    tokens.
 
     ``cut_texts`` counts the distinct texts that were truncated to the window.
     """
@@ -46,7 +47,7 @@ class HashedModel:
 
     @property
     def name_and_hash(self) -> str:
-        """Returns the last part of the name and eight digits of the hash, such as ``gpt2@1a2b3c4d``."""
+        """Returns the last part of the name and the first eight digits of the hash, such as ``gpt2@1a2b3c4d``."""
         return f"{str(self.name).rstrip('/').split('/')[-1]}@{self.fingerprint[:8]}"
 
 
@@ -75,7 +76,7 @@ class LanguageModel(HashedModel):
 
     @property
     def signature(self) -> str:
-        """Identifies the model (name, weights) and the start token; only perplexities with equal signatures are
+        """Identifies the model (name, weights) and the start token. Only perplexities with equal signatures are
         comparable.
         """
         start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
@@ -135,7 +136,7 @@ class BaseEncoder(HashedModel):
     def encode_rows(
         self, rows: list[list[int]], label: str, read: Callable[[Any, torch.Tensor], Iterable[T]], **asked: bool
     ) -> list[T]:
-        """Returns the results of ``read(output, mask_BT)`` for each row of tokens; batches rows of similar length.
+        """Returns the result of ``read(output, mask_BT)`` for each row of tokens. Batches rows of similar length.
 
         ``asked``: additional arguments for the model.
         """
@@ -156,7 +157,7 @@ class BaseEncoder(HashedModel):
         return [found[number] for number in range(len(rows))]
 
     def cut_to_window(self, texts: list[str]) -> list[list[int]]:
-        """Returns the tokens of each text, at most ``window``; counts longer texts in ``cut_texts``."""
+        """Returns at most ``window`` tokens of each text. Counts longer texts in ``cut_texts``."""
         sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
         self.cut_texts += sum(size > self.window for size in sizes)
         rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
@@ -177,13 +178,11 @@ class TextEncoder(BaseEncoder):
 
     @property
     def signature(self) -> str:
-        """Identifies the model (name and weights) and the layer; only BERTScores with equal signatures
-        are comparable.
-        """
+        """Identifies the model (name, weights) and layer. Only BERTScores with equal signatures are comparable."""
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
-        """Computes each text's unit-norm token features, and their weights; batches texts of similar length."""
+        """Computes each text's L2-normalized token features and their weights. Batches texts of similar length."""
         rows = self._rows(texts)
 
         def states(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
@@ -201,7 +200,7 @@ class TextEncoder(BaseEncoder):
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        # A space before RoBERTa's first word makes it a word like the others (as in the package bert-score).
+        # A leading space makes RoBERTa treat the first word like the others (as in the bert-score package).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
         return self.cut_to_window([front + text if text else text for text in stripped])
@@ -221,7 +220,8 @@ def load_text_encoder(
     precision: precision of the weights; ``auto`` is fp32.
     reader, option: the metric and the option that need it, for error messages.
 
-    Raises `TellapartError` with the command to run if there is no such model, `UsageError` if it is not a text model.
+    Raises `TellapartError` with the command to run if there is no such model, and `UsageError` if it is not a text
+    model.
     """
     expected = "a text encoder such as roberta-large"
     model, tokenizer = _load(transformers.AutoModel, name, "text encoder", expected, device, precision)
@@ -247,7 +247,7 @@ class SentenceEncoder(BaseEncoder):
         return f"pooling:{self.pooling}|model:{self.name_and_hash}"
 
     def features(self, texts: Sequence[str]) -> np.ndarray:
-        """Computes L2-normalized features N×D, float32; batches texts of similar length."""
+        """Computes L2-normalized features N×D, float32. Batches texts of similar length."""
 
         def pooled(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
             state_BTD = output.last_hidden_state.float()

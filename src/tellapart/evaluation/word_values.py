@@ -1,4 +1,4 @@
-"""Computes how much each content word of a gallery's captions is worth, and the confidence in it."""
+"""Computes the worth of each content word in a gallery's captions, and the confidence in it."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch
 
 
 def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
-    """Returns the words of a caption that the captioner's tokenizer can represent; other values are undefined."""
+    """Returns the words of a caption that the captioner's tokenizer can represent; the others have no value."""
     tokens = set(judged.word_RT[r].tolist())
     return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]

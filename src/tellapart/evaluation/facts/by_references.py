@@ -1,7 +1,7 @@
 """Verifies claims against references: a claim is true if one of the picture's references makes it.
 
-Things that no reference mentions count as false even if the picture shows them, so precision is a lower bound. Lemmas
-are compared, objects by their name in a file of synonyms.
+Things that no reference mentions count as false even if the picture shows them, so precision is a lower bound. Claims
+are compared by lemma, and objects by their name in a file of synonyms, if there is one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def verify_references(
 
 @dataclass(frozen=True)
 class Unmatched:
-    """Claims of one kind, as texts, that only the caption or only the references make.
+    """Claims of one kind, as texts, that either only the caption or only the references make.
 
     ``matched``: the number of distinct claims that both make.
     """
@@ -93,7 +93,7 @@ class Unmatched:
     known: tuple[str, ...]
 
     def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
-        """Scores each claim by its largest cosine with an unmatched claim on the other side, at least 0.
+        """Scores each claim by its largest cosine (at least 0) with an unmatched claim of the other side.
 
         feature_MD: L2-normalized features of texts. row: maps texts to rows.
         """
@@ -106,7 +106,7 @@ class Unmatched:
 
 
 def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
-    """Returns the claims of one of `CLAIM_KINDS` that `verify_references` finds on one side only."""
+    """Returns the claims of one kind in `CLAIM_KINDS` that `verify_references` finds on one side only."""
     known = _known(tuple(references), synonyms.name, synonyms).of(kind)
     made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
     alone, others = (

@@ -1,7 +1,7 @@
 """Verifies claims with a scorer: how often a claim's sentence fits its own picture better than another one.
 
-The support of a claim is the share of other pictures whose cosine with the claim's sentence is lower, so chance is 0.5.
-It needs no references and no threshold, but cannot measure what a caption leaves out.
+A claim's support is the share of other pictures whose cosine with the claim's sentence is lower, so chance is 0.5. The
+method needs neither references nor a threshold, but cannot measure what a caption leaves out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def whole_sentences(caption: str) -> Parts:
 
 
 def claim_sentences(caption: str) -> Parts:
-    """Returns `sentences_of` the claims of a caption."""
+    """Returns the texts of a caption's claims (`sentences_of`)."""
     return sentences_of(extract(caption))
 
 
@@ -56,10 +56,10 @@ def verify_scorer(
     encode: Callable[[Sequence[str]], np.ndarray],
     parts_of: Callable[[str], Parts] = claim_sentences,
 ) -> list[Verdict]:
-    """Computes the graded precision of each caption's claims for its own picture. Features are L2-normalized.
+    """Computes how well each caption's claims fit its own picture, as graded precision. Features are L2-normalized.
 
     encode: maps texts to features, M×D.
-    parts_of: extracts the parts to verify: claims, or `whole_sentences`.
+    parts_of: extracts the parts to verify, either claims or `whole_sentences`.
 
     Raises `ValueError` for fewer than two pictures.
     """

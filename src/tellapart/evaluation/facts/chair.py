@@ -1,8 +1,8 @@
 """CHAIR (Rohrbach et al. 2018), the rate of hallucinated objects, and coverage, its counterpart.
 
-With a file of synonyms (the authors' ``synonyms.txt``), objects are words of that file, found as in the authors' code:
-lower case, singular, two-word objects first. Without one, objects are those of the generic extractor. A picture's
-objects are those of its references and, if a file is given, of COCO's instances.
+With a file of synonyms (the authors' ``synonyms.txt``), objects are the words in that file, found as in the authors'
+code: lower case, singular, two-word objects first. Without it, the generic extractor finds objects. A picture's objects
+    are those in its references and, if a file is given, in COCO's instances.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tellapart.evaluation.facts.verdict import Span, Verdict
 from tellapart.language.claim_tuples import Synonyms
 from tellapart.utils.strict_json import parse_json
 
-# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are not objects: a
-# "baby bird" is not a person.
+# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are no objects
+# themselves: a "baby bird" is not a person.
 _TWO_WORDS = [
     "motor bike",
     "motor cycle",
@@ -95,7 +95,7 @@ Found = tuple[str, int, int]  # an object's name, and its position in the captio
 
 @dataclass
 class Chair:
-    """CHAIR over one vocabulary. ``instances``: objects by picture id, in addition to those of the references."""
+    """CHAIR over one vocabulary. ``instances``: additional objects by picture id."""
 
     synonyms: Synonyms
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Chair:
 
 
 def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
-    """Reads the objects of each picture of a COCO ``instances_*.json``, by id and file name. Raises `UsageError`."""
+    """Reads each picture's objects from a COCO ``instances_*.json``, by id and file name. Raises `UsageError`."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
         names = {category["id"]: synonyms.canonical(category["name"]) for category in value["categories"]}

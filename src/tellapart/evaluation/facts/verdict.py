@@ -14,7 +14,7 @@ Span = tuple[int, int, str]  # start and end in characters, and the reason
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts for one caption. If the ground truth is incomplete, a verifier sets ``expected`` to 0, and recall is
+    """Claim counts for one caption. If the ground truth is incomplete, verifiers set ``expected`` to 0, and recall is
     undefined.
 
     claims: the number of checkable claims.

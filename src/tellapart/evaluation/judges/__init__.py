@@ -1,1 +1,1 @@
-"""LLM judges: ask a model on a server questions about captions, and store every answer in a ledger."""
+"""LLM judges: models that answer questions about captions; every answer is stored in a ledger."""

@@ -26,7 +26,7 @@ def number_in(text: str, low: float, high: float) -> float | None:
     """Returns the number under ``"score"``, else the only number in the answer; None if it is outside ``low`` …
     ``high``.
 
-    Also finds this key in damaged JSON. Several numbers without it are not a valid answer.
+    Finds this key even in damaged JSON. Several numbers without the key are not a valid answer.
     """
     value = json_in(text)
     found = value.get("score") if isinstance(value, dict) else None

@@ -1,7 +1,7 @@
 """The arena: compares two systems' captions of a picture in both orders, and computes Bradley-Terry strengths.
 
-A caption wins if it is preferred in both orders. If the two answers contradict each other, or call the captions equal,
-it is a tie. The share of contradictions, which is printed, is the judge's position bias.
+A caption wins if the judge prefers it in both orders. If the two answers contradict each other or call the captions
+equal, it is a tie. The share of contradictions, which is printed, is the judge's position bias.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
 from tellapart.utils.tables import table_of
 
-ELO = 400 / np.log(10)  # points per factor e in the odds; the mean over systems is 1,000
+ELO = 400 / np.log(10)  # points for a factor of e in the odds; the mean over systems is 1,000
 MEAN = 1000.0
-_PRIOR = 0.5  # half a win of each system over each other, so that an unbeaten system has a finite strength
+_PRIOR = 0.5  # each system gets half a win against every other one, so that an unbeaten system has a finite strength
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class Strength:
 
 @dataclass
 class ArenaResult:
-    """Strengths by system. contradictions: battles in which the two orders disagree. abstained: battles left out."""
+    """Strengths by system. contradictions: number of battles in which the two orders disagree. abstained: number of
+    battles without a usable answer.
+    """
 
     strengths: dict[str, Strength]
     battles: int
@@ -82,7 +84,7 @@ def arena(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ArenaResult:
-    """Compares each pair of systems on every picture. Identical captions are a tie, and the judge is not asked."""
+    """Compares each pair of systems on every picture. Identical captions tie without asking the judge."""
     if len(systems) < 2:
         raise UsageError("an arena compares at least two systems; add a second --captions FILE")
     prompt = read_prompt("arena", judge.prompts)
@@ -164,7 +166,7 @@ def run_arena(
     seed: int = 0,
     allow_missing: bool = False,
 ) -> ArenaResult:
-    """Runs the arena on the first caption of every picture in each file. Raises `UsageError`."""
+    """Runs the arena on each file's first caption of every picture. Raises `UsageError`."""
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
     dataset = open_data(data)
     kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)

@@ -72,11 +72,11 @@ def captionqa(
     questions: Mapping[str, Sequence[ChoiceQuestion]],
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes CaptionQA (Yang et al. 2025), question answering from the caption alone. Returns score N and accuracy N,
-    0..1.
+    """Computes CaptionQA (Yang et al. 2025): a judge answers questions from the caption alone. Returns scores N and
+    accuracies N, 0..1.
 
-    A correct answer scores 1. "cannot answer from the caption", an option except for yes-no questions, scores
-    1 / number of choices + 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
+    A correct answer scores 1. "Cannot answer from the caption", which is offered except for yes-no questions, scores 1
+    / number of choices + 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
     """
     asked: list[Question] = []
     keys: list[tuple[int, ChoiceQuestion, list[str]]] = []

@@ -3,7 +3,7 @@
 The ledger of `tellapart.boost` stores answers by prompt, model, picture and question, so an interrupted evaluation
 never repeats a question. An unparsable answer is retried once; if that fails, the judge abstains, which is counted.
 Next to the ledger, ``LEDGER.dates.json`` contains the dates on which each model was asked. They are part of a metric's
-name, because a served model may change.
+name, because a served model can change.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tellapart.utils.progress import Progress
 from tellapart.utils.strict_json import parse_json
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0, asking again would give the same answer
-RETRY_STEP = 1000  # between the seeds of repeats, each of which may retry
-Check = Callable[[str], bool]  # whether an answer can be parsed
+RETRY_STEP = 1000  # distance between the seeds of repeats, since each repeat can retry
+Check = Callable[[str], bool]  # returns whether an answer can be parsed
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class NoPicture:
 
 @dataclass
 class Judge:
-    """A backend with its ledger. By prompt, ``questions`` counts its questions, and ``abstained`` those without a
-    usable answer.
+    """A backend with its ledger. ``questions`` counts the questions by prompt, ``abstained`` those without a usable
+    answer.
 
     repeat: 0 asks with the backend's settings; 1, 2, … ask the same questions again at temperature 0.7, each with its
     own seed and its own answers in the ledger.
@@ -92,8 +92,8 @@ class Judge:
     def ask(self, prompt: Prompt, questions: Sequence[Question], usable: Check) -> list[str | None]:
         """Returns the answer to each question in order, None where the judge abstains.
 
-        Prints what it will ask, and the cost if the backend has prices. Raises `TellapartError` if the server fails;
-        the answers so far are stored, and repeating the call asks only for the others.
+        First prints the number of questions, and the cost if the backend has prices. Raises `TellapartError` if the
+        server fails. Answers so far are stored; repeating the call asks only for the others.
         """
         items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
         stage = self._stage(prompt, items, usable)

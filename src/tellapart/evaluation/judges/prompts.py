@@ -1,4 +1,4 @@
-"""The judges' prompts: files with ``$placeholders``, from the package or the user."""
+"""The judges' prompts: files with ``$placeholders``, supplied by the package or the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from string import Template
 
 from tellapart.errors import UsageError
 
-# Maximum answer tokens by name. A prompt must have the same placeholders as the package's prompt.
+# Maximum number of answer tokens, by prompt. A user's prompt must have the same placeholders as the package's.
 PROMPTS = {
     "clair": 256,
     "dcscore_units": 2048,
@@ -35,7 +35,7 @@ class Prompt:
     own: bool = False
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """Returns the text with its placeholders replaced by the unmodified values."""
+        """Returns the text with its placeholders replaced. Values are inserted as they are."""
         return Template(self.text).substitute(values).strip()
 
     @property

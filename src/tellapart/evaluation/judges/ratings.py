@@ -22,8 +22,8 @@ REQUEST = "Describe the following image."  # paper 1, appendix D
 
 
 def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
-    """Computes CLAIR (Chan et al. 2023): how likely it is that the caption describes the references'
-    picture, 0..1, N.
+    """Computes CLAIR (Chan et al. 2023), N: the probability, 0..1, that the caption describes the same picture as the
+    references.
     """
     questions = [
         Question(id_, {"candidate": f"- {caption}", "references": _bullets(texts)})
@@ -39,10 +39,10 @@ def rating(
     references: References,
     requests: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Computes the GPT-4 rating of paper 1's appendix B, 1..10, N. The judge compares the caption with the first
-    reference as another assistant's answer, by helpfulness, relevance, accuracy and detail (after Vicuna's evaluation).
+    """Computes the GPT-4 rating of paper 1's appendix B, 1..10, N. As in Vicuna's evaluation, the judge treats caption
+    and first reference as two assistants' answers, and rates helpfulness, relevance, accuracy and detail.
 
-    requests: the instruction that each caption answers, N; by default a request to describe the picture."""
+    requests: the instruction that each caption answers, N [default: a request to describe the picture]."""
     questions = _pairs(ids, captions, references, requests)
     return _numbers(judge, "rating", questions, low=1, high=10)
 
@@ -89,7 +89,7 @@ def dcscore(
     judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References, pictures: Sequence[Picture]
 ) -> list[Verdict | None]:
     """Computes DCScore (Ye et al. 2025): splits the caption into information units, and verifies them against the
-    picture and the references' units. None where the judge abstains at any step.
+    picture and the references' units. None if the judge abstains at any step.
 
     Precision is true units / units. Recall is (Q + T) / (O + T), with
 
@@ -141,10 +141,10 @@ def _dcscore(true: Sequence[bool], places: Sequence[int]) -> Verdict:
 
 
 def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Lets a judge count how many of a picture's facts the caption states, contradicts and does not mention, N×3.
+    """Asks a judge how many of a picture's facts the caption states, contradicts and does not mention, N×3.
 
-    Asks one question per caption, with all facts of its picture as a checklist (as in CAPEval, 2026). NaN where the
-    judge abstains, zeros for a picture without facts.
+    Asks one question per caption, with all facts of its picture as a checklist (as in CAPEval, 2026). NaN if the judge
+    abstains; zeros for a picture without facts.
     """
     prompt = read_prompt("checklist", judge.prompts)
     rows = [number for number, own in enumerate(facts) if own]

@@ -1,4 +1,4 @@
-"""BERTScore of captions against their references."""
+"""BERTScore: similarity of captions to their references by token features."""
 
 from __future__ import annotations
 

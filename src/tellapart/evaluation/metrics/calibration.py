@@ -1,9 +1,9 @@
-"""Calibration of claims: how well the share of a picture's captions that make a claim predicts its truth.
+"""Calibration of claims: how well the share of a picture's captions that make a claim predicts whether it is true.
 
-All captions of a picture are samples. The confidence q of a distinct claim is the share of samples that make it, and y
-is 1 if it is true: if a reference makes it or, by ground truth, if it holds in the scene. Each distinct claim of a
+All captions of a picture are samples. The confidence q of a distinct claim is the share of samples that make it. y is 1
+if the claim is true: a reference makes it or, with ground truth, it holds in the scene. Each distinct claim of a
 picture counts once. If a file has one caption per picture, q is the share that ``tellapart caption --claims`` stored
-for each claim of the caption.
+for the claim.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tellapart.metrics.statistics import Bounds, Measurement, Sums
 from tellapart.utils.progress import track
 
 BINS = 10  # of equal width, for the expected calibration error
-Claims = Sequence[tuple[float, bool]]  # confidence and truth of the distinct claims of a picture
+Claims = Sequence[tuple[float, bool]]  # confidence and truth value of each distinct claim about a picture
 Judged = Mapping[Hashable, bool]  # as in `tellapart.rewards.calibration`, which loads torch
 Key = TypeVar("Key", bound=Hashable)
 Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
@@ -118,7 +118,7 @@ class CalibrationMetric(CaptionSetMetric):
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
         """Measures a system's claims. Returns None if it has one caption per picture and no stored confidences.
 
-        The counts have columns for the confidences of all systems, because paired tests swap their rows.
+        The counts have columns for all systems' confidences, because paired tests swap rows between systems.
         """
         if self._claims(context, slots) is None:
             return None

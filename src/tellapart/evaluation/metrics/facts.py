@@ -38,20 +38,20 @@ def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 
 def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Like `by_references`, for one kind of claim."""
+    """Verifies claims of one kind against references; see `by_references`."""
     verify = partial(verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
     return _each(context, slot, f"facts:{kind}", verify)
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies objects as CHAIR does, against those in the references and, if given, in COCO's instances."""
+    """Verifies objects like CHAIR: against those in the references and, if given, in COCO's instances."""
     chair = Chair(context.inputs.synonyms, context.inputs.instances)
     names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Scores claims by the share of other pictures that they fit worse, according to the scorer."""
+    """Scores each claim by the share of other pictures that it fits worse, according to the scorer."""
     return context.once(
         ("verdicts", "scorer", id(slot)),
         lambda: verify_scorer(slot.captions, context.images, context.texts.encode),
@@ -59,7 +59,7 @@ def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 
 def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Like `by_scorer`, for the caption's sentences."""
+    """Scores the caption's sentences instead of its claims; see `by_scorer`."""
     return context.once(
         ("verdicts", "sentences", id(slot)),
         lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
@@ -77,7 +77,7 @@ def _each(
 
 
 def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes precision, recall or F, × 100. For the corpus, counts are summed over captions before dividing."""
+    """Computes precision, recall or F, × 100. The corpus value divides counts that are summed over captions."""
     verdicts = verify(context, slot)
     counts_N4 = np.array([verdict.counts() for verdict in verdicts])
     return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
@@ -90,7 +90,7 @@ def _extractor(context: EvalContext) -> str:
 
 
 def _nothing_missing() -> None:
-    """Always passes; a metric with a check is opt-in. For metrics that need no tagger."""
+    """Checks nothing. Metrics with a check run only on request; metrics that need no tagger have this one."""
 
 
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
@@ -156,7 +156,7 @@ fact_metric(
 def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
 
-    Uses CAPTURE's weights, but a different parser. `capture_soft` adds its soft matching.
+    Uses CAPTURE's weights but a different parser. `capture_soft` adds CAPTURE's soft matching.
     """
     return _capture({kind: by_references_of(kind, context, slot) for kind in _CAPTURE_WEIGHTS})
 
@@ -164,7 +164,7 @@ def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
     value_N = np.zeros(len(verdicts["object"]))
     for kind, weight in _CAPTURE_WEIGHTS.items():
-        # If neither side has claims of a kind, they do not disagree.
+        # If neither side has claims of a kind, the sides agree on it.
         f_N = [v.f if v.expected else float(not v.claims) for v in verdicts[kind]]
         value_N += weight * np.array(f_N)
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
@@ -184,8 +184,9 @@ def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
 def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes `capture_like` with CAPTURE's soft matching of unmatched claims by similarity of meaning.
 
-    A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of each side. For precision, each claim
-    of the caption counts with its largest cosine with the references' claims; for recall, vice versa (each 0..1).
+    A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of each side. For precision, an
+    unmatched claim of the caption counts with its largest cosine, 0..1, to the references' unmatched claims; for
+    recall, vice versa.
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [
@@ -217,7 +218,7 @@ chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=_not
     aliases=("chair",),
 )
 def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the share of hallucinated objects × 100, from counts summed over captions."""
+    """Computes the percentage of hallucinated objects, from counts summed over captions."""
     verdicts = by_objects(context, slot)
     wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
     return Measurement(100 * (1 - rates(verdicts)[:, 0]), rate_statistic(wrong_N4, 0))
@@ -244,11 +245,11 @@ chair_metric(
 )(partial(rate, by_objects, 1))
 
 
-# Metrics against the exact ground truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
+# Metrics that use the exact ground truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
 
 
 def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes, in percent, the ratio of two `scenes.truth.ClaimCounts` fields, each summed over captions."""
+    """Computes the ratio of two `scenes.truth.ClaimCounts` fields, summed over captions, in percent."""
     return _truth_rate(above, below, context.claim_counts(slot))
 
 
@@ -300,7 +301,7 @@ for _name, (_above, _below, _label, _help, _better) in _RATES.items():
 
 
 def kind_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes `truth_rate` for one kind of claim (`scenes.truth.FACT_KINDS`)."""
+    """Computes `truth_rate` for claims of one kind in `scenes.truth.FACT_KINDS`."""
     kinds = [c.kinds[kind] for c in context.claim_counts(slot)]
     return _truth_rate(above, below, kinds)
 
@@ -309,7 +310,7 @@ _KIND_NAMES = {"shape": "object", "number": "count"}  # as in `facts_recall_obje
 for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "ground", "number"):
     for _name in ("attribute_precision", "attribute_recall"):
         if (_kind, _name) == ("number", "attribute_recall"):
-            continue  # "three things" states no fact of its own, so recall is undefined
+            continue  # recall is undefined, because "three things" states no fact of its own
         _above, _below, _label, _help, _better = _RATES[_name]
         _shown = _KIND_NAMES.get(_kind, _kind)
         context_metric(

@@ -1,10 +1,10 @@
-"""Scene-graph F against references without Java: tuples from our own parser, matched by lemma and WordNet synset.
+"""Scene-graph F against references, without Java: our own parser extracts tuples, matched by lemma and WordNet synset.
 
-It has the form of SPICE (Anderson et al. 2016, section 3): a caption becomes (object) for each noun phrase, (object,
-attribute) and (object, relation, object); the references' tuples are merged; the score is F of precision and recall.
-Its parser, and hence its scores, differ from SPICE's, so it has a name of its own. Tuples are those of
-`tellapart.language.claims`. Two match if, word for word, they have the same lemma or share a WordNet synset, read from
-METEOR's tables.
+The metric has the form of SPICE (Anderson et al. 2016, section 3): a caption becomes tuples, (object) for each noun
+phrase, (object, attribute) and (object, relation, object); the references' tuples are merged; the score is F of
+precision and recall. The parser (`tellapart.language.claims`), and hence the scores, differ from SPICE's, so the metric
+has its own name. Two tuples match if, word for word, they have the same lemma or share a WordNet synset. Synsets come
+from METEOR's tables.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def tuples_of(texts: Iterable[str]) -> list[Tuple]:
 
 
 class Synonymy:
-    """Decides which tuples are synonymous: word for word, they have the same lemma or a common synset."""
+    """Decides whether tuples are synonymous: word for word, they have the same lemma or a common synset."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon

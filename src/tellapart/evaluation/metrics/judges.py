@@ -1,4 +1,4 @@
-"""Metrics by an LLM judge on a server; the judge's name and the dates of its answers are part of their names."""
+"""Metrics that an LLM judge computes. Their names contain the judge's name and the dates of its answers."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ _RATES = ("precision", "recall", "f")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeMetric(ContextMetric):
-    """A judge's metric of one caption.
+    """A metric of single captions, computed by a judge.
 
-    prompts: the prompts that it uses, for the signature.
-    first_reference: whether it reads only the first reference of each picture, whose hash the signature then has.
+    prompts: the names of its prompts, for the signature.
+    first_reference: whether it reads only each picture's first reference; if so, the signature contains a hash of
+        these.
     """
 
     prompts: tuple[str, ...] = ()
     first_reference: bool = False
 
     def tag(self, context: EvalContext) -> str:
-        """Returns the judge and the dates on which it answered."""
+        """Returns the judge and the dates of its answers."""
         return context.loaded_judge.tag()
 
     def variant(self, context: EvalContext) -> str:
-        """Returns the computation, its prompts, the judge and the dates."""
+        """Returns the method, its prompts, the judge and the dates of its answers."""
         judge = context.loaded_judge
         prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
         first = f"|first-references:{context.first_references_digest}" if self.first_reference else ""
@@ -48,13 +49,13 @@ class JudgeMetric(ContextMetric):
         return f"{asked}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """Returns its label and help; ``scorer`` is the judge's tag."""
+        """Returns the metric's label and help. ``scorer``: the judge's tag."""
         own = super().info(candidates)
         return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
 
 
 def _by_name() -> None:
-    """Always passes; a metric with a check is opt-in, because judges cost money."""
+    """Checks nothing. Metrics with a check run only on request, because judges cost money."""
 
 
 judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name)
@@ -93,14 +94,14 @@ def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def requests_of(context: EvalContext) -> list[str] | None:
-    """Returns the instructions that captions answer, or None if captions describe pictures."""
+    """Returns the instructions that the captions answer, or None if they are ordinary captions."""
     pictures = [item.picture for item in context.items or ()]
     texts = [picture.asked for picture in pictures if isinstance(picture, instructions.TextPicture)]
     return texts if texts and len(texts) == len(pictures) else None
 
 
 CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
-"""Vicuna's questions as in paper 1's table 7: coding and math are excluded, including from the total."""
+"""Categories of Vicuna's questions in paper 1's table 7: coding and math are excluded, even from the total."""
 
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -146,7 +147,9 @@ def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
 
 
 def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes CaptionQA's score (0) or accuracy (1) × 100, averaged over pictures weighted by number of questions."""
+    """Computes CaptionQA's score (0) or accuracy (1) × 100, averaged over pictures with their numbers of questions as
+    weights.
+    """
     questions, judge = context.inputs.questions, context.loaded_judge
     found = context.once(
         ("captionqa", id(slot)),
@@ -157,9 +160,9 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 
 def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the coverage (``which`` = 0) or precision (1) of the references' facts, used as a checklist, in percent.
+    """Computes the coverage (``which`` = 0) or precision (1), in percent, of a checklist of the references' facts.
 
-    Pictures are weighted by their number of facts, or of facts that the caption mentions.
+    Pictures are weighted by their number of facts (coverage) or of facts that the caption mentions (precision).
     """
     facts = [
         [

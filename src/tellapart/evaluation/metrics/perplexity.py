@@ -1,4 +1,4 @@
-"""Perplexity of captions under a causal language model: as a mean over captions, and for the whole corpus."""
+"""Perplexity of captions under a causal language model: the mean over captions, and the value for the whole corpus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tellapart.metrics.statistics import Measurement, Sums
     bounds=(0.0, math.inf),
 )
 def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes exp of the mean loss of each caption's tokens."""
+    """Computes the exponential of the mean token loss of each caption."""
     return Measurement(of_counts(context.token_losses(slot)))
 
 
@@ -39,7 +39,7 @@ def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
     group=LANGUAGE,
 )
 def ppl_corpus(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes exp of the mean loss of all tokens."""
+    """Computes the exponential of the mean loss of all tokens."""
     return Measurement(None, corpus_perplexity(context.token_losses(slot)))
 
 

@@ -1,8 +1,8 @@
-"""Captions as a search index: how often a text query retrieves its picture's caption from all, without looking at
+"""Captions as a search index: how often a text query retrieves its picture's caption among all captions, without
 pixels.
 
-Searches by BM25 (Robertson and Zaragoza 2009, in Lucene's form), by a sentence encoder, and, as a baseline without
-captions, by the scorer from the query to the picture. Equal scores share their ranks, so a caption shared by two
+Searches with BM25 (Robertson and Zaragoza 2009, in Lucene's form), with a sentence encoder, and, as a baseline that
+ignores captions, with the scorer's similarity of query and picture. Equal scores share their ranks, so a caption of two
 pictures ranks first in half of the cases. A caption that shares no word with the query is never found.
 """
 
@@ -21,7 +21,7 @@ from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 
-QUERIES_PER_BLOCK = 512  # queries scored at a time
+QUERIES_PER_BLOCK = 512  # number of queries scored at a time
 
 
 def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -41,7 +41,7 @@ GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the BM25 rank counts (see `places`) of each query's caption, Q×2."""
+    """Returns the rank counts (see `places`) of each query's caption by BM25, Q×2."""
     index = BM25(slot.captions)
     texts, target_Q = context.flat_queries
     words = [query_words(text) for text in ptb_tokenize(texts)]
@@ -49,7 +49,7 @@ def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the rank counts of each query's caption, Q×2, by a sentence encoder; empty captions are not found."""
+    """Returns the rank counts of each query's caption by a sentence encoder, Q×2. Empty captions are never found."""
     texts, target_Q = context.flat_queries
     encoder = context.loaded_query_encoder
     query_QD = context.once("queries encoded", lambda: encoder.features(texts))
@@ -60,7 +60,7 @@ def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the rank counts of each query's picture, Q×2, by the scorer's cosine, ignoring captions."""
+    """Returns the rank counts of each query's picture by the scorer's cosine, Q×2, without captions."""
     texts, target_Q = context.flat_queries
     query_QD = context.once("queries by the scorer", lambda: context.texts.encode(texts))
     return _blocks(target_Q, lambda part: query_QD[part] @ context.images.T, zero=False)
@@ -75,9 +75,9 @@ Rank = Callable[[EvalContext, CaptionSlot], np.ndarray]
 
 
 def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Measures one search metric: for each picture, the mean over its queries × 100, NaN if it has none.
+    """Computes one search metric for each picture: the mean over its queries × 100, NaN if it has none.
 
-    Pictures are weighted by their number of queries, so that the score is the mean over queries. Intervals are over
+    Pictures are weighted by their number of queries, so that the score is the mean over queries. Intervals resample
     pictures, because the queries of one picture are dependent.
     """
     owner = "" if way == "scorer" else id(slot)

@@ -35,7 +35,7 @@ def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def said(slot: CaptionSlot) -> np.ndarray:
-    """Returns 1 for each non-empty caption and 0 for each empty one, which scores 0 whatever the scorer."""
+    """Returns 1 for each non-empty caption and 0 for each empty one, to set the scores of empty captions to 0."""
     return np.array([float(bool(text.strip())) for text in slot.captions])
 
 
@@ -62,7 +62,7 @@ for _name, (_part, _label, _help) in _PARTS.items():
     )(partial(emscore, _part))
 
 
-# Caption-picture similarity by a scorer's features: CLIPScore, RefCLIPScore and ClipSc.
+# Similarity of caption and picture by a scorer's features: CLIPScore, RefCLIPScore and ClipSc.
 
 _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 
@@ -145,7 +145,7 @@ _ALIASES = {
 
 
 def recall(k: int, pools: str) -> ContextMetric:
-    """Returns the metric recall@k: the percentage of captions whose own picture the scorer ranks among the first k."""
+    """Returns the recall@k metric: the percentage of captions whose own picture the scorer ranks among the first k."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -160,8 +160,8 @@ def recall(k: int, pools: str) -> ContextMetric:
 
 
 def clip_recall(k: int) -> ContextMetric:
-    """Returns the metric recall@k: how often a caption retrieves its clip from all clips, ranked by EMScore's F (paper
-    1, Table 6).
+    """Returns the recall@k metric for clips: how often a caption retrieves its clip from all clips, ranked by EMScore's
+    F (paper 1, Table 6).
     """
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -176,7 +176,7 @@ def clip_recall(k: int) -> ContextMetric:
 
 
 def mean_rank(pools: str) -> ContextMetric:
-    """Returns the metric mean rank: the picture's mean rank among its candidates, from 1 (best)."""
+    """Returns the mean-rank metric: the picture's mean rank among its candidates, from 1 (best)."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -209,7 +209,7 @@ def mean_rank(pools: str) -> ContextMetric:
 
 
 def among(pools: str) -> str:
-    """Describes the candidates of a recall, with ``{size}`` for their number if the name does not contain it."""
+    """Describes the candidates of a recall. Contains ``{size}`` for their number if the metric's name lacks it."""
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
         return f"{random[1]} {'random' if random[2] else 'consecutive'} pictures"
     if bag := re.fullmatch(r"bag(\d+)", pools):
@@ -250,16 +250,14 @@ def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
 
 
 def _pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
-    """Describes the candidates of a metric. scorer: the scorer that ranks; it may be omitted for look-alikes that it
-    mined.
-    """
+    """Describes the candidates of a metric. scorer: the scorer that ranks; None if it also mined the look-alikes."""
     for own in context.inputs.candidates.sets:
         if own.name == pools:
             return f"pools:{pools}x{len(own.sets)}|{own.origin}"
     miner = (context.primary or context).scorer_name()
     more = f"|mined-by:{miner}" if pools == "lookalike" and miner != scorer else ""
     if pools.startswith("random"):
-        more = f"|order:{order_digest(context.ids)}"  # the reader's order determines the pools
+        more = f"|order:{order_digest(context.ids)}"  # the order of the data determines the pools
     return f"pools:{context.sets(pools).name}{more}"
 
 
@@ -283,7 +281,7 @@ for _k in (1, 5):
     chance=partial(_chance, 1, "lookalike"),
 )
 def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the probability, in percent, that an exact listener picks the target from its look-alike set."""
+    """Computes the probability, in percent, that an exact listener picks the target from the look-alike set."""
 
     items, sets = context.items, context.sets("lookalike")
     assert items is not None
