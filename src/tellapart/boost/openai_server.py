@@ -44,7 +44,7 @@ OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields to leave ou
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
 ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # how templates word the rejection of a system prompt
 MOST_CHOICES = 128  # the limit on OpenAI's servers
-REFUSALS = (400, 422, 501)  # including 500, llama.cpp's reply to n = 2 in 2024
+REFUSALS = (400, 422, 501)  # and 500 about a choice, llama.cpp's reply to n = 2 in 2024
 LACKS = {
     "logprobs": "the server does not return log-probabilities of its answers (logprobs)",
     "scored": (
@@ -122,7 +122,7 @@ class OpenAI:
                     continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
                 if request.scored and "scored" not in self._has and (lacking or status >= 500):
-                    if not lacking:  # a server that rejects all other requests, too, is down
+                    if not lacking:  # a server that also fails without the feature is down
                         self._complete(replace(request, messages=request.messages[:-1], scored=False))
                     raise self._lacking("scored", f": {words}") from None
                 if status == 403 and self._served and error.fatal:  # the request is at fault, not the key

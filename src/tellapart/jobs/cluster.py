@@ -1,7 +1,7 @@
 """A Ray cluster: this machine while a command runs, or an existing cluster (``ray start --head``).
 
-Ray's usage statistics are turned off, so it sends nothing. Its object store is small, because the job's data does not
-pass through it.
+Ray's usage statistics are turned off, so that it sends nothing. Its object store is small, because no job data passes
+through it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STORE_BYTES = 80 << 20  # Ray's lower bound is 75 MB
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers that were requested.
+    """The requested workers.
 
-    count: number of workers; None: as many as fit into the cluster.
-    address: the cluster's address; None: this machine.
-    cpus, gpus: resources per worker; None: chosen by `share`. ``gpus`` may be a fraction.
+    count: number of workers. None: as many as fit into the cluster.
+    address: the cluster's address. None: this machine.
+    cpus, gpus: resources per worker. None: chosen by `share`. ``gpus`` can be a fraction.
     """
 
     count: int | None = None
@@ -37,7 +37,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Share:
-    """The resources for each of the ``count`` workers."""
+    """The resources of each of ``count`` workers."""
 
     count: int
     cpus: float
@@ -69,7 +69,7 @@ def _own_sigterm() -> Iterator[None]:
 
 @contextlib.contextmanager
 def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
-    """Connects to Ray; yields Ray and each worker's resources. Shuts down at the end of the block.
+    """Connects to Ray, and yields it with each worker's resources. Disconnects at the end of the block.
 
     Raises `UsageError` if there is no cluster at the address.
     """
@@ -106,7 +106,8 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
 def _check_joined() -> None:
     """Raises `ConnectionError` if RAY_ADDRESS is not set and this machine has not joined a cluster with ``ray start``.
 
-    Otherwise Ray's "auto" would use a cluster that another command started for itself and that ends with it.
+    Otherwise, Ray's "auto" would join a cluster that another command started for itself and that ends with that
+    command.
     """
     from ray._private.services import find_bootstrap_address
 
@@ -115,7 +116,7 @@ def _check_joined() -> None:
 
 
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
-    """Computes each worker's share of the resources of a cluster's nodes. A worker runs on one node.
+    """Computes each worker's share of the resources on a cluster's nodes. A worker runs on one node.
 
     GPUs default to one per worker (on this machine: an equal share of its GPUs), or to 0 if there are none. CPUs
     default to one per worker (on this machine: an equal share of its cores). Raises `UsageError` if there are too few.
@@ -145,9 +146,7 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
 
 
 def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
-    """Returns how many workers with these CPUs and GPUs fit on a node. A fraction of a GPU must come from a
-    single GPU.
-    """
+    """Returns how many workers with these CPUs and GPUs fit on a node. A fraction of a GPU must be on a single GPU."""
     by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
     there = node.get("GPU", 0.0)
     return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)

@@ -13,13 +13,13 @@ from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Pool, Todo
 from tellapart.utils.progress import clock
 
-SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards, and of items in total
-COPIES = 2  # copies of the result: per shard, and merged
+SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards, and total number of items
+COPIES = 2  # the result is stored twice: per shard, and merged
 
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """The estimate for a job. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
+    """A job's estimate. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
 
     shards: int
     items: int
@@ -33,7 +33,7 @@ class JobEstimate:
 
     @property
     def worker_hours(self) -> float:
-        """The total hours of all workers."""
+        """The total number of hours over all workers."""
         return (self.items * self.seconds_an_item + self.workers * self.seconds_to_load) / 3600
 
     @property
@@ -58,13 +58,13 @@ class JobEstimate:
 
 
 def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
-    """Times a few hundred items from evenly spaced shards on one worker of the cluster. Writes no result."""
+    """Times a few hundred items from evenly spaced shards on one worker. Writes no result."""
     chosen = sample_shards(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
     replies: list[dict[str, Any]] = []
     with connected(workers) as (ray, share):
         started = time.monotonic()
-        # Runs the first shard twice, because a process's first batch is slower and counts as startup.
+        # Runs the first shard twice, because a process's first batch is slower; it counts as startup.
         todo = Todo(iter([chosen[0], *chosen]), set())
         for event in Pool(ray, job, Share(1, share.cpus, share.gpus)).events(todo, 1, sample=each):
             if event is None:

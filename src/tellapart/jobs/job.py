@@ -29,14 +29,15 @@ from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
 PROMPTS = "prompts.jsonl"  # one id and prompt per line, in the order of the data
-SUFFIX = ".job"  # suffix of the folder beside a result
-# Expected types by key; files with other contents are damaged.
+SUFFIX = ".job"  # suffix of the job's folder, which is next to the result
+# expected types by key; a file with any other content is damaged
 KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "typed": list, "out": str, "suffix": str,
         "shards": int, "items": int | None, "bytes": int}  # fmt: skip
 SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
            "sha256": str, "pictures": dict}  # fmt: skip
 ASIDE = {"shard": int, "name": str, "reason": str, "attempts": int}
-ANEW = "pass --overwrite, or remove that folder, to start over"  # boost, eval and bags mine keep their job folders
+# boost, eval and bags mine do not delete their job folders
+ANEW = "pass --overwrite, or remove that folder, to start over"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class JobRequest:
 
     work: a key of `tellapart.jobs.works.table.WORKS`.
     settings: the work's settings, as plain JSON.
-    deciding: the settings that affect the result; together with the manifest, they determine the fingerprint.
+    deciding: the settings that affect the result. With the manifest, they determine the fingerprint.
     prompts: prompts for individual pictures, by id; workers read them from `PROMPTS`.
     """
 
@@ -85,7 +86,7 @@ class Job:
 
     @property
     def parts(self) -> str:
-        """The folder of the results, named after the fingerprint so that another job's results are never used."""
+        """The results folder, named after the fingerprint, so that another job's results are never used."""
         return f"parts-{self.fingerprint[:12]}"
 
     def part(self, number: int) -> str:
@@ -102,7 +103,7 @@ class Job:
 
     @staticmethod
     def prompts(path: str, ids: Set[str]) -> dict[str, str]:
-        """Returns the prompts for these pictures from the job's folder ``path``.
+        """Returns these pictures' prompts from the job folder ``path``.
 
         Raises `TellapartError` if the file lacks one.
         """
@@ -162,9 +163,9 @@ class Job:
         return path
 
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
-        """Returns the finished shards whose result is damaged, with reasons.
+        """Returns the finished shards whose results are damaged, with reasons.
 
-        ``pictures``: also return those whose pictures have been replaced since.
+        ``pictures``: whether to include shards whose pictures have been replaced since.
         """
         done, reasons = self.done(), dict[int, str]()
         for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
@@ -180,12 +181,12 @@ class Job:
         return reasons
 
     def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
-        """Sets a shard aside and records the reason."""
+        """Sets a shard aside, and records the reason."""
         value = {"shard": shard.number, "name": shard.name, "reason": reason, "attempts": attempts, "at": now()}
         self.folder.write(f"{FAILED}/{shard.number:06d}.json", (json.dumps(value, indent=1) + "\n").encode())
 
     def failed(self) -> list[dict[str, Any]]:
-        """Returns the shards that were set aside and have not been finished since, in order."""
+        """Returns the shards that were set aside and are not yet done, in order."""
         names = sorted(self.folder.names(FAILED))
         done, failures = self.done() if names else set(), []
         for name in names:
@@ -202,7 +203,7 @@ class Job:
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Records what identifies the loaded models. Raises `UsageError` if the job was started with other models."""
+        """Records the identity of the loaded models. Raises `UsageError` if the job was started with other models."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -213,7 +214,7 @@ class Job:
 
 
 def recorded_results(path: str) -> AbstractContextManager[None]:
-    """Records in the job's folder ``path`` which results tellapart wrote, in case the cache is emptied."""
+    """Records in the job folder ``path`` which results tellapart wrote, in case the cache is emptied."""
     return nullcontext() if is_url(path) else outputs_recorded_in(Path(path).expanduser() / "outputs")
 
 
@@ -221,8 +222,8 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
             overwrite: bool) -> Job:  # fmt: skip
     """Starts the requested job in the folder ``path``, or resumes it if the same job was started there.
 
-    ``shard_items``: None: as in the job to resume, or `SHARD_ITEMS` for a new one. Raises `UsageError` if the folder
-    contains another job.
+    ``shard_items``: items per shard. None: as in the job to resume, or `SHARD_ITEMS` for a new job. Raises `UsageError`
+    if the folder contains another job.
     """
     folder = open_folder(path)
     before = None if overwrite or folder.read(JOB) is None else Job.open(path)
@@ -293,12 +294,12 @@ def _text(value: Mapping[str, Any]) -> bytes:
 PULSE = {"state": str, "at": int | float, "pid": int, "host": str, "workers": int, "items_per_second": int | float,
          "seconds_left": int | float | None}  # fmt: skip
 EVERY_SECONDS = 2.0
-SILENT_SECONDS = 60.0  # without an update for this long, the driver is considered dead
+SILENT_SECONDS = 60.0  # a driver without an update for this long is considered dead
 
 
 @dataclass
 class Pulse:
-    """A job's progress, which its driver writes every two seconds. ``new``: how many of ``done`` this run finished."""
+    """A job's progress, written by its driver every two seconds. ``new``: how many of ``done`` this run finished."""
 
     job: Job
     state: str = "running"
@@ -317,11 +318,11 @@ class Pulse:
 
     @property
     def items_per_second(self) -> float:
-        """The rate since the driver started."""
+        """The average rate since the driver started."""
         return self.items / max(1e-9, time.monotonic() - self._started)
 
     def write(self, *, always: bool = False) -> None:
-        """Writes the status if it is due, or ``always``."""
+        """Writes the status if an update is due. ``always``: even if it is not."""
         if not always and time.monotonic() - self._written < EVERY_SECONDS:
             return
         self._written = time.monotonic()
@@ -344,7 +345,7 @@ def status_of(job: Job) -> dict[str, Any]:
     if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # negative if a clock was set back
         state = "stopped"
     running = state == "running" and len(done) < job.shards
-    unsound = {} if running else job.unsound()  # a running job checked them when it started
+    unsound = {} if running else job.unsound()  # a running job checked its results when it started
     if not running:
         state = "finished" if len(done) == job.shards and not unsound else "stopped" if state == "finished" else state
     return {

@@ -1,10 +1,11 @@
-"""The manifest: a data set as a list of shards, one per line. Items are not listed.
+"""The manifest: a list of a data set's shards, one per line. It does not list items.
 
 - Tar and Parquet files that contain pictures are used as shards directly.
 - A JSON Lines file is split into byte ranges at line ends; its lines are not parsed.
-- For other data sets whose pictures are files, the items of each shard are written to a separate list (JSON Lines), so
-  that a worker reads only its own items.
-- Other data sets (pictures without files, such as `scenes`) are split into ranges, and a worker opens the whole set.
+- For other data sets whose pictures are files, each shard's items are written to a list (JSON Lines), so that a worker
+reads only its own items.
+- Other data sets (pictures without files, such as `scenes`) are split into ranges, and a worker opens the whole data
+set.
 
 Paths are absolute; fsspec URLs (``s3://…``) are kept, and each worker downloads its shard.
 """
@@ -40,9 +41,9 @@ from tellapart.types import Item
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.urls import is_url
 
-SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in a single process
+SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches equal those of a single process
 CHUNK_BYTES = 1 << 20
-OF_THE_WHOLE = ("ids", "part", "limit")  # keys that count items over all files
+OF_THE_WHOLE = ("ids", "part", "limit")  # keys whose values count items over all files
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
 URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -52,14 +53,14 @@ class Shard:
     """Some items of a data set; `tellapart.jobs.manifest.open_shard` opens them.
 
     kind, path, options: see `tellapart.data`; without ``split``.
-    listed: whether ``path`` is in the job's folder.
+    listed: whether ``path`` is a list in the job's folder.
     span: byte range of a JSON Lines file.
     items: range of item numbers in the data set.
-    prefix: prefix of each id.
+    prefix: text before each id.
     splits: the splits to keep.
-    count: number of items (an upper bound for lines); None: unknown.
+    count: number of items (an upper bound for lines); None if unknown.
     size: in bytes.
-    version: version of the file; if the file changes, the job is a different one.
+    version: version of the file. A changed file makes a different job.
     """
 
     number: int
@@ -77,27 +78,27 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name used in messages."""
         if self.span is not None:
             return f"{self.path}, bytes {self.span[0]:,} to {self.span[1]:,}"
         return f"{self.path}, items {self.items[0]:,} to {self.items[1]:,}" if self.items is not None else self.path
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the shard's manifest line: the fields that differ from their defaults."""
+        """Returns the shard's manifest entry: the fields that differ from their defaults."""
         return {key: value for key, value in asdict(self).items() if value not in (None, "", (), {}, False)} | {
             "number": self.number
         }
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Shard:
-        """Creates a shard from its manifest line."""
+        """Creates a shard from its manifest entry."""
         pairs: dict[str, Any] = {key: tuple(value[key]) for key in ("span", "items", "splits") if key in value}
         return cls(**{**value, **pairs})
 
 
 @dataclass
 class Manifest:
-    """The contents of a manifest. ``items`` is None if some shards have no count; ``notes`` are lines for the user."""
+    """A manifest's totals. ``items`` is None if some shards have no count; ``notes`` are lines for the user."""
 
     file: Path
     shards: int = 0
@@ -192,7 +193,7 @@ def _of_path(
 
 
 def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
-    """Returns the tar or Parquet files in their reader's order; None if their pictures are stored beside them."""
+    """Returns the tar or Parquet files in their reader's order; None if their pictures are stored outside them."""
     suffix = ".tar" if kind == "webdataset" else ".parquet"
     if path.is_dir():
         paths = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
@@ -205,7 +206,7 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
 
 
 def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
-    """Splits a JSON Lines file into shards of ``shard_items`` lines."""
+    """Splits a JSON Lines file into shards of ``shard_items`` lines each."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     version = str(path.stat().st_mtime_ns)
@@ -217,7 +218,7 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
 
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
-    """Yields (first byte, end, number of lines) for every ``lines`` lines of a text that is read in chunks."""
+    """Yields (first byte, end, number of lines) for each run of ``lines`` lines in a text that is read in chunks."""
 
     start = done = seen = 0
     whole = True  # whether the last line ends with a line break
@@ -236,7 +237,7 @@ def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, i
 
 
 class _Lists:
-    """Collects items with picture files into one list per shard, and other items into ranges of their data."""
+    """Collects items with picture files into one list per shard, and other items into ranges of their data set."""
 
     def __init__(self, scratch: Path, shard_items: int) -> None:
         self._scratch, self._size = scratch, shard_items
@@ -260,7 +261,7 @@ class _Lists:
                     yield from self.finish()
 
     def finish(self) -> Iterator[Shard]:
-        """Yields the last, smaller list, because shards do not span several data sets."""
+        """Yields the last list, which can be shorter, because shards do not span several data sets."""
         if not self._lines:
             return
         name = f"lists/{self._written:06d}.jsonl"
@@ -272,7 +273,7 @@ class _Lists:
 
 
 def _line(item: Item, prefix: str) -> str | None:
-    """Formats an item as a line for the reader `jsonl:`; returns None if a line cannot represent it."""
+    """Formats an item as a line for the ``jsonl:`` reader; returns None if a line cannot represent it."""
     if not isinstance(item.picture, FilePicture) or item.truth is not None:
         return None
     record: dict[str, Any] = {"id": f"{prefix}/{item.id}" if prefix else item.id}
@@ -323,7 +324,7 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
 
 
 def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
-    """Returns (URL, bytes, version) for the files that a URL, pattern or folder refers to, in natural order."""
+    """Returns (URL, size in bytes, version) of the files that a URL, pattern or folder refers to, in natural order."""
     fs, root = file_system(url)
     protocol = url.partition("://")[0]
     suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
@@ -353,7 +354,7 @@ SIGNATURE, KEY = methodcaller("signature"), methodcaller("key")
 
 @contextmanager
 def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
-    """Opens the items of a shard; removes downloaded files at the end of the block.
+    """Opens a shard's items. Removes downloaded files at the end of the block.
 
     Raises `UsageError` if a file is missing or has changed.
     """
@@ -369,10 +370,11 @@ def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
 
 
 def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
-    """Returns digests that show whether pictures on disk have been replaced: one over ids, sizes and modification
-    times, and one over ids and contents.
+    """Returns digests that show whether pictures on disk have been replaced.
 
-    {} for tar and Parquet files, whose version is recorded in the shard.
+    One covers ids, sizes and modification times; the other covers ids and contents.
+
+    Returns {} for tar and Parquet files, whose version is recorded in the shard.
     """
     if shard.kind in PACKED:
         return {}
@@ -405,7 +407,7 @@ def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
 
 
 def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
-    if shard.items is not None:  # missing items were reported when the job was planned, and do not belong to any shard
+    if shard.items is not None:  # missing items were reported when the job was planned, and belong to no shard
         whole = _whole(shard.path)
         return Dataset(whole.spec, select_items(whole, range(*shard.items)))
     options = dict(shard.options)
@@ -423,12 +425,12 @@ def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
 
 @lru_cache(maxsize=1)
 def _whole(spec: str) -> Dataset:
-    """Opens a whole data set, and caches it for the next shard from it."""
+    """Opens a whole data set, and caches it for its next shard."""
     return open_data(spec)
 
 
 def _fetched(shard: Shard, scratch: Path) -> Path:
-    """Downloads the shard's file, or its lines, to a local file with the same name."""
+    """Downloads the shard's file, or its byte range, to a local file with the same name."""
     fs, root = file_system(shard.path)
     target = scratch / Path(root).name
     with url_errors(shard.path):

@@ -17,7 +17,7 @@ from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 
 POLL_SECONDS = 1.0
-MAX_DEATHS = 3  # deaths of a worker without a finished shard in between, after which the job ends
+MAX_DEATHS = 3  # the job ends after this many deaths of workers without a finished shard in between
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Todo:
     again: deque[Shard] = field(default_factory=deque)
 
     def take(self) -> Shard | None:
-        """Returns the next shard, untried ones first; None if none is left."""
+        """Returns the next shard, untried shards first; None if none is left."""
         while (shard := next(self.manifest, None)) is not None:
             if shard.number not in self.done:
                 return shard
@@ -40,8 +40,8 @@ class Todo:
 class Event:
     """The outcome of a shard: its ``summary``, or the ``reason`` why it failed.
 
-    ``final``: another attempt would fail in the same way.
-    ``blameless``: the worker's node died, so the shard is not the cause.
+    ``final``: whether another attempt would fail in the same way.
+    ``blameless``: whether the shard is not the cause, because the worker's node died.
     """
 
     shard: Shard
@@ -56,7 +56,8 @@ class Pool:
 
     def __init__(self, ray: Any, job: Job, share: Share) -> None:
         self._ray, self._job, self._share = ray, job, share
-        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply; no shard: loading models
+        # maps pending replies to (worker, shard); None while models are loading
+        self._running: dict[Any, tuple[Any, Shard | None]] = {}
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}
         self._deaths = 0
@@ -148,9 +149,9 @@ class Pool:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the reason why a worker died, in one line.
+    """Returns why a worker died, in one line.
 
-    Ray reports kills by its memory monitor, and lost nodes, but not signals.
+    Ray reports lost nodes and kills by its memory monitor, but not signals.
     """
     text = " ".join(str(error).split())
     if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:

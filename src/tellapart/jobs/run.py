@@ -1,4 +1,4 @@
-"""The driver: assigns shards to workers until all are done or set aside. It reads no items and writes no results."""
+"""The driver assigns shards to workers until all are done or set aside. It reads no items and writes no results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_NODE_DEATHS = 10  # per shard, before it is set aside
 def run_job(job: Job, workers: Workers, label: str = "working") -> None:
     """Processes the remaining shards of a job. Retries shards that were set aside, and records those that fail again.
 
-    If this process is interrupted or dies, finished shards are kept and the same call resumes the job.
+    If this process is interrupted or dies, finished shards are kept, and the same call resumes the job.
 
     Raises:
         TellapartError: if no worker can start.
@@ -71,7 +71,7 @@ class Attempts:
         self._failures, self._node_deaths = Counter[int](), Counter[int]()
 
     def again(self, event: Event) -> bool:
-        """Counts a failure and returns True if the shard should be retried."""
+        """Counts a failure, and returns whether the shard should be retried."""
         number = event.shard.number
         (self._node_deaths if event.blameless else self._failures)[number] += 1
         few = self._failures[number] < MAX_ATTEMPTS and self._node_deaths[number] < MAX_NODE_DEATHS

@@ -1,4 +1,4 @@
-"""A folder for a worker's temporary files that is removed however the worker ends."""
+"""Provides a folder for a worker's temporary files that is removed however the worker ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLEAN = 'exec 3<&0; (cat <&3 >/dev/null; rm -rf -- "$1") >/dev/null 2>&1 &'
 def scratch_folder() -> Path:
     """Creates a folder for this process's temporary files that is removed however the process ends.
 
-    Ray kills workers without giving them a chance to clean up, so a separate process waits for the worker to end.
+    Ray kills workers without letting them clean up, so a separate process waits for the worker to end.
     """
     folder = Path(tempfile.mkdtemp(prefix="tellapart-worker-"))
     reading, writing = os.pipe()
@@ -24,4 +24,4 @@ def scratch_folder() -> Path:
     return folder
 
 
-_PIPES: list[int] = []  # neither closed by this process nor inherited by its children
+_PIPES: list[int] = []  # this process never closes it, and its children do not inherit it

@@ -22,13 +22,13 @@ COPY_BYTES = 1 << 20
 
 
 class DiskFolder:
-    """A folder on disk that is shared by all machines in a cluster; file names may contain slashes."""
+    """A folder on disk that all machines in a cluster share; file names can contain slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser()
 
     def names(self, below: str) -> list[str]:
-        """Returns the file names in the subfolder ``below``, relative to it; none if it does not exist.
+        """Returns the file names in the subfolder ``below``, relative to it; empty if it does not exist.
 
         Omits files that are still being written.
         """
@@ -58,7 +58,7 @@ class DiskFolder:
         self._write(writable_file(self.path / name), lambda temporary: temporary.write_bytes(content))
 
     def put(self, file: Path, name: str) -> None:
-        """Moves a local file into the folder atomically; the local file may no longer exist afterwards.
+        """Moves or copies a local file into the folder atomically.
 
         A file on the same disk is renamed; any other is first copied to the destination's folder.
         """
@@ -66,7 +66,7 @@ class DiskFolder:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             _into_place(file, target)
-        except OSError as error:  # two mounts of one disk look alike, so only a rename shows
+        except OSError as error:  # device numbers do not show whether two mounts allow a rename, so try
             if error.errno != errno.EXDEV:
                 raise
             self._write(target, lambda temporary: shutil.copyfile(file, temporary))
@@ -76,7 +76,7 @@ class DiskFolder:
         (self.path / name).unlink(missing_ok=True)
 
     def local(self, name: str, scratch: Path) -> Path:
-        """Returns a local path to a file: its own path, or, for a URL, that of a copy in ``scratch``."""
+        """Returns a local path to a file: its own path or, for a URL, the path of a copy in ``scratch``."""
         return self.path / name
 
     def _write(self, target: Path, make: Callable[[Path], object]) -> None:
@@ -193,5 +193,5 @@ def url_errors(url: str) -> Iterator[None]:
         raise UsageError(f"{url}: no such file or folder ({error})") from None
     except TellapartError:
         raise
-    except Exception as error:  # stores raise their own errors; NoCredentialsError, for example, is not an OSError
+    except Exception as error:  # stores raise errors of their own, such as NoCredentialsError, which is not an OSError
         raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None

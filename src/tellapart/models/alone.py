@@ -10,11 +10,11 @@ TOGETHER = 16  # fixed number of rows that a GPU encodes at once
 
 
 def alone(encode: Callable[[torch.Tensor], torch.Tensor], count: int) -> torch.Tensor:
-    """Encodes the rows 0 to ``count`` − 1 with ``encode``, such that no row depends on the others.
+    """Encodes the rows 0 to ``count`` − 1 with ``encode``, so that no row depends on the others.
 
-    Matrix products round differently for different numbers of rows, so the result for a row depends on its batch size.
-    Therefore a CPU encodes one row at a time. A GPU would be mostly idle with one row, so it encodes `TOGETHER` rows at
-    a time, and the last batch is filled up with repeated rows.
+    Matrix products round differently for different numbers of rows, so a row's result depends on its batch size. A CPU
+    therefore encodes one row at a time. A GPU would be mostly idle with one row, so it encodes `TOGETHER` rows at a
+    time, and the last batch is filled up with repeated rows.
     """
     first = encode(torch.tensor([0]))
     if first.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Renders chat templates with limits on time, memory and output, because they are programs that come with a model.
+"""Renders chat templates with limits on time, memory and output, because they are programs from the model's author.
 
 Transformers renders them in jinja's immutable sandbox, which prevents code execution but limits neither the running
 time of loops nor the size of the output.
@@ -17,7 +17,7 @@ from tellapart.errors import TellapartError, UsageError
 
 MOST_LINES = 1_000_000  # maximum number of Python lines per rendering; known templates run a few hundred per message
 MOST_BYTES = 2 << 30  # maximum growth of the process during rendering
-MOST_CHARACTERS = 1_000_000  # characters per text; the longest context windows hold a few times as many
+MOST_CHARACTERS = 1_000_000  # characters per text; the longest context windows contain a few times as many
 INSTEAD = "expected a template that formats the messages; use the one from the model's own release"
 
 
@@ -60,7 +60,7 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
         raise TellapartError(f"{name}: its chat template {error}; {INSTEAD}") from None
     except jinja2.TemplateError as error:
         raise RefusedMessages(f"{name}: its chat template rejects these messages ({error})", str(error)) from None
-    except Exception as error:  # template expressions may raise anything
+    except Exception as error:  # template expressions can raise any exception
         cause = str(error).strip() or type(error).__name__
         raise TellapartError(f"{name}: its chat template failed ({cause[:200]}); {INSTEAD}") from None
     finally:
@@ -80,7 +80,7 @@ def _peak_bytes() -> int:
 
 
 def _huge(template: str) -> str | None:
-    """Finds an expression that may take hours or all memory in one step: a power, or a number in the millions.
+    """Finds an expression that can take hours or all memory in one step: a power, or a number in the millions.
 
     Such a step cannot be interrupted, and jinja evaluates it even while compiling the template.
     """

@@ -1,4 +1,4 @@
-"""CLIP's ResNet (Radford et al. 2021, section 2.4), RN50 to RN50x64; ClipCap and papers 2 and 3 use RN50x4.
+"""CLIP's ResNet (Radford et al. 2021, section 2.4), from RN50 to RN50x64. ClipCap and papers 2 and 3 use RN50x4.
 
 It has three convolutions in the stem, average pooling before every strided convolution, and attention pooling at the
 end, whose query is the mean over the grid. Transformers has only CLIP's vision transformers, and timm's version needs
@@ -76,7 +76,7 @@ class AttentionPool(nn.Module):
         self.heads = channels // HEAD
 
     def forward(self, grid_BCHW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the pooled vector B×D, and the output for each cell alone, B×cells×D (Zhou et al. 2022)."""
+        """Returns the pooled vector B×D, and each cell's separate output, B×cells×D (Zhou et al. 2022)."""
         cells_BPC = grid_BCHW.flatten(2).transpose(1, 2)
         cells_BPC = torch.cat([cells_BPC.mean(1, keepdim=True), cells_BPC], dim=1) + self.positional_embedding
         value_BPC = self.v_proj(cells_BPC)
@@ -125,8 +125,8 @@ class ClipResNet(PreTrainedModel):
 def clip_resnet_from_state(state: Mapping[str, torch.Tensor]) -> ClipResNet:
     """Builds CLIP's ResNet from weights named as in OpenAI's CLIP and open_clip (``visual.*``); ignores the text tower.
 
-    Infers the sizes from the shapes. Raises `KeyError` for the weights of other models, and `RuntimeError` if a weight
-    is missing or has the wrong shape.
+    Infers the sizes from the shapes. Raises `KeyError` for other models' weights, and `RuntimeError` if a weight is
+    missing or has the wrong shape.
     """
     visual = {key.removeprefix("visual."): tensor.float() for key, tensor in state.items() if key.startswith("visual.")}
     stages = [

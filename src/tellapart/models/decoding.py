@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
-CANDIDATES = 48  # samples for a consensus: beyond 16, CIDEr still improves, and R@1 does up to 48 (docs/research)
-SCORER_WEIGHT = 0.1  # in a consensus: more improves R@1 but lowers precision and CIDEr (docs/research)
-EVIDENCE = 0.5  # nats; keeps words that are at least e^0.5 = 1.6 times as likely as they are for other pictures
+CANDIDATES = 48  # samples for a consensus; more than 16 still improve CIDEr, and R@1 up to 48 (docs/research)
+# weight of the scorer in a consensus; more improves R@1 but lowers precision and CIDEr (docs/research)
+SCORER_WEIGHT = 0.1
+EVIDENCE = 0.5  # nats; keeps words at least e^0.5 = 1.6 times as likely as for other pictures
 # Settings that each kind uses in addition to the common ones.
 READ: dict[str, tuple[str, ...]] = {
     "greedy": (),
@@ -29,18 +30,18 @@ class Decoding(BaseModel):
     keeps ``beams`` hypotheses and returns the best ``samples`` (at most ``beams``). ``consensus`` samples
     ``candidates`` at ``temperature`` and returns the one with the highest agreement (`captioners.consensus`); only
     `captioners.generate_captions` supports it, because it chooses between texts. ``scorer_weight`` adds a scorer to the
-    consensus (`inference.best_of.chosen_captions`): it is how much agreement one nat is worth of the log-probability
-    that the scorer retrieves the picture from among its look-alikes.
+    consensus (`inference.best_of.chosen_captions`): it multiplies the log-probability, in nats, that the scorer
+    retrieves the picture from among its look-alikes.
 
     ``length_penalty_over``: the tokens that beam search counts when it normalizes the log-probability of a hypothesis:
     ``new``, generated tokens including the end token (transformers since 4.36), or ``all``, prompt and generated tokens
     without the end token (transformers 4.15, with which the papers' captions were generated). See
     `captioners.beam_search`.
 
-    ``confidence``: drops nouns with a lower probability (0 to less than 1) or replaces them with "thing", and removes
-    repetitions; 0 leaves captions unchanged.
+    ``confidence``: minimum probability of nouns, 0 to less than 1. Less probable nouns are dropped or replaced with
+    "thing", and repetitions are removed; 0 leaves captions unchanged.
 
-    ``paragraphs``: keeps the paragraphs of a caption, which is otherwise joined into one line.
+    ``paragraphs``: whether to keep a caption's paragraphs, which are otherwise joined into one line.
 
     Settings that ``kind`` does not use must have their default values.
     """
@@ -90,13 +91,13 @@ class Decoding(BaseModel):
 
     @property
     def drawn(self) -> Decoding:
-        """Returns the settings that the captioner itself runs with: for a consensus, sampling of its candidates."""
+        """Returns the captioner's own settings; for a consensus, those that sample its candidates."""
         if self.kind != "consensus":
             return self
         return self.model_copy(update={"kind": "sample", "samples": self.candidates})
 
     def uniform(self, items: int, device: torch.device, seeds: ItemSeeds | None = None) -> torch.Tensor | None:
-        """Returns uniform_RT, a number in [0, 1) for each token that may be sampled; None if nothing is sampled.
+        """Returns uniform_RT, a random number in [0, 1) for each token to sample; None if nothing is sampled.
 
         ``seeds``: seeds for the ``items``; None uses torch's default generator.
         """
@@ -117,7 +118,7 @@ DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models saved with
 
 
 def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
-    """Raises `UsageError` if a scorer is required to choose from samples, or if a scorer has nothing to choose from."""
+    """Raises `UsageError` if choosing from samples lacks a scorer, or if a scorer has nothing to choose from."""
     if best_of is not None and (best_of < 2 or not has_scorer):
         raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
     if decoding.asks_scorer and not has_scorer:

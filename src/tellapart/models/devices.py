@@ -1,7 +1,7 @@
-"""Device, precision, and a batch size that adapts to the available memory.
+"""Chooses the device, the precision, and a batch size that adapts to the available memory.
 
-The device ``auto`` is the accelerator that torch finds, or else the CPU. For inference, the precision ``auto`` is
-bfloat16 if that device supports it, or else float32. `docs/devices.md` lists the behaviour of each command.
+The device ``auto`` is the accelerator that torch finds, otherwise the CPU. For inference, the precision ``auto`` is
+bfloat16 if that device supports it, otherwise float32. `docs/devices.md` lists the behaviour of each command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tellapart.utils.messages import say
 
 Precision = Literal["fp32", "bf16", "fp16"]
 CPU_ONLY = "ACCELERATE_USE_CPU"  # set by `accelerate launch --cpu`
-DEVICE = "TELLAPART_DEVICE"  # the device that `auto` selects in this process and its children
+DEVICE = "TELLAPART_DEVICE"  # variable with the device that `auto` selects in this process and its children
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 AMPERE = 8  # the first CUDA capability whose tensor cores multiply in bfloat16
 
@@ -58,7 +58,7 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def multiplies_in_bf16(device: torch.device) -> bool:
-    """Returns whether the hardware supports bfloat16 matrix products: AMX, AVX512_BF16, CUDA capability 8.0, ROCm."""
+    """Returns whether the hardware multiplies matrices in bfloat16 (AMX, AVX512_BF16, CUDA capability 8.0, ROCm)."""
     if device.type == "cpu":
         return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
     if device.type == "cuda":
@@ -115,7 +115,7 @@ def set_precision(model: torch.nn.Module, precision: Precision) -> None:
 
 @contextmanager
 def running_on(device: str) -> Iterator[None]:
-    """Makes ``auto`` select this device within the context, including in child processes. Raises `UsageError`."""
+    """Makes ``auto`` select this device within the context, also in child processes. Raises `UsageError`."""
     before = os.environ.get(DEVICE)
     if device != "auto":
         resolve_device(device)
@@ -130,7 +130,7 @@ def running_on(device: str) -> Iterator[None]:
 
 
 def hardware(*models: Any) -> dict[str, str]:
-    """Returns the models' ``{"device", "precision"}`` for a results file; different values are joined with commas."""
+    """Returns the models' ``{"device", "precision"}`` for a results file, joining different values with commas."""
     devices = dict.fromkeys(str(next((x.device for x in model.parameters()), "cpu")) for model in models)
     return {
         "device": ", ".join(devices),
@@ -171,7 +171,7 @@ class BatchSize:
 
     @staticmethod
     def _tried(chosen: slice, work: Callable[[slice], R]) -> tuple[R] | None:
-        """Returns the result, or None if memory ran out. On return, the memory that the work used has been freed."""
+        """Returns the result, or None if memory ran out. The work's memory has been freed by then."""
         try:
             return (work(chosen),)
         except RuntimeError as error:  # includes torch.OutOfMemoryError

@@ -31,9 +31,8 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM = 32
-AT_ONCE = (
-    4  # pictures per pass on a CPU without gradient; their maps fit into its cache, which saves a third of the time
-)
+# pictures per pass on a CPU without gradient: their maps fit into its cache, which saves a third of the time
+AT_ONCE = 4
 SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1.4, 280), 4: (1.4, 1.8, 300)}
 
 
@@ -62,8 +61,9 @@ def scaled_channels(channels: int, width: float) -> int:
 
 
 def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields (in channels, out channels, kernel, stride, expansion) for each block; the depth of the first and last
-    stage is not scaled.
+    """Yields (in channels, out channels, kernel, stride, expansion) for each block.
+
+    The depth of the first and last stage is not scaled.
     """
     before = STEM
     for number, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES):
@@ -98,7 +98,9 @@ class ConvNorm(nn.Module):
         return F.relu6(normed) if self.clipped else normed
 
     def folded(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
-        """Convolves with the frozen norm folded into the weights: one pass over the feature map instead of two."""
+        """Convolves with the frozen norm folded into the weights, which takes one pass over the feature map instead of
+        two.
+        """
         conv, norm = self.conv, self.norm
         assert norm.running_mean is not None and norm.running_var is not None
         factor_C = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
@@ -107,7 +109,7 @@ class ConvNorm(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Inverted bottleneck: expansion, depthwise convolution, projection; with a shortcut if the shapes match."""
+    """Inverted bottleneck: expansion, depthwise convolution, projection, and a shortcut if the shapes match."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Resolves model names: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
 
-Before downloading anything, checks once whether the hub has a model of that name.
+Before any download, checks once whether the hub has a model with that name.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def is_server(name: str) -> bool:
 def check_attention(name: str, config: Path) -> None:
     """Raises `TellapartError` if a model's configuration names an attention implementation outside transformers.
 
-    Transformers would load such a kernel as code from the hub. Also raises for implausible sizes, which would make
-    transformers silently skip weights or build layers for hours.
+    Transformers would load such a kernel as code from the hub. Also raises `TellapartError` for implausible sizes, with
+    which transformers would silently skip weights or build layers for hours.
     """
     try:
         content = parse_json(config.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""Linear layers with oneDNN on a CPU.
+"""Runs linear layers with oneDNN on a CPU.
 
 Torch multiplies fp32 with MKL, which uses a slower path on non-Intel CPUs, and repacks bf16 weights in every call.
 Large models therefore use oneDNN, in training too (`speed_up`), and `packed_linears` uses weights that are packed only
-once. The results match up to rounding.
+once. Results are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers import pytorch_utils
 from tellapart.models.devices import multiplies_in_bf16
 
 MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond it use their original weights
-PACKED_ROWS = 16  # number of input rows for which copies are packed; other numbers work too
+PACKED_ROWS = 16  # number of input rows that copies are packed for; other numbers work, too
 # Modules in transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),
@@ -58,7 +58,7 @@ def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def speed_up(model: torch.nn.Module) -> None:
-    """Speeds up the layers of a large model, with the same results up to rounding; leaves small models unchanged.
+    """Speeds up a large model's layers. Results are equal up to rounding. Leaves small models unchanged.
 
     Replaces ``gelu_new``, eight operations in transformers, with torch's equivalent single operation, and linear layers
     with `OneDnnLinear`.
@@ -77,7 +77,7 @@ LARGE = 2**24  # number of weights, 64 MB in fp32; smaller layers keep torch's s
 
 
 def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes ``F.linear``, like `OneDnnLinear` with oneDNN for large fp32 layers on a CPU with AVX512."""
+    """Computes ``F.linear``; like `OneDnnLinear`, uses oneDNN for large fp32 layers on a CPU with AVX512."""
     if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
         return onednn_linear(x, weight_NK, bias_N)
     return F.linear(x, weight_NK, bias_N)
@@ -181,7 +181,7 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
 
 @dataclass
 class _Use:
-    """The modules of a model whose forward pass is replaced, and the number of threads that use them."""
+    """A model's modules whose forward pass is replaced, and the number of threads that use them."""
 
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
     threads: int = 0
@@ -192,7 +192,7 @@ _IN_USE: dict[torch.nn.Module, _Use] = {}
 
 
 def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
-    """Replaces the forward pass of modules; returns them with their previous replacement, if any."""
+    """Replaces the forward pass of modules. Returns them with their previous replacement, if any."""
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
     room = MOST_BYTES
     try:

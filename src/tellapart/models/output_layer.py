@@ -1,4 +1,4 @@
-"""Cross-entropy losses on an output layer that never materialize all of its logits (B×T×V) at once.
+"""Cross-entropy losses on an output layer, without ever materializing all logits (B×T×V) at once.
 
 A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`VocabularyTerm`), and captions scored
 against their own words, which multiplies only the rows of these words (`SubsetTerm`). The gradient is computed together
@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from tellapart.models.onednn import linear
 
 CHUNK_SCORES = 2**23  # maximum number of logits in memory: 32 MB
-FEW_TOKENS = 256  # for fewer tokens, casting the whole layer to autocast's precision does not pay off
+FEW_TOKENS = 256  # with fewer tokens, casting the whole layer to autocast's precision costs more than it saves
 
 
 class LossTerm(Protocol):
@@ -33,8 +33,8 @@ def head_loss(
 
     hidden_BTH: the input of the output layer; weight_VH, bias_V (or None): its parameters. Each term defines its
     tokens, labels and weights. This is an implementation technique of `mle_head_loss` and `smile_head_loss`, not from a
-    paper. Under autocast, a `VocabularyTerm` with many tokens uses autocast's precision; everything else uses that of
-    the weights.
+    paper. Under autocast, a `VocabularyTerm` with many tokens uses autocast's precision; everything else uses the
+    weights' precision.
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -103,13 +103,11 @@ class Layer:
         self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
 
     def products_of(self, tokens: int) -> torch.dtype:
-        """Returns the dtype in which ``tokens`` tokens are multiplied with the whole layer."""
+        """Returns the dtype for multiplying ``tokens`` tokens with the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
     def add_to_weight(self, grad_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
-        """Adds gradᵀ·hidden to the weights' gradient, without a second matrix of that size if the precision
-        allows it.
-        """
+        """Adds gradᵀ·hidden to the weights' gradient, without a second matrix of that size if precision allows."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.mm(grad_NV.T, hidden_NH).to(self.wide)
         elif grad_NV.dtype == self.wide:
@@ -124,7 +122,7 @@ class Layer:
         self.to_weight_VH.index_add_(0, ids_N, grad_NH)
 
     def gradients(self, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Returns those gradients of hidden states, weights and bias that are required, times ``grad``."""
+        """Returns the required gradients of hidden states, weights and bias, times ``grad``."""
         if self.wants_weight and self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         pairs = (
@@ -144,7 +142,7 @@ class VocabularyTerm:
     """Cross-entropy of tokens over the whole vocabulary, times ``share``, with label smoothing.
 
     place_N: indices into the B·T hidden states. label_N: their labels. out_NK: words to exclude from each token's
-    vocabulary unless they are its label (duplicates are harmless); incompatible with label smoothing.
+    vocabulary, except its label (duplicates are harmless); incompatible with label smoothing.
     """
 
     place_N: torch.Tensor
@@ -205,8 +203,8 @@ class VocabularyTerm:
 class SubsetTerm:
     """Cross-entropy of captions' tokens over K words per caption, times ``share``.
 
-    ids_BK: the words. keep_BTK: mask of the words in the softmax (T may be 1: the same for all tokens). slot_BT: index
-    of the label among the K words; it must be kept. counted_BT: mask of the tokens that count.
+    ids_BK: the words. keep_BTK: mask of the words in the softmax (T = 1: the same for all tokens). slot_BT: index of
+    the label among the K words; its word must be kept. counted_BT: mask of the tokens that count.
     """
 
     ids_BK: torch.Tensor

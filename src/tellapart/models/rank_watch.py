@@ -1,4 +1,4 @@
-"""Reports ranks that stop responding, and ends this rank when its launcher has died."""
+"""Reports ranks that stop responding, and ends this rank if its launcher dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRACE = 60.0  # seconds that a rank has to save its step after its launcher has 
 
 
 class RankWatch(threading.Thread):
-    """A thread in each rank that writes heartbeats to the group's store and reads those of the other ranks.
+    """A thread in each rank that writes heartbeats to the group's store, and reads those of the other ranks.
 
     It is needed because collectives silently wait for a stopped rank until they time out. ``store``: a
     torch.distributed.Store.

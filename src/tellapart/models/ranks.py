@@ -1,7 +1,7 @@
 """Ranks: the processes of torchrun or ``accelerate launch`` that share the work of a training step.
 
-All ranks have the same batch, and each processes a share of its pictures. What depends on the whole batch is computed
-identically on every rank, from gathered values. Without a launcher there is a single rank.
+All ranks have the same batch, and each processes a share of its pictures. Values that depend on the whole batch are
+computed identically on every rank, from gathered values. Without a launcher, there is a single rank.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from tellapart.models.rank_watch import RankWatch
 from tellapart.types import share_of
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 
-BUCKET = 2**24  # number of values per all-reduce
+BUCKET = 2**24  # approximate number of values per all-reduce
 PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends the others
-LONGEST = timedelta(days=7)  # timeout while another run locks the folder or one rank works between collectives
+LONGEST = timedelta(days=7)  # timeout while another run locks the folder, or one rank works between collectives
 # Seconds that a process waits before it exits. If a gloo thread frees the tensors of the last collective during
 # interpreter shutdown, the process aborts (pytorch issues 179291 and 190489), and torch has no way to wait for it.
 SETTLE = 0.5
 
-_left: int | None = None  # this rank's number, once it has left the others
+_left: int | None = None  # this rank's number, set once it has left the group
 _gloo: dist.ProcessGroup | None = None  # group for barriers, which time out; None: the default group
 _watch: RankWatch | None = None
 _alone_in = ""  # the `main_first` step that this rank is running
 
 
 def start() -> None:
-    """Joins the process group if a launcher started several processes; afterwards only the first rank prints."""
+    """Joins the process group if a launcher started several processes. From then on, only the first rank prints."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized() or _left is not None:
         if lone_process_of_accelerate():
             tell_lone_process()
@@ -69,7 +69,7 @@ def by_elastic_launcher() -> bool:
 
 
 def lone_process_of_accelerate() -> bool:
-    """Returns whether ``accelerate launch`` started one process instead of several: it has set a port but no rank."""
+    """Returns whether ``accelerate launch`` started one process instead of several: it set a port, but no rank."""
     named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
     return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
 
@@ -84,7 +84,7 @@ def tell_lone_process() -> None:
 
 
 def leave() -> None:
-    """Leaves the process group; this rank keeps its number."""
+    """Leaves the process group. This rank keeps its number."""
     global _left
     if _watch is not None:
         _watch.stop()
@@ -160,7 +160,7 @@ def _check_together() -> None:
 
 
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
-    """Gathers the rows of all ranks, in rank order. Only this rank's own rows keep their gradient.
+    """Gathers all ranks' rows, in rank order. Only this rank's rows keep their gradient.
 
     The other axes may differ in length between ranks; shorter ones are padded with ``fill`` at the end.
     """
@@ -189,7 +189,7 @@ def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tenso
 
 
 def gather_texts(texts: Sequence[str]) -> list[str]:
-    """Gathers the texts of all ranks, in rank order."""
+    """Gathers all ranks' texts, in rank order."""
     if count() == 1:
         return list(texts)
     sent = torch.frombuffer(bytearray(json.dumps(list(texts)).encode()), dtype=torch.uint8)

@@ -1,6 +1,4 @@
-"""Reads model folders: weights with checksums, and a captioner's saved options, decoding settings and levels of
-detail.
-"""
+"""Reads model folders: weights with checksums, and a captioner's options, decoding settings and levels of detail."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail (0 to 1) 
 
 
 def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
-    """Returns the options saved with a captioner. ``from_hub``: also download them if the name is on the hub.
+    """Returns the options saved with a captioner. ``from_hub``: whether to download them if the name is on the hub.
 
     Raises `TellapartError` if the options file is invalid.
     """
@@ -41,7 +39,7 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
         try:
             cached = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
         except OSError:
-            cached = None  # all required files are cached, but this one is optional
+            cached = None  # the required files are cached, but this optional one is not
         file = Path(cached) if cached else None
     if file is None or not file.is_file():
         return {}
@@ -92,7 +90,7 @@ def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
 
 
 def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
-    """Converts decoding settings to their form in `OPTIONS_FILE`, without a scorer that chooses between captions."""
+    """Converts decoding settings to the form saved in `OPTIONS_FILE`, without the scorer's weight."""
     if decoding is None:
         return {}
     return {"decoding": decoding.model_copy(update={"scorer_weight": 0.0}).model_dump(exclude_defaults=True)}
@@ -109,7 +107,7 @@ def default_decoding(name: str) -> Decoding:
         saved = saved_options(place, from_hub=named and missing_on_hub(place) is None)
         return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
     except (OSError, ValueError, UsageError):
-        return DEFAULT  # not a folder that tellapart wrote; loading it reports errors
+        return DEFAULT  # tellapart did not write the folder; loading it reports errors
 
 
 def check_shards(folder: Path) -> None:
@@ -130,8 +128,7 @@ def check_shards(folder: Path) -> None:
 def checked_model_folder(name: str, kind: str) -> str:
     """Like `model_folder`, for a model that is about to be loaded.
 
-    Verifies a folder's checksums, and checks once whether the name is on the hub, which avoids retries for missing
-    models.
+    Verifies a folder's checksums, or checks once whether the hub has the name, which avoids retries for missing models.
     """
     where = model_folder(name, kind)
     check_name(where, kind)
@@ -151,7 +148,7 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
 
 
 def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Loads a model; returns it with transformers' loading report (for `check_whole`), which is not printed."""
+    """Loads a model, and returns it with transformers' loading report (for `check_whole`), which is not printed."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(is_no_report)
     try:
@@ -165,8 +162,7 @@ def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[
 
 
 def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
-    """Raises `TellapartError` if the loading ``report`` lists missing or mismatched weights; prints how many were
-    skipped.
+    """Raises `TellapartError` if the ``report`` lists missing or mismatched weights. Prints how many were ignored.
 
     ``then``: the end of the error message.
     """
@@ -182,9 +178,7 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
 
 
 def files_digest(name: str, kind: str) -> str | None:
-    """Hashes the files from which ``name`` would be loaded, without loading it; returns None if they are not on
-    disk.
-    """
+    """Hashes the files that ``name`` would be loaded from, without loading it; returns None if they are not on disk."""
     try:
         folder = Path(model_folder(name, kind))
     except UsageError:
@@ -230,7 +224,7 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         yield
     except (TellapartError, MemoryError):
         raise
-    except Exception as error:  # loaders may raise anything
+    except Exception as error:  # loaders can raise any exception
         if "trust_remote_code" in str(error):
             raise TellapartError(
                 f"{name} requires its own code, which tellapart does not run; use a model that transformers "
@@ -253,7 +247,7 @@ NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype") 
 
 
 def settings_of(model: Any) -> str:
-    """Returns the part of a model's configuration that affects its outputs, as JSON; "" if it has no configuration."""
+    """Returns the settings in a model's configuration that affect its outputs, as JSON; "" if it has none."""
 
     def kept(value: Any) -> Any:
         if not isinstance(value, dict):

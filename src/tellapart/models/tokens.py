@@ -25,7 +25,7 @@ def word_tokenizer(
     """
 
     letters = [(r"[^\p{L}\p{N}' ]+", " ")]
-    if sentences:  # first match sentence ends before another word, then drop all but these, letters and digits
+    if sentences:  # drops everything but letters, digits, apostrophes, spaces, and full stops between sentences
         letters = [(r"[\s.!?]*[.!?]\s+(?=.*[\p{L}\p{N}])", " . "), (r"[^\p{L}\p{N}'. ]+|(?<! )\.|\.(?! )", " ")]
     normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), *(normalizers.Replace(Regex(old), new) for old, new in letters)]
@@ -84,6 +84,6 @@ def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
 
 
 def caption_rows(tokenizer: Any, texts: Sequence[str], end: Sequence[int]) -> list[list[int]]:
-    """Tokenizes captions as language-model targets: their words and an ``end`` token, without a start token."""
+    """Tokenizes captions as language-model targets: words and an ``end`` token, without a start token."""
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [[*row, *end] for row in encoded]

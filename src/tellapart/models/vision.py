@@ -1,4 +1,4 @@
-"""Vision encoders: two views (cells and pooled) of any transformers encoder, and a small encoder to train from scratch.
+"""Vision encoders: cells and pooled output of any transformers encoder, and a small encoder to train from scratch.
 
 The small encoder is a transformers ResNet with the same two outputs as CLIP's vision models: a pooled vector and one
 vector per grid cell. It can therefore replace any CLIP vision model.
@@ -100,9 +100,7 @@ class GridResNet(ResNetModel):
 
 
 def grid_resnet_config(width: int, depth: int = 1, *, stem_pooling: bool = True) -> GridResNetConfig:
-    """Returns a configuration with four stages of ``depth`` basic blocks; the ``width`` channels double after each
-    stage.
-    """
+    """Returns a configuration with four stages of ``depth`` basic blocks, and ``width`` channels that double per stage."""
     sizes = [width * factor for factor in (1, 2, 4, 8)]
     return GridResNetConfig(
         embedding_size=width,

@@ -1,4 +1,4 @@
-"""The papers' tables: their systems, test sets and metrics, and the figures that the papers print.
+"""The papers' tables: their systems, test sets and metrics, and the published figures.
 
 There is one TOML file per paper in ``shipped/tables``; it also names the experimental conditions and measures that
 correspond to a system and a column on `scenes`. `recipe.table_plan` plans the commands that reproduce a table.
@@ -26,11 +26,13 @@ class Column(Strict):
     metric: a metric of ``eval``.
     words: shows each system's most distinctive words instead of a figure: "adjective" or "noun".
     setting: a key of the row's recipe, or several joined by ``*`` for their product.
-    log: name of a value that training logged at each validation. study: a figure from the table's human study.
+    log: name of a value that training logs at each validation.
+    study: a figure from the table's human study.
     command: arguments of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}``
         stand for the row's captioner, the test set and the options.
-    file: name of the command's output file. scenes: the measure that corresponds to the column on `scenes`.
-    note: why a column without any of these cannot be measured here.
+    file: name of the command's output file.
+    scenes: the measure that corresponds to the column on `scenes`.
+    note: for a column without any of these, why it cannot be measured here.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Column(Strict):
 
 
 class Row(Strict):
-    """A row: labels, the system, and what the paper prints (a figure, words, or "" for nothing).
+    """A row: its labels, its system, and the published cells (a figure, words, or "" if empty).
 
     instead: test sets that replace a column's for this row, e.g. with other references.
     """
@@ -71,15 +73,16 @@ class Row(Strict):
 class System(Strict):
     """The source of a row's captions: exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
 
-    recipe, set: a recipe to train, and its settings as in ``--set``.
+    recipe, set: a recipe to train, and overrides as in ``--set``.
     start: the system whose model the training starts from.
     until: the system whose run sets the value at which training stops (``validation.until``).
     run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
-    model: a captioner's name. human: uses references as captions, like ``eval --human``.
-    file: a captioner or captions that the user provides; the text says which.
+    model: a captioner's name.
+    human: how to use references as captions, as in ``eval --human``.
+    file: description of a captioner or captions that the user must provide.
     caption: command-line arguments for ``tellapart caption``.
-    scenes: the condition that corresponds to the system on `scenes`. stage: the stage whose boosted captions are its
-    references.
+    scenes: the condition that corresponds to the system on `scenes`.
+    stage: the stage whose boosted captions are the system's references.
     """
 
     recipe: str = ""
@@ -106,7 +109,7 @@ class PaperTable(Strict):
 
     id: "5", "F3" for a figure, or "S1" for a sweep described in the text.
     study: arguments of ``study create``, for columns that report people's answers.
-    note: differences from the paper's table.
+    note: how this table differs from the paper's.
     """
 
     id: str
@@ -126,7 +129,7 @@ class PaperTable(Strict):
 
 
 class Paper(Strict):
-    """All tables of a paper with the systems and test sets that they share."""
+    """All tables of a paper, with the systems and test sets that they share."""
 
     number: int
     title: str
@@ -161,8 +164,8 @@ def read_paper(number: int) -> Paper:
 
 
 def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
-    """Returns the tables for names such as ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4), in order; by
-    default, all.
+    """Returns the tables for names such as ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4), in order. Default:
+    all.
 
     Raises `UsageError` for a malformed name, an unknown paper or an unknown table.
     """

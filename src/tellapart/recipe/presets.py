@@ -17,7 +17,8 @@ SELF_RETRIEVAL: dict[str, Any] = {
     "kl_temperature": 1.0,
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    "truthful-self-retrieval": {  # penalizes words in few samples, and captions unlikely under the initial model
+    # penalizes words that few samples contain, and captions that are unlikely under the initial model
+    "truthful-self-retrieval": {
         **SELF_RETRIEVAL,
         "kl": 0.1,
         "rewards": [
@@ -62,7 +63,7 @@ DEFAULTS = {
     "kind": "reinforce",
     "baseline": "leave_one_out",
     "length_normalization": "length",
-}  # for a reward without a preset
+}  # template for a reward without a preset
 
 
 def objective_names() -> list[str]:
@@ -85,9 +86,9 @@ def default_objective(*, photos: bool) -> str:
 
 
 def objective_table(name: str) -> dict[str, Any]:
-    """Returns the table [objective] of a preset, objective or reward.
+    """Returns the [objective] table of a preset, objective or reward.
 
-    Raises `UsageError`, with the nearest name, for an unknown name and for one that is for recipes only.
+    Raises `UsageError`, with the nearest name, for a name that is unknown or for recipes only.
     """
     if name in PRESETS:
         return PRESETS[name]

@@ -31,7 +31,7 @@ def shipped() -> dict[str, Path]:
 
 
 def absolute(name: str, folder: Path) -> str:
-    """Makes a recipe's name an absolute path: to the file in ``folder`` or, if there is none, to a shipped recipe."""
+    """Returns the absolute path for a recipe's name: the file in ``folder`` or, if there is none, a shipped recipe."""
     if not name.endswith(".toml"):
         return name
     file = (folder / name).resolve()
@@ -75,7 +75,7 @@ def read_tables(paper: int) -> dict[str, Any]:
 
 
 def put_test_sets(table: dict[str, Any], source: str) -> None:
-    """Replaces names such as "2:coco" in ``evaluation.test_sets`` with the test sets of the papers' tables.
+    """Replaces names such as "2:coco" in ``evaluation.test_sets`` with test sets from the papers' tables.
 
     Raises `UsageError` for an unknown test set.
     """
@@ -102,7 +102,7 @@ def put_test_sets(table: dict[str, Any], source: str) -> None:
 
 
 def apply_override(table: dict[str, Any], setting: str) -> None:
-    """Applies a setting such as ``training.steps=200`` to the table. Parses the value as TOML, otherwise as plain text.
+    """Applies a setting such as ``training.steps=200`` to the table. A value that is not TOML is plain text.
 
     A relative path to another recipe is relative to the current folder. Raises `UsageError` for a malformed setting.
     """
@@ -123,7 +123,7 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
 
 
 def leave_unread(decoding: dict[str, Any], setting: str) -> None:
-    """Drops the settings in a table ``decoding`` that its new kind does not use, and prints them."""
+    """Drops the settings in a ``decoding`` table that its new kind does not use, and prints them."""
     read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
     for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
         if name in decoding:
@@ -131,7 +131,7 @@ def leave_unread(decoding: dict[str, Any], setting: str) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """Parses the value of a setting and makes names of recipes absolute."""
+    """Parses a setting's value, and makes names of recipes absolute."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -149,9 +149,9 @@ NAMED = "*"  # placeholder in a location for a table name that the user chose
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Describes the mistake to fix first.
+    """Describes the first mistake to fix.
 
-    Unknown keys come before missing ones, because an unknown key may be the missing one, misspelt.
+    Unknown keys come before missing ones, because an unknown key can be a misspelling of the missing one.
     """
     mistakes = error.errors(include_url=False)
     first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
@@ -175,7 +175,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
-    """Returns the keys of every table of ``model``, by location; a table comes before its inner tables."""
+    """Returns the keys of every table in ``model``, by location. Outer tables come before inner ones."""
     tables: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
         if get_origin(field.annotation) is dict and (inside := models_in(field.annotation)):
@@ -188,7 +188,7 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
 
 
 def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
-    """Returns the tables that may be the value of a key, or be in its list, each with the name of its discriminator."""
+    """Returns the tables that a key, or the list under it, can contain, each with the name of its discriminator."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, discriminator)]
     for metadata in getattr(annotation, "__metadata__", ()):
@@ -197,7 +197,7 @@ def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[Bas
 
 
 def without_names(place: Location, tables: Tables) -> tuple[Location, list[str]]:
-    """Replaces the names that a user chose in a location with `NAMED`; returns the location and the names."""
+    """Replaces user-chosen names in a location with `NAMED`. Returns the location and the names."""
     walked: Location = ()
     names = []
     for part in place:
@@ -221,7 +221,7 @@ def typed(place: Location, tables: Tables) -> str:
 
 
 def near(place: Location, tables: Tables) -> str:
-    """Returns a hint with the intended key: one of the same table, or a clearly closer match in another table.
+    """Returns a hint with the probably intended key: in the same table, or a clearly closer match in another table.
 
     Prefers tables that are nearer and less deeply nested."""
     table, name = place[:-1], str(place[-1])
@@ -245,13 +245,13 @@ def shared(a: Location, b: Location) -> int:
 
 
 def excludes(a: Location, b: Location, tables: Tables) -> bool:
-    """Returns whether two tables exclude each other, i.e. their locations differ at a tag."""
+    """Returns whether two tables exclude each other, that is, their locations differ at a tag."""
     n = shared(a, b)
     return n < min(len(a), len(b)) and a[:n] not in tables
 
 
 def requirement(mistake: Any) -> str:
-    """Describes what a value must be, e.g. ``must be greater than or equal to 1``."""
+    """Describes the requirement on a value, e.g. ``must be greater than or equal to 1``."""
     if mistake["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "must be a table"
     if mistake["type"] == "tuple_type":
@@ -262,7 +262,7 @@ def requirement(mistake: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Formats a value for a message: short, on one line."""
+    """Shortens a value to one line for a message."""
     if isinstance(value, dict):
         return "a table"
     text = repr(value)
@@ -270,7 +270,7 @@ def shown(value: Any) -> str:
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a recipe from a TOML file and applies ``--set key.sub=value``; names of recipes become absolute paths.
+    """Reads a recipe from a TOML file, and applies ``--set key.sub=value``. Names of recipes become absolute paths.
 
     Raises a `UsageError` that names the file, the key and the most similar existing key.
     """

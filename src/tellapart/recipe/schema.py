@@ -155,7 +155,7 @@ class NewRecurrent(Strict):
 
 
 class NewScorer(Strict):
-    """A new dual encoder: from scratch (a small ResNet and a small CLIP text tower), or from two existing encoders.
+    """A new dual encoder, from scratch (a small ResNet and a small CLIP text tower) or from two existing encoders.
 
     The existing encoders are ``vision`` and ``text``, each with a new head. ``scorer.train`` selects the parts to
     train, by default only the heads.
@@ -252,7 +252,7 @@ class CaptionerOptions(Strict):
     @field_validator("new", mode="before")
     @classmethod
     def usual_kind(cls, new: Any) -> Any:
-        """Sets the default kind."""
+        """Adds the default kind."""
         return {"kind": "clipcap", **new} if isinstance(new, dict) else new
 
     @property
@@ -412,8 +412,7 @@ class Validation(Strict):
 
 
 class TestSet(Strict):
-    """A test set of a recipe or of the papers' tables: pictures with references, and the settings to evaluate captions
-    on them.
+    """A test set of a recipe or a paper's table: pictures with references, and how to evaluate captions of them.
 
     ``$TELLAPART_DATA`` is kept as a variable; `filled_in` replaces it.
     """
@@ -439,7 +438,7 @@ class TestSet(Strict):
         return not self.data.startswith("instructions:")
 
     def options(self, metrics: Collection[str] = ("recall@1.hard", "ppl")) -> Iterator[str]:
-        """Yields the equivalent ``eval`` options, without ``--data``, that ``metrics`` need."""
+        """Yields the equivalent ``eval`` options that ``metrics`` need, without ``--data``."""
         pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
         model = self.language_model if "ppl" in metrics else None
         for option, values in {"bags": self.bags, "distractors": (pool,), "references": self.references}.items():
@@ -504,7 +503,7 @@ class Recipe(Strict):
 
     @property
     def select(self) -> str:
-        """The metric that selects the checkpoint: ``validation.select``, by default the objective's own."""
+        """The metric that selects the checkpoint: ``validation.select``, or else the objective's default."""
         measure = self.objective.measure
         return self.validation.select or ("recall@1.random100" if measure == "recall" else measure)
 
@@ -531,7 +530,7 @@ class Recipe(Strict):
         return self
 
     def contradictions(self) -> Iterator[str]:
-        """Yields errors about keys that are valid individually but not together, so that no key is silently ignored."""
+        """Yields errors about keys that are valid on their own but not together, so that no key is silently ignored."""
         learner = self.scorer if self.trains == "scorer" else self.captioner
         if learner is None or (learner.name is None) == (learner.new is None):
             yield f"[{self.trains}] requires either name = '…' or a [{self.trains}.new] table, but not both"

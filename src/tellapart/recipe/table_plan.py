@@ -36,7 +36,7 @@ class Step:
 
     words: the arguments of ``tellapart``. out: the file or folder that it writes.
     system: the system whose model it runs.
-    read_by: the file that the next command makes from ``out``, for a resumable command whose ``out`` may be incomplete.
+    read_by: the next command's output. It shows that ``out`` is complete, for commands that write ``out`` step by step.
     """
 
     words: tuple[str, ...]
@@ -56,7 +56,7 @@ class Step:
         return self.system is not None or scoring
 
     def typed(self) -> str:
-        """Formats the command as a user would type it, with ``$TELLAPART_DATA`` as a variable."""
+        """Formats the command as a user would type it; keeps ``$TELLAPART_DATA`` as a variable."""
         return " ".join(("tellapart", *map(_quoted, self.words)))
 
 
@@ -73,7 +73,7 @@ class Given:
     """The inputs that the user provides for the tables.
 
     files, captioners: caption files and captioners' names, by system.
-    settings: ``--set`` values for every ``train`` command, after the system's own.
+    settings: ``--set`` values added to every ``train`` command, after the system's own.
     without: metrics that cannot be computed here, each with the reason.
     judge, llm, mllm: models for ``eval --llm-judge``, ``boost --llm`` and ``boost --mllm``.
     """
@@ -92,7 +92,7 @@ Figure = float | str | list[tuple[int, float]]  # a number, words, a file, or va
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a table: the requested rows, the commands in order, and what is missing."""
+    """The plan for a table: the requested rows, the commands in order, and missing inputs."""
 
     paper: Paper
     table: PaperTable
@@ -101,11 +101,11 @@ class Plan:
     given: Given = Given()
 
     def missing(self) -> dict[str, str]:
-        """Returns the reasons why rows cannot be computed, by system."""
+        """Returns, by system, why rows cannot be computed."""
         return {row.system: why for row in self.rows if (why := self._lacking(row.system))}
 
     def _lacking(self, system: str, *, model: bool = False) -> str:
-        """Returns what the user must provide for a system's captions, or for its ``model``; "" if nothing."""
+        """Returns which inputs a system's captions, or its ``model``, still need from the user; "" if none."""
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners or (name in self.given.files and not model):
@@ -119,12 +119,12 @@ class Plan:
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
-        """Resolves a system of any paper, e.g. "3:blip", to its paper's plan and its name there."""
+        """Resolves a system of any paper, such as "3:blip", to that paper's plan and its name there."""
         number, _, name = system.rpartition(":")
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 
     def notes(self) -> list[str]:
-        """Returns notes for readers of the table: its own note, why cells are empty, and the notes in the results."""
+        """Returns notes for the table's readers: its own note, why cells are empty, and the notes in the results."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
         empty: dict[str, list[str]] = {}
         for column in self.table.columns:
@@ -136,7 +136,7 @@ class Plan:
         return [*filter(None, [self.table.note]), *rows, *without, *lines_by_name]
 
     def _why_empty(self, column: Column) -> str:
-        """Returns why a column has no figures here; "" if it has."""
+        """Returns why a column has no figures here; "" if it has some."""
         models = {"llm": self.given.llm, "mllm": self.given.mllm}
         if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
             return "requires models: " + " ".join(f"--{name} BACKEND" for name in lacking)
@@ -168,7 +168,8 @@ class Plan:
     def needed_files(self) -> dict[Path, str]:
         """Returns the missing files below ``$TELLAPART_DATA`` that commands read, each with a description.
 
-        The description is the source that a test set gives for the file, otherwise what the reader of its kind expects.
+        The description is the source that the test set gives for the file, otherwise the layout that the reader
+        expects.
         """
         named = {fill_in(name): why for on in self.paper.tests.values() for name, why in on.needs.items()}
         folders = {(Path(name).parent, Path(name).suffix): why for name, why in named.items()}
@@ -208,7 +209,7 @@ class Plan:
         return self.folder / "runs" / f"paper{plan.paper.number}-{name}"
 
     def model_of(self, system: str) -> str:
-        """Returns the captioner's name: the user's captioner, the run of a trained system, or the model."""
+        """Returns the captioner's name: the user's captioner, a trained system's run, or the model."""
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners:
@@ -335,7 +336,7 @@ class Plan:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def figures(self, study: Mapping[str, Mapping[str, float]] | None = None) -> dict[tuple[int, int], Figure]:
-        """Returns our figures by row and column of the table, for commands that have run.
+        """Returns our figures by row and column, for commands that have run.
 
         ``study``: figures of the table's study, by system and name.
         """
@@ -380,7 +381,7 @@ class Plan:
         return result
 
     def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
-        """Returns the names that ``eval`` gives the systems: in file order, then ``human``."""
+        """Returns the names that ``eval`` gives to the systems: in file order, then ``human``."""
         systems = self._tests()[test]
         files = [system for system in systems if not self.paper.systems[system].human]
         names = [name for name in results.get("systems", {}) if name != "human"]
@@ -396,7 +397,7 @@ def _data_file() -> re.Pattern[str]:
 def make_plan(
     paper: Paper, table: PaperTable, folder: Path, rows: Sequence[str] = (), given: Given | None = None
 ) -> Plan:
-    """Plans a table's rows; all if ``rows`` is empty. ``rows``: systems, or labels joined by spaces.
+    """Plans a table's rows. ``rows``: systems, or labels joined by spaces; empty for all rows.
 
     Raises `UsageError` for an unknown row.
     """
@@ -423,7 +424,7 @@ JUDGED = "smile_"  # prefix of metrics that an LLM judge on a server measures
 
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
-    """Returns the metrics that cannot be measured here, each with the command that enables it."""
+    """Returns the metrics that cannot be measured here, each with the command that would enable it."""
     absent = {}
     if not judge:
         metrics = {
@@ -438,7 +439,7 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
 
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:
-    """Returns the (step, value) pairs that a run's validations logged under a name, in order; empty if it has not run.
+    """Returns the (step, value) pairs that a run's validations logged under a name, in order; empty before the run.
 
     name: a name or a prefix, because "recall@1.random" is followed by the pool size.
     """
@@ -450,7 +451,7 @@ def logged(run: Path, name: str) -> list[tuple[int, float]]:
 
 
 def product_of(recipe: Recipe, keys: str) -> float:
-    """Returns the product of a recipe's values at these keys, e.g. ``training.batch_size*training.steps``."""
+    """Returns the product of a recipe's values for keys such as ``training.batch_size*training.steps``."""
     return math.prod(float(attrgetter(key)(recipe)) for key in keys.split("*"))
 
 

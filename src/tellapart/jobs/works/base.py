@@ -1,4 +1,4 @@
-"""The interface of a kind of work, and its result."""
+"""The interface of a kind of work, and the result for a shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_NAMED = 100  # maximum number of unreadable pictures listed per shard
 
 @dataclass
 class Done:
-    """The result of a shard: items seen and written, items left out as (name, reason), and other counts."""
+    """A shard's result: items seen and written, items left out as (name, reason), and other counts."""
 
     items: int
     written: int
@@ -23,22 +23,22 @@ class Done:
 
     @classmethod
     def of(cls, dataset: Dataset, written: int, **more: Any) -> Done:
-        """Returns the counts of a shard, with its missing and unreadable pictures."""
+        """Returns a shard's counts, with its missing and unreadable pictures."""
         lists = (dataset.missing, dataset.unreadable)
         entries = [entry for skipped in lists for entry in skipped][:MOST_NAMED]
         return cls(len(dataset) + len(dataset.missing), written, entries, sum(map(len, lists)), more)
 
 
 class Work(Protocol):
-    """Computes the result of a shard."""
+    """A kind of work: computes the results of shards."""
 
     def models(self) -> dict[str, Any]:
-        """Returns what is known only once the models are loaded; it must be the same in all workers of a job."""
+        """Returns facts that are known only once the models are loaded; they must be equal in all workers of a job."""
         ...
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """Writes the result for these items to the file ``out``. Its bytes depend only on the items and settings.
 
-        May write a list of the pictures beside it (see `rows_file`).
+        Can write a list of the pictures next to it (see `rows_file`).
         """
         ...

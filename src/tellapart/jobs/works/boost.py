@@ -1,4 +1,4 @@
-"""Boosts the captions of a shard, and merges all shards into the file that a single process would write."""
+"""Boosts a shard's captions, and merges all shards into the file that a single process would write."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tellapart.jobs.works.shards import results, wanted_shards
 
 @dataclass(frozen=True)
 class Boosts:
-    """Boosts captions. Writes answers to this worker's ledger, and reads the ledgers of all workers.
+    """Boosts captions. Writes answers to this worker's ledger, and reads all workers' ledgers.
 
-    Raises an error for a shard that lacks answers because a server failed; the retry requests only these.
+    Raises an error for a shard that lacks answers because a server failed. The retry requests only these answers.
     ``out``: path of the merged result. ``ledgers``: a folder shared by all workers.
     """
 

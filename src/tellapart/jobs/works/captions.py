@@ -1,4 +1,4 @@
-"""Captions the pictures of a shard."""
+"""Captions a shard's pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tellapart.utils.allowed_code import allow_code
 
 
 def rows_file(out: Path) -> Path:
-    """Returns the path of a shard's captions in the log's format, beside the shard's result."""
+    """Returns the path of a shard's captions in the log's format, next to the shard's result."""
     return out.with_name(out.name + ".pictures.jsonl")
 
 
@@ -32,7 +32,7 @@ def rows_file(out: Path) -> Path:
 class Captions:
     """Captions pictures with one captioner, like `tellapart.inference.caption.caption_pictures` with a ``.jsonl`` file.
 
-    ``prompts``: the job's folder, if pictures have their own prompts.
+    ``prompts``: the job's folder, if pictures have individual prompts; otherwise None.
     """
 
     captioner: Captioner
@@ -53,7 +53,7 @@ class Captions:
         code: list[str],
         prompts: str | None = None,
     ) -> Captions:
-        """Loads the named captioner. ``code``: user code that is allowed to run.
+        """Loads the named captioner. ``code``: user code that may run.
 
         Raises `UsageError` if the captioner's own prompt contains fields, which must be filled in before the job
         starts.

@@ -1,4 +1,4 @@
-"""Computes the image features of a shard, and collects those of all shards in files or in the feature store."""
+"""Computes a shard's image features, and collects those of all shards in files or in the feature store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tellapart.utils.outputs import check_removable, write_output
 from tellapart.utils.urls import is_url
 
 SUFFIX = ".npz"
-ROWS_PER_FILE = 2**18  # a result file ends with the shard that reaches this many rows
+ROWS_PER_FILE = 2**18  # a result file is complete once it has at least this many rows
 WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
 
 
@@ -38,7 +38,7 @@ class Features:
 
     @classmethod
     def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
-        """Loads the named scorer. ``code``: user code that is allowed to run."""
+        """Loads the named scorer. ``code``: user code that may run."""
 
         allow_code(*code)
         return cls(load_scorer(scorer, device, precision))
@@ -63,7 +63,7 @@ class Features:
 def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Writes ``OUT/000000.npy`` (N×D), ``OUT/000000.txt`` (one id per line), and so on, in the order of the data.
 
-    Removes files from another job. Returns the number of rows.
+    Removes other jobs' files. Returns the number of rows.
     """
 
     numbers, target = wanted_shards(job, without_failed), open_folder(out)
@@ -81,8 +81,7 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def check_features(out: str) -> None:
-    """Raises `UsageError` if the folder ``out`` contains files that are named like features but that tellapart did not
-    write.
+    """Raises `UsageError` if the folder ``out`` contains files named like features that tellapart did not write.
 
     URLs are not checked.
     """
@@ -130,7 +129,7 @@ class _Files:
 
 
 def take_features(job: Job) -> int:
-    """Copies the rows of a job into this machine's feature store. Returns the number of rows."""
+    """Copies a job's rows into this machine's feature store. Returns the number of rows."""
 
     store, count = FeatureStore().table, 0
     for _, path in results(job, wanted_shards(job, False), "collecting features"):

@@ -1,6 +1,6 @@
 """Merges the captions of all shards into one file: JSON Lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
 
-Only one shard is in memory at a time; duplicate ids are detected on disk.
+Only one shard is in memory at a time; duplicate ids are found on disk.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
-    """Writes the log beside ``out`` like the command without a job, so that the command can resume."""
+    """Writes the log next to ``out``, as the command without a job does, so that the command can resume."""
     known = Provenance.open(out)
     of_job = ("work", "data", "code", "prompts")
     settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
@@ -151,7 +151,7 @@ def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 
 def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    """Writes one sample for each line: its picture as stored in the data, its captions and its id."""
+    """Writes one sample per line: its picture as stored in the data, its captions and its id."""
     count, row = 0, next(rows, None)
     with target.open("wb") as file:
         for shard in job.manifest():

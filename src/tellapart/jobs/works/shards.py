@@ -1,4 +1,4 @@
-"""Selects the shards of a job to merge, and checks their result files."""
+"""Selects the shards to merge, and checks their result files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def wanted_shards(job: Job, without_failed: bool) -> list[int]:
 
 
 def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
-    """Yields (number, local path) for the results of shards, after checking them. A path is valid until the next is
-    yielded.
+    """Checks shards' results, and yields (number, local path). A path is valid until the next one is yielded.
 
     Raises `TellapartError` if one is damaged.
     """

@@ -13,7 +13,7 @@ from tellapart.jobs.works.captions import Captions
 from tellapart.jobs.works.features import Features, write_features
 from tellapart.jobs.works.joined_captions import merge_lines
 
-# By name: the function that opens the work, and the function that merges the results of all shards.
+# Maps names to the function that opens the work, and the function that merges the results of all shards.
 WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
     "caption": (Captions.open, merge_lines),
     "encode": (Features.open, write_features),
@@ -33,9 +33,9 @@ def make_work(name: str, settings: Mapping[str, Any]) -> Work:
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Merges the results of a job, using the function for its kind of work. Returns the number of items.
+    """Merges a job's results, using the function for its kind of work. Returns the number of items.
 
-    Raises `TellapartError` if it differs from the number that the workers wrote.
+    Raises `TellapartError` if that number differs from the number that the workers wrote.
     """
     with recorded_results(job.path):
         joined = _work(job.work)[1](job, out, without_failed=without_failed)

@@ -1,6 +1,6 @@
-"""The worker: one process that keeps its models loaded and processes one shard after another.
+"""The worker: a process that keeps its models loaded, and processes one shard after another.
 
-Errors are returned as one-line values, because the driver might not be able to unpickle an exception.
+Errors are returned as one-line values, because the driver may be unable to unpickle an exception.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Processes the shards of one job. ``settings``: those of the driver, not those in the job's folder.
+    """Processes the shards of one job. ``settings``: the driver's settings, not those in the job's folder.
 
     ``here``: the driver's working directory, against which relative paths are resolved.
     """
@@ -62,7 +62,7 @@ class Worker:
         """Processes a shard and writes its result and summary, unless the reply is an error.
 
         Args:
-            sample: number of items to time without writing a result; None: process the whole shard.
+            sample: number of items to time without writing a result. None: process the whole shard.
         """
         assert self._job is not None and self._work is not None
         try:
