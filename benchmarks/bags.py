@@ -169,7 +169,7 @@ def _ours(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     import torch  # noqa: F401  (loading it is not timed)
 
     from tellapart.bags.mine import training_bags
-    from tellapart.features.nearest import nearest_neighbours
+    from tellapart.features.all_neighbours import nearest_neighbours
 
     near, took = _timed(lambda: nearest_neighbours(features_ND, k, approximate=False, progress=False))
     _, bags_took = _timed(lambda: [training_bags(near.rows_NK, size) for size in SIZES])
@@ -213,7 +213,7 @@ def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     import faiss  # noqa: F401
     import torch  # noqa: F401
 
-    from tellapart.features.nearest import measured_search
+    from tellapart.features.approximate import measured_search
 
     found = measured_search(features_ND, k, progress=False, queries=SEARCHED)
     search_seconds = found.search_seconds * max(1.0, len(features_ND) / SEARCHED)

@@ -16,8 +16,8 @@ from tellapart.data import Dataset, Skipped, open_many
 from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import Precision
+from tellapart.models.digests import files_digest, weights_fingerprint
 from tellapart.models.onednn import packed_linears
-from tellapart.models.saved import files_digest, weights_fingerprint
 
 BATCH = 32  # the default of `tellapart caption`
 

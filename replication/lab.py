@@ -26,7 +26,8 @@ from replication.test_sets import DESCRIBER_ERROR_RATE, ArmCaptions, TestSets
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import best_device
-from tellapart.recipe.reading import apply_override, check_recipe
+from tellapart.recipe.overrides import apply_override
+from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
 from tellapart.training.run_folder import Run, write_folder, write_json

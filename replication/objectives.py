@@ -29,7 +29,7 @@ from replication.verdict import claims_power, claims_verdict, to_json
 from replication.worker_pool import Task, WorkerPool
 from tellapart.metrics.statistics import holm
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.reading import find_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 
 COMMAND = "objectives"
 FOLDER, RECORDS = Path("runs") / COMMAND, CLAIMS_RECORDS / COMMAND

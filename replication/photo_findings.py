@@ -22,7 +22,7 @@ from replication.seeds import VERDICTS, Seeds
 from replication.verdict import RECORDS as CLAIMS_RECORDS
 from replication.verdict import claims_power, claims_verdict, to_json
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.reading import find_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.utils.options import fill_in
 
 COMMAND = "photos"  # whose seeds the verdict has

@@ -16,7 +16,7 @@ from replication.objectives import RLOO, Comparison, beats_base
 from replication.photo_findings import DECODINGS, JUDGE, PHOTOS, reward
 from replication.photo_findings import of as on_photos
 from replication.verdict import RECORDS as CLAIMS_RECORDS
-from tellapart.recipe.reading import find_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.utils.options import fill_in
 
 COMMAND = "photo-objectives"

@@ -23,13 +23,14 @@ from tellapart.evaluation.result_keys import describe
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.results import Results
 from tellapart.models.devices import resolve_device
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.report import build_report
 from tellapart.scorers import load_scorer
-from tellapart.training.build import open_specs
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
+from tellapart.training.sources import open_specs
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 

@@ -16,7 +16,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
-from tellapart.recipe import reading
+from tellapart.recipe import mistakes
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
@@ -330,8 +330,8 @@ def test_recipes_and_page_use_keys_that_exist(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(ROOT)
     for path, settings in [*((path, []) for path in RECIPES), *map(settings_of, commands())]:
         read_recipe(path, settings)
-    tables = reading.tables_of(Recipe)
-    known = {reading.typed((*place, key), tables) for place, keys in tables.items() for key in keys}
+    tables = mistakes.tables_of(Recipe)
+    known = {mistakes.typed((*place, key), tables) for place, keys in tables.items() for key in keys}
     names = "bags|captioner|data|evaluation|objective|scorer|training|validation"
     keys = set(re.findall(rf"\b((?:{names})(?:\.\w+)+)", PAGE.read_text()))
     assert len(keys) > 20

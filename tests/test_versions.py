@@ -22,6 +22,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.augmentation import random_crops
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
 from tellapart.training.samplers import ShuffleSampler
@@ -51,7 +52,7 @@ def setup_of(table: dict[str, Any], **changes: Any) -> TrainingSetup:
 
 def steps_of(setup: TrainingSetup, steps: int, dropout: bool) -> list[float]:
     """Loss, norm of the gradient and rate of each step."""
-    data, objective = setup.training_set(), setup.objective()
+    data, objective = setup.training_set(), objective_of(setup)
     trainable = TrainableParts(setup.learner, setup.trained_parts)
     optimizer = make_optimizer(trainable, setup.recipe.training)
     scheduler = make_scheduler(optimizer, setup.recipe.training)

@@ -20,12 +20,14 @@ from tellapart.captioners import load_captioner
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery
 from tellapart.metrics.results import Results
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.scorers import load_scorer
-from tellapart.training.build import TrainingSetup, open_specs
+from tellapart.training.build import TrainingSetup
 from tellapart.training.final_evaluation import captioner_systems
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
+from tellapart.training.sources import open_specs
 
 START, PLAIN, TRUTHFUL = "start", "self-retrieval", "truthful"
 ALIKE = {START: "start, consensus", PLAIN: "self-retrieval, consensus"}  # decoded as the truthful arm is

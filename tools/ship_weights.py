@@ -13,7 +13,7 @@ import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.models.names import BUILTIN
-from tellapart.recipe.reading import SHIPPED
+from tellapart.recipe.shipped_recipes import SHIPPED
 from tellapart.scorers import load_scorer
 
 LIMIT = 8_000_000

@@ -24,7 +24,7 @@ from tellapart.bags.mined_folder import mine_folder
 from tellapart.bags.row_files import PAIR
 from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError
-from tellapart.features.nearest import nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.utils.locks import locked
 
 N = 3000

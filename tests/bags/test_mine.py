@@ -11,7 +11,7 @@ import pytest
 
 from tellapart.bags.mine import Similarity, curate_bags, mine_bags, multimodal, training_bags
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.features.nearest import nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plain_bags import algorithm_1, algorithm_2, cosines, training

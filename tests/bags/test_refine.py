@@ -15,7 +15,7 @@ from tellapart.bags.curation import recall
 from tellapart.bags.large import LargeSearch
 from tellapart.bags.refinement import ENTRY, Round, no_entries
 from tellapart.bags.shards import FeatureShards
-from tellapart.features.nearest import nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
 
 N, D, FILES = 12_000, 128, (5000, 1, 6999)
 SIZES = Sizes(60, N, nearest=2, together=7)

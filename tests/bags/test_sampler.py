@@ -17,7 +17,7 @@ from tellapart.bags.sampler import (
     random_bags,
 )
 from tellapart.errors import UsageError
-from tellapart.features.nearest import nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.recipe.schema import BAGCURRI
 from tellapart.scenes import Scenes
 from tellapart.training.batches import TrainingSet

@@ -19,7 +19,7 @@ from tellapart.captioners.kv_cache import no_cache_reason
 from tellapart.captioners.teacher_forcing import length_groups
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.models.vision import grid_resnet_config
+from tellapart.models.grid_resnet import grid_resnet_config
 
 
 def config(visual: str = "projected", mapper: str = "mlp", **more: Any) -> ClipCapConfig:

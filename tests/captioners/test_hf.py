@@ -25,6 +25,7 @@ from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
 from tellapart.training.step import train_step
@@ -269,7 +270,7 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
     training = {**tiny_recipe["training"], "batch_size": 3, "learning_rate": 0.01}
     changes = {"data": small, "captioner": captioner, "objective": OBJECTIVES[objective], "training": training}
     setup = TrainingSetup(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
-    data, made = setup.training_set(), setup.objective()
+    data, made = setup.training_set(), objective_of(setup)
     trainable = TrainableParts(setup.learner, setup.trained_parts)
     optimizer = make_optimizer(trainable, setup.recipe.training)
     before = {name: tensor.clone() for name, tensor in setup.learner.model.state_dict().items()}
@@ -294,7 +295,7 @@ def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str,
     training = {**tiny_recipe["training"], "batch_size": 3, "learning_rate": 0.01}
     changes = {"data": small, "captioner": captioner, "objective": OBJECTIVES["reinforce"], "training": training}
     setup = TrainingSetup(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
-    data, made = setup.training_set(), setup.objective()
+    data, made = setup.training_set(), objective_of(setup)
     trainable = TrainableParts(setup.learner, setup.trained_parts)
     optimizer = make_optimizer(trainable, setup.recipe.training)
     before = {name: p.clone() for name, p in setup.learner.parts()["vision"].named_parameters()}

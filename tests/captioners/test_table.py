@@ -27,6 +27,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
 from tellapart.training.build import TrainingSetup
 from tellapart.training.new_models import build_recurrent
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
 from tellapart.training.step import train_step
@@ -116,7 +117,7 @@ def test_it_trains_generates_saves_and_loads(
     RESULTS[captioner, objective] = "failed"
     name, pictures = str(CAPTIONERS[captioner](tmp_path)), write_data(tmp_path)
     setup = TrainingSetup(recipe_of(tiny_recipe, name, OBJECTIVES[objective], pictures), upstream)
-    data, made = setup.training_set(), setup.objective()
+    data, made = setup.training_set(), objective_of(setup)
     batch = data.batch(0)
     data.batch = lambda step: replace(batch, step=step)  # type: ignore[method-assign]
     trainable = TrainableParts(setup.learner, setup.trained_parts)

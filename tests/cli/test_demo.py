@@ -13,7 +13,8 @@ from tellapart.cli.demo import RECIPE, claims_text, examples, summary
 from tellapart.errors import UsageError
 from tellapart.models.names import BUILTIN
 from tellapart.recipe.presets import PRESETS, default_objective
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.training.runs import train
 
 

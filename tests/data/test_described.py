@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tellapart.data import open_data, open_many
-from tellapart.data.references import distinct
+from tellapart.data.descriptions import distinct
 from tellapart.errors import UsageError
 
 REFERENCES = [

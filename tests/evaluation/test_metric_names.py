@@ -89,7 +89,7 @@ def test_the_list_of_metrics_needs_no_captions(cli: Cli) -> None:
 
 
 def test_the_needs_of_names_are_those_of_their_metrics() -> None:
-    """``.oracle`` and ``.best`` need what the metric needs; families and aliases are resolved; ``all`` only if asked."""
+    """``.oracle`` and ``.best`` need what the metric needs; families and aliases are resolved; ``all`` if asked."""
     assert "references" in needs_of(["CIDEr.oracle"]) and "references" in needs_of(["cider.best"])
     assert "confidences" in needs_of(["Calibration"]) and "confidences" not in needs_of(["calibration_exact"])
     assert "confidences" in needs_of(["all"], ALL) and not needs_of(["all"]) and not needs_of(None, ALL)

@@ -8,7 +8,8 @@ import pytest
 from tellapart.bags.hard_pool import nearest_to_targets
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import lookalike_sets
-from tellapart.features.nearest import Exclusions, Vectors, nearest_among, nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 
 
 def tied(n: int = 90, d: int = 6) -> np.ndarray:

@@ -41,8 +41,9 @@ from tellapart.integrations.trl import (  # noqa: E402
     self_retrieval,
     text_of,
 )
+from tellapart.rewards.pmi import MutualInformation  # noqa: E402
 from tellapart.rewards.retrieval import self_retrieval as plain  # noqa: E402
-from tellapart.rewards.speaker import MutualInformation, Speaker  # noqa: E402
+from tellapart.rewards.speaker import Speaker  # noqa: E402
 from tellapart.scorers import load_scorer  # noqa: E402
 from tellapart.types import Batch, Rollout  # noqa: E402
 

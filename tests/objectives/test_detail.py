@@ -23,9 +23,11 @@ from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
-from tellapart.training.build import TrainingSetup, checked_levels
+from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import canonical
+from tellapart.training.learner import checked_levels
 from tellapart.training.new_models import build_recurrent
+from tellapart.training.objective import objective_of
 from tellapart.types import Batch, Item
 
 LEVELS = [{"prompt": "little", "speaker": 0.05}, {"prompt": ""}, {"prompt": "everything", "speaker": 0.001}]
@@ -66,7 +68,7 @@ def shipped() -> dict[str, Any]:
 def distilled(table: dict[str, Any], **changes: Any) -> tuple[SelfDistillation, TrainingSetup]:
     recipe = check_recipe({**table, "objective": {**table["objective"], **changes}}, "test")
     setup = TrainingSetup(recipe, lambda name: name)
-    objective = setup.objective()
+    objective = objective_of(setup)
     assert isinstance(objective, SelfDistillation)
     return objective, setup
 
@@ -132,7 +134,7 @@ def rewarded(table: dict[str, Any], **changes: Any) -> tuple[Reinforce, Training
     recipe = check_recipe({**table, "objective": {**REWARDED, **changes}}, "test")
     setup = TrainingSetup(recipe, lambda name: name)
     setup.learner.model.eval()
-    objective = setup.objective()
+    objective = objective_of(setup)
     assert isinstance(objective, Reinforce)
     return objective, setup
 

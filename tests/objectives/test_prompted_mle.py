@@ -13,6 +13,7 @@ from tellapart.models.tokens import word_tokenizer
 from tellapart.objectives.mle import Mle
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 
 SCENES = "scenes:plain?n=20&split=train&seed=3&detail=0.9"
 
@@ -25,7 +26,7 @@ def setup_of(recipe: dict[str, Any], objective: dict[str, Any], train: Any) -> T
 def test_the_tokens_of_the_prompt_do_not_count(tiny_recipe: dict[str, Any]) -> None:
     specs = [SCENES, f"{SCENES}&describe=on the"]
     setup = setup_of(tiny_recipe, {"kind": "mle", "prompt": "on the"}, specs)
-    objective, batch, learner = setup.objective(), setup.training_set().batch(0), setup.captioner
+    objective, batch, learner = objective_of(setup), setup.training_set().batch(0), setup.captioner
     assert isinstance(objective, Mle) and len(objective.prompt) == 2
     assert batch.tokens_RT is not None and batch.valid_RT is not None
     learner.model.eval()
@@ -44,7 +45,7 @@ def test_the_tokens_of_the_prompt_do_not_count(tiny_recipe: dict[str, Any]) -> N
 
 def test_a_prompt_that_no_reference_begins_with_is_an_error(tiny_recipe: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"objective.prompt is 'look at', but no training"):
-        setup_of(tiny_recipe, {"kind": "mle", "prompt": "look at"}, SCENES).objective()
+        objective_of(setup_of(tiny_recipe, {"kind": "mle", "prompt": "look at"}, SCENES))
 
 
 def test_the_ends_of_sentences_are_words() -> None:

@@ -26,7 +26,8 @@ from tellapart.objectives.self_distillation import (
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes.truth import count_claims
-from tellapart.training.build import TrainingSetup, train_visual
+from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of, train_visual
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -152,7 +153,7 @@ def shipped() -> TrainingSetup:
 
 @pytest.mark.long
 def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(shipped: TrainingSetup) -> None:
-    objective, data = shipped.objective(), shipped.training_set()
+    objective, data = objective_of(shipped), shipped.training_set()
     assert isinstance(objective, SelfDistillation)
     batches = [data.batch(step) for step in range(2)]
     texts = [text for batch in batches for text in objective.captions(batch)]
@@ -161,7 +162,7 @@ def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(s
     assert sum(one.correct for one in counts) >= 0.97 * sum(one.claims for one in counts)
     assert np.mean([len(t.split()) for t in texts]) > np.mean([len(t.split()) for t in plain]) + 2
     assert not any(one.repetitions for one in counts)
-    resumed = shipped.objective()
+    resumed = objective_of(shipped)
     resumed.load_state_dict(json.loads(json.dumps(objective.state_dict())))
     assert isinstance(resumed, SelfDistillation) and resumed.captions(batches[1]) == objective.captions(batches[1])
 
@@ -171,7 +172,7 @@ def test_captions_of_look_alikes_are_scored_as_one_by_one(
     shipped: TrainingSetup, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tellapart.objectives.self_distillation.LISTS_AT_ONCE", at_once)
-    objective = shipped.objective()
+    objective = objective_of(shipped)
     assert isinstance(objective, SelfDistillation)
     show = train_visual(shipped)
     rows_BM = np.array([[3, 7, 1], [0, 2, 9], [5, 4, 8]])
@@ -194,7 +195,7 @@ def test_captions_are_chosen_without_gradient_and_in_full_precision(shipped: Tra
             seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
             return super().view(visual)
 
-    objective, batch = shipped.objective(), shipped.training_set().batch(0)
+    objective, batch = objective_of(shipped), shipped.training_set().batch(0)
     assert isinstance(objective, SelfDistillation)
     plain = objective.describer.plain
     watched = SelfDistillation(Watched(plain, plain, objective.describer.decoding), None, Choice(candidates=2))
@@ -208,7 +209,7 @@ def data_items(batches: list[Batch]) -> list[Any]:
 
 
 def test_the_loss_is_maximum_likelihood_of_those_captions_in_whole_and_in_parts(shipped: TrainingSetup) -> None:
-    objective, batch, learner = shipped.objective(), shipped.training_set().batch(0), shipped.learner
+    objective, batch, learner = objective_of(shipped), shipped.training_set().batch(0), shipped.learner
     learner.model.eval()
     tokens_RT, valid_RT = learner.pad(learner.tokenize(objective.captions(batch)))
     log_p_RTV = learner.logits(batch.visual, tokens_RT, valid_RT).log_softmax(-1)

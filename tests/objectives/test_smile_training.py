@@ -21,6 +21,7 @@ from tellapart.objectives.smile import alternative_forms
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 from tellapart.training.runs import train, upstream
 from tellapart.types import Batch
 
@@ -102,7 +103,7 @@ def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str,
     logits_RTV = learner.logits(batch.visual, batch.tokens_RT, batch.valid_RT).detach()
     found = []
     for way in ways:
-        objective = TrainingSetup(recipe_of(tiny_recipe, **way), upstream).objective()
+        objective = objective_of(TrainingSetup(recipe_of(tiny_recipe, **way), upstream))
         assert isinstance(objective, Smile)
         found.append(float(objective(learner, batch).value.detach()))
         ids = learner.tokenizer.get_vocab()

@@ -23,6 +23,7 @@ from tellapart.objectives.reinforce import (
 )
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.step import train_step
 from tellapart.training.trainable import TrainableParts
@@ -241,7 +242,7 @@ def test_rewards_of_tokens_train_beside_self_retrieval(tiny_recipe: dict[str, An
     for parts in (1, 3):
         table["training"] |= {"gradient_accumulation_steps": parts}
         setup = TrainingSetup(check_recipe(table, "test"), lambda model: model)
-        data, objective = setup.training_set(), setup.objective()
+        data, objective = setup.training_set(), objective_of(setup)
         trainable = TrainableParts(setup.learner, setup.trained_parts)
         optimizer = make_optimizer(trainable, setup.recipe.training)
         setup.learner.model.eval()

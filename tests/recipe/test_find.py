@@ -9,7 +9,8 @@ import pytest
 from command_line import Cli
 
 from tellapart.errors import UsageError
-from tellapart.recipe.reading import SHIPPED, descriptions, find_recipe, read_recipe, shipped
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import SHIPPED, descriptions, find_recipe, shipped
 
 
 def test_a_recipe_is_found_by_name_and_by_the_path_it_had_in_the_repository() -> None:

@@ -16,8 +16,10 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.consensus import mean_similarity
 from tellapart.data import open_data
 from tellapart.objectives.self_distillation import SelfDistillation
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train
 from tellapart.utils.rng import ItemSeeds
@@ -118,7 +120,7 @@ def test_the_start_describes_behind_its_prompt_and_captions_without(flickr: Path
         [*SMALL, f"captioner.name={full.folder}", f"scorer.name={scorer}", f"objective={inline(distilled)}"],
     )
     setup = TrainingSetup(recipe, lambda name: name)
-    objective = setup.objective()
+    objective = objective_of(setup)
     assert isinstance(objective, SelfDistillation)
     asked, plain = objective.describer.asked, objective.describer.plain
     batch = setup.training_set().batch(0)

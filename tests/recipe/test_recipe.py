@@ -13,8 +13,10 @@ from small_recipes import MLE
 
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.reading import SHIPPED, apply_override, check_recipe, read_recipe, to_toml
+from tellapart.recipe.overrides import apply_override
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
+from tellapart.recipe.shipped_recipes import SHIPPED
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))

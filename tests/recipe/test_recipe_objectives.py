@@ -18,6 +18,7 @@ from tellapart.rewards import Alternating, Averaged, CiderReward, MetricReward, 
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_setup
 from tellapart.training.fingerprint import content_of
+from tellapart.training.objective import objective_of
 from tellapart.training.runs import train, upstream
 from tellapart.types import Batch, Rollout
 from tellapart.utils.allowed_code import allow_code
@@ -49,7 +50,7 @@ def read(tmp_path: Path, *settings: str, text: str = RECIPE) -> Recipe:
 
 def made(table: dict[str, Any], **objective: Any) -> Reinforce:
     setup = TrainingSetup(check_recipe(table | {"objective": {"kind": "reinforce", **objective}}, "test"), upstream)
-    found = setup.objective()
+    found = objective_of(setup)
     assert isinstance(found, Reinforce)
     return found
 

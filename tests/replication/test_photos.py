@@ -19,7 +19,8 @@ from replication.__main__ import app
 from replication.lab import joined
 from tellapart.cli.entry import app_of
 from tellapart.models.tokens import word_tokenizer
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.training.runs import train
 
 SMALL = ["training.batch_size=8", "training.log_every=1", "training.warmup=0", "validation.every=2", "training.steps=2"]

@@ -17,8 +17,8 @@ from tellapart.language.words import content_words, neutral
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards import ExactTruth, MutualInformation, PaidWords, Price, Speaker, WordEffects
+from tellapart.rewards.likelihood import Likelihood
 from tellapart.rewards.paid_words import shuffled_gates
-from tellapart.rewards.speaker import Likelihood
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Item, Rollout

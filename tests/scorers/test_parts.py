@@ -23,6 +23,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
 from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.step import train_step
 from tellapart.training.trainable import TrainableParts
@@ -68,7 +69,7 @@ def trained(setup: TrainingSetup) -> dict[str, bool]:
     """Takes two steps; returns whether each part's weights moved."""
     parts = setup.learner.parts()
     before = {name: [p.detach().clone() for p in part.parameters()] for name, part in parts.items()}
-    data, objective = setup.training_set(), setup.objective()
+    data, objective = setup.training_set(), objective_of(setup)
     trainable = TrainableParts(setup.learner, setup.trained_parts)
     optimizer = make_optimizer(trainable, setup.recipe.training)
     scheduler = make_scheduler(optimizer, setup.recipe.training)

@@ -111,7 +111,7 @@ def table(name: str, captioner: str, scorer: str) -> dict[str, Any]:
 
 def in_float64() -> None:
     """All models and features that a run loads; dropout off, batch norms with the statistics that they have."""
-    from tellapart.training import build
+    from tellapart.training import build, learner
     from tellapart.training.pixels import TrainingPixels
 
     def still(load: Any) -> Any:
@@ -130,7 +130,8 @@ def in_float64() -> None:
 
         return loaded
 
-    build.load_captioner, build.load_scorer = still(build.load_captioner), still(build.load_scorer)  # type: ignore[attr-defined]
+    learner.load_captioner = still(learner.load_captioner)  # type: ignore[attr-defined]
+    build.load_scorer = learner.load_scorer = still(build.load_scorer)  # type: ignore[attr-defined]
     visual, tensor = build.TrainingSetup.visual, TrainingPixels.tensor
 
     def doubled(self: Any, items: Any) -> Any:

@@ -26,7 +26,8 @@ from tellapart.training.augmentation import (
     resized_crop,
 )
 from tellapart.training.batches import TrainingSet
-from tellapart.training.build import TrainingSetup, train_features
+from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import train_features
 from tellapart.training.pixels import TrainingPixels
 from tellapart.training.runs import upstream
 from tellapart.training.samplers import ShuffleSampler, families

@@ -14,7 +14,8 @@ from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.rewards.several_scorers import LowestUnseen
-from tellapart.training.build import TrainingSetup, trained_on
+from tellapart.training.build import TrainingSetup
+from tellapart.training.objective import objective_of, trained_on
 from tellapart.training.runs import train, upstream
 from tellapart.types import Rollout
 
@@ -57,7 +58,7 @@ def test_each_picture_is_rewarded_by_the_lowest_of_those_that_never_saw_it(
     tiny_recipe: dict[str, Any], scorers: list[str]
 ) -> None:
     setup = setup_of(tiny_recipe, reinforced(scorers))
-    objective, batch = setup.objective(), setup.training_set().batch(0)
+    objective, batch = objective_of(setup), setup.training_set().batch(0)
     assert isinstance(objective, Reinforce)
     reward = objective.terms[0].reward
     assert isinstance(reward, LowestUnseen)
@@ -87,7 +88,7 @@ def test_a_run_of_each_kind_trains(tiny_recipe: dict[str, Any], scorers: list[st
 @pytest.mark.long
 def test_the_least_sure_scorer_counts_in_self_distillation(tiny_recipe: dict[str, Any], scorers: list[str]) -> None:
     setup = setup_of(tiny_recipe, {"kind": "self_distillation", "scorers": scorers, "nearest": 3})
-    objective = setup.objective()
+    objective = objective_of(setup)
     assert isinstance(objective, SelfDistillation) and objective.listener is not None
     listener, rows_B = objective.listener, np.array([4, 17])
     heard = listener.logits(listener.among(rows_B), [["a red star", "a heart"], ["a star"]])
@@ -106,7 +107,7 @@ def test_a_picture_that_every_scorer_has_seen_is_named(tiny_recipe: dict[str, An
     with pytest.raises(
         UsageError, match=r"20 of 60 training pictures, such as .*were in the training data of every scorer"
     ):
-        setup_of(tiny_recipe, reinforced(both)).objective()
+        objective_of(setup_of(tiny_recipe, reinforced(both)))
 
 
 def test_of_a_model_without_a_run_nobody_knows_what_it_saw(tiny_recipe: dict[str, Any]) -> None:

@@ -19,7 +19,8 @@ from tellapart.errors import UsageError
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.presets import PRESETS, objective_names
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.training import run_folder
 from tellapart.training.build import TrainingSetup
 from tellapart.training.plan import BATCH_SIZE, parts_of_batch, plan

@@ -26,6 +26,7 @@ from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
@@ -119,7 +120,7 @@ def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: 
     for parts in (1, 3):
         recipe = recipe_of(merged(tiny_recipe, changes | {"training": {"gradient_accumulation_steps": parts}}))
         setup = TrainingSetup(recipe, upstream)
-        data, objective = setup.training_set(), setup.objective()
+        data, objective = setup.training_set(), objective_of(setup)
         trainable = TrainableParts(setup.learner, setup.trained_parts)
         optimizer = make_optimizer(trainable, recipe.training)
         setup.learner.model.eval()
@@ -140,7 +141,7 @@ def test_parts_are_encoded_one_by_one_and_the_scorer_stays_as_it_is(tiny_recipe:
     )
     setup = TrainingSetup(recipe, upstream)
     assert setup.scorer is not None
-    data, objective = setup.training_set(), setup.objective()
+    data, objective = setup.training_set(), objective_of(setup)
     before = {k: v.clone() for k, v in setup.scorer.model.state_dict().items()}
     vision = [p.detach().clone() for p in setup.learner.model.vision.parameters()]
     trainable = TrainableParts(setup.learner, setup.trained_parts)
@@ -161,7 +162,7 @@ def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -
         setup = TrainingSetup(recipe_of(merged(tiny_recipe, {"training": {"precision": precision}})), upstream)
         assert setup.scorer is not None
         batch = setup.training_set().batch(0)
-        objective: Any = setup.objective()
+        objective: Any = objective_of(setup)
         told = Rollout(torch.ones(20, 1), torch.ones(20, 1, dtype=torch.bool), [x.references[0] for x in batch.items])
         with setup.step_context.autocast():
             rewards.append(objective.advantages(told, None, batch)[0])
@@ -469,7 +470,7 @@ def test_a_step_is_a_function_of_weights_and_number(tiny_recipe: dict[str, Any])
     logs = []
     for noise in (0, 7):
         setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
-        data, objective = setup.training_set(), setup.objective()
+        data, objective = setup.training_set(), objective_of(setup)
         trainable = TrainableParts(setup.learner, setup.trained_parts)
         optimizer = make_optimizer(trainable, setup.recipe.training)
         setup.learner.model.train()

@@ -21,6 +21,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
+from tellapart.training.objective import objective_of
 from tellapart.training.runs import train, upstream
 from tellapart.training.validation import Validator
 
@@ -93,7 +94,7 @@ def test_blip_learns_sixty_words_behind_its_prompt_from_its_own_pixels(
     assert batch.tokens_RT.shape[1] == 61
     found, wanted = training_and_test_features(setup)
     assert torch.allclose(found, wanted, atol=1e-3) and setup.pixels.as_bytes
-    loss = setup.objective()(setup.learner, replace(batch, visual=found)).value
+    loss = objective_of(setup)(setup.learner, replace(batch, visual=found)).value
     assert bool(torch.isfinite(loss))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.training.validation import goal_of
 
 

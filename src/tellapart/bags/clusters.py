@@ -11,9 +11,7 @@ import torch
 from tellapart.bags.row_files import NOT_FOUND
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
-from tellapart.features.nearest import (
-    load_faiss,
-)
+from tellapart.features.approximate import load_faiss
 
 KEPT = 20  # minimum number of neighbours kept per picture during the search
 NEAREST, PICTURES = 8, 5_000  # clusters per picture, mean pictures per cluster; refinement then finds missed neighbours

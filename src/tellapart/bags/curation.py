@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart.bags.large import PICTURES_PER_BLOCK, LargeSearch
-from tellapart.features.nearest import Exclusions, Vectors, nearest_among, share_found
+from tellapart.features.approximate import share_found
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.progress import Progress
 

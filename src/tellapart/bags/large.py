@@ -38,11 +38,8 @@ from tellapart.bags.refinement import ENTRY, EXPANDED, ROUNDS, SETTLED, FilesByP
 from tellapart.bags.row_files import NOT_FOUND, PAIR, RowFile, disk_errors, nothing_found, save_array
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
-from tellapart.features.nearest import (
-    DIGITS,
-    Vectors,
-    nearest_neighbours,
-)
+from tellapart.features.all_neighbours import nearest_neighbours
+from tellapart.features.nearest import DIGITS, Vectors
 from tellapart.utils.atomic_writes import replace_file, replace_text
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress

@@ -15,13 +15,8 @@ from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
 from tellapart.errors import UsageError
-from tellapart.features.nearest import (
-    BLOCK,
-    DIGITS,
-    Neighbours,
-    Vectors,
-    nearest_neighbours,
-)
+from tellapart.features.all_neighbours import nearest_neighbours
+from tellapart.features.nearest import BLOCK, DIGITS, Neighbours, Vectors
 from tellapart.features.store import FeatureStore
 from tellapart.models.names import warn_outside_scenes
 from tellapart.scorers.base import Scorer

@@ -88,7 +88,7 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Returns whether the text is in another script than ``expected``, or clearly in another language."""
+    """Returns whether the text is in another script than ``expected``, or clearly in another of its languages."""
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
         return False

@@ -64,7 +64,7 @@ def _all_true(captions: Iterable[str], scene: Scene) -> bool:
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:
-    """Returns the values that a caption claims for objects or the background. Aligns mentions with objects."""
+    """Returns the values claimed for objects or the background; aligns each mention with the best object."""
     reading = parse_caption(text)
     _, meant = align(reading, scene)
     found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}

@@ -51,7 +51,7 @@ def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str,
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """Returns (start, end, why), in characters, for every content word of ``text`` that is in no source."""
+    """Returns (start, end, why) for every content word of ``text`` that is in no source, in characters."""
     plain = text.replace("’", "'")
     words = dict.fromkeys(new_words(text, sources, analyse))
     found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}

@@ -28,17 +28,12 @@ from tellapart.captioners.teacher_forcing import MANY_SCORES, hidden_cached
 from tellapart.captioners.uncached import Uncached
 from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
+from tellapart.models.captioner_options import OPTIONS_FILE, Levels, saved_decoding
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.devices import precision_of
+from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.onednn import LARGE, linear, speed_up
-from tellapart.models.saved import (
-    OPTIONS_FILE,
-    Levels,
-    saved_decoding,
-    settings_of,
-    silence_transformers,
-    weights_fingerprint,
-)
+from tellapart.models.saved import silence_transformers
 from tellapart.models.tokens import caption_rows
 from tellapart.models.weight_permissions import readable_weights
 from tellapart.types import Encoder, Rollout, in_mode, pad_rows

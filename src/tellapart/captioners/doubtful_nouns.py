@@ -11,7 +11,8 @@ from tellapart.language.soften import soften
 from tellapart.language.token_spans import words_of_tokens
 from tellapart.language.words import content_words
 from tellapart.models.protocols import CaptionerLike
-from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.rewards.evidence import word_log_probs
+from tellapart.rewards.speaker import Speaker
 from tellapart.types import Rollout
 
 

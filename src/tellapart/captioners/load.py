@@ -29,20 +29,19 @@ from tellapart.captioners.adapters import (
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.decoding import decode_rows
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision, dtype_of, resolve_device, resolve_precision, set_precision
-from tellapart.models.names import is_server
-from tellapart.models.saved import (
+from tellapart.models.captioner_options import (
     OPTIONS_FILE,
     Levels,
-    checked_model_folder,
     decoding_in,
     levels_in,
-    loading_errors,
     prompt_of_detail,
     saved_decoding,
     saved_options,
 )
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import Precision, dtype_of, resolve_device, resolve_precision, set_precision
+from tellapart.models.names import is_server
+from tellapart.models.saved import checked_model_folder, loading_errors
 from tellapart.types import Rollout, pad_rows
 from tellapart.utils.allowed_code import call_factory, code_path
 from tellapart.utils.checksums import check_sums, write_sums

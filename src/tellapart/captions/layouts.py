@@ -26,7 +26,8 @@ from tellapart.data.caption_files import METADATA_FILES, read_caption_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.file_patterns import files_below
 from tellapart.data.pictures import FilePicture
-from tellapart.data.records import GENERATED_KEYS, ID_KEYS, find_key, find_value, picture_path, text_keys
+from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, find_key, find_value, text_keys
+from tellapart.data.records import picture_path
 from tellapart.data.sidecars import sidecars
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError

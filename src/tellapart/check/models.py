@@ -14,7 +14,8 @@ from tellapart.check.captions import CheckedCaption
 from tellapart.check.kinds import Finding
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
-from tellapart.rewards.speaker import Speaker, word_evidence
+from tellapart.rewards.evidence import word_evidence
+from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.progress import track
@@ -82,7 +83,7 @@ def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], capt
     """Finds content words that, according to a captioner, are less likely for their own picture than for other
     pictures on average.
 
-    A word's score is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), relative to the
+    A word's score is its pointwise mutual information with the picture (`tellapart.rewards.evidence`), relative to the
     other pictures in a batch of `DOUBTFUL_PICTURES`. visual: the captioner's inputs for all pictures, N×….
     """
 

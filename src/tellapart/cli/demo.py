@@ -54,7 +54,7 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
-    from tellapart.recipe.reading import find_recipe, read_recipe
+    from tellapart.recipe import find_recipe, read_recipe
     from tellapart.training.runs import train
 
     say(

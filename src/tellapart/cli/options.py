@@ -143,7 +143,7 @@ class JobOptions(WorkerOptions):
 
 def recipe_names(incomplete: str) -> list[str]:
     """Completes included recipes, and TOML files and folders, in the shell."""
-    from tellapart.recipe.reading import shipped
+    from tellapart.recipe.shipped_recipes import shipped
 
     folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]
     found = sorted(folder.glob(f"{begun}*")) if folder.is_dir() else []

@@ -21,7 +21,7 @@ def list_recipes(ctx: typer.Context, as_json: Json = False) -> None:
     """List the recipes; 'tellapart recipes show NAME' prints one."""
     if ctx.invoked_subcommand is not None:
         return
-    from tellapart.recipe.reading import descriptions
+    from tellapart.recipe.shipped_recipes import descriptions
 
     rows = list(descriptions())
     show({"recipes": [{"name": name, "about": about} for name, about in rows]}, lambda: _table(rows), as_json)
@@ -40,7 +40,7 @@ def show_recipe(
     name: Annotated[str, typer.Argument(help="Name of a recipe, such as scenes_smile.", autocompletion=recipe_names)],
 ) -> None:
     """Print a recipe to copy and edit: tellapart recipes show scenes_smile > mine.toml."""
-    from tellapart.recipe.reading import shipped, shipped_recipe
+    from tellapart.recipe.shipped_recipes import shipped, shipped_recipe
 
     if (file := shipped_recipe(name)) is None:
         raise UsageError(

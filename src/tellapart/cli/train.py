@@ -41,7 +41,7 @@ def train(
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, and write a report."""
     from tellapart.models import devices, ranks
-    from tellapart.recipe.reading import find_recipe, read_recipe
+    from tellapart.recipe import find_recipe, read_recipe
     from tellapart.training import runs
 
     with devices.running_on(device):

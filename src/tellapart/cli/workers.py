@@ -155,7 +155,7 @@ def encode_job(
 ) -> Iterator[Job]:
     """Runs the job that encodes these pictures, and yields it. Its folder stays locked until the block ends."""
     from tellapart.jobs.works.features import SUFFIX
-    from tellapart.models.saved import files_digest
+    from tellapart.models.digests import files_digest
 
     options.wanted  # noqa: B018 (rejects options that have no effect)
     here = Path(scorer).expanduser()

@@ -14,7 +14,7 @@ for ``&`` in a value. All kinds accept these keys, which are applied in this ord
     ids=list.json     only the pictures in a list of ids, file names or COCO numbers, matched like captions
     part=1/3          one of three disjoint parts; several parts: part=1,2/3
     limit=100         the first hundred
-    describe=PROMPT   joins each picture's references into one text after this prompt (`tellapart.data.references`)
+    describe=PROMPT   joins each picture's references into one text after this prompt (`tellapart.data.descriptions`)
 
 Files of rows (JSONL, CSV, TSV, Parquet, tars) are indexed in a single pass, and items are created on demand, so that a
 million rows need no more memory than a thousand. An unknown kind, key or split, duplicate ids, and a data set without

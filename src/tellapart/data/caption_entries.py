@@ -6,22 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tellapart.data.records import (
-    EXIFTOOL_KEY,
-    MAY_LACK,
-    MarkedText,
-    batch_failure,
-    caption_texts,
-    clean_line,
-    exiftool_names,
-    find_key,
-    is_file_name,
-    picture_path,
-    record_id,
-    text_keys,
-    with_flags,
-)
+from tellapart.data.batch_failures import batch_failure
+from tellapart.data.caption_values import MarkedText, caption_texts, with_flags
+from tellapart.data.file_names import is_file_name
+from tellapart.data.record_keys import EXIFTOOL_KEY, MAY_LACK, exiftool_names, find_key, text_keys
+from tellapart.data.records import picture_path, record_id
 from tellapart.errors import UsageError
+from tellapart.utils.untrusted_text import clean_line
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 | layout | looks like |
 |---|---|
-| JSON lines, a JSON list of records | ``{"id" or "image_id", "caption"}``, and the names of `tellapart.data.records` |
+| JSON lines, a JSON list of records | ``{"id" or "image_id", "caption"}``, and the names in `data.record_keys` |
 | COCO results | ``[{"image_id", "caption"}]`` |
 | COCO annotations | ``{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`` |
 | Karpathy | ``{"images": [{"cocoid" or "filename", "sentences": [{"raw"}]}]}`` |
@@ -43,9 +43,11 @@ from tellapart.data.caption_json import is_json_lines, read_json_lines, read_jso
 from tellapart.data.caption_lines import read_lines
 from tellapart.data.caption_matching import CaptionFile, preview_ids
 from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
+from tellapart.data.caption_values import MarkedText
 from tellapart.data.dropped import counting_dropped
+from tellapart.data.file_names import is_file_name
 from tellapart.data.file_patterns import files_below
-from tellapart.data.records import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS, MarkedText, is_file_name
+from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError

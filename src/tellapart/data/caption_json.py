@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_entries import CaptionEntry, entry_of, split_of, text_value, texts_in
-from tellapart.data.records import (
+from tellapart.data.record_keys import (
     EXIFTOOL_KEY,
     ID_KEYS,
     MAY_LACK,
@@ -16,9 +16,9 @@ from tellapart.data.records import (
     find_key,
     find_value,
     picture_key,
-    picture_path,
     text_keys,
 )
+from tellapart.data.records import picture_path
 from tellapart.data.selection import split_records
 from tellapart.errors import UsageError
 from tellapart.utils.strict_json import parse_json

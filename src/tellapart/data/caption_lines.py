@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tellapart.data.caption_entries import CaptionEntry, texts_in
-from tellapart.data.records import MEDIA, is_file_name
+from tellapart.data.file_names import MEDIA, is_file_name
 from tellapart.errors import UsageError
 
 _KEYED_LINES = (

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import ParseError
 
 from tellapart.data.caption_entries import CaptionEntry, entry_of
 from tellapart.data.csv_text import OPEN_QUOTE, csv_reader, mended
-from tellapart.data.records import ID_KEYS, MAY_LACK, VIZWIZ_FLAGS, exiftool_names, find_key, picture_key, text_keys
+from tellapart.data.record_keys import ID_KEYS, MAY_LACK, VIZWIZ_FLAGS, exiftool_names, find_key, picture_key, text_keys
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.utils.messages import say

@@ -12,21 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.downloads import DownloadedFiles
+from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.pictures import FilePicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES
-from tellapart.data.records import (
-    DATA_KEYS,
-    VIZWIZ_FLAGS,
-    RowError,
-    decode_base64,
-    find_key,
-    id_text,
-    is_base64,
-    picture_key,
-    sole,
-    text_keys,
-)
+from tellapart.data.record_keys import DATA_KEYS, VIZWIZ_FLAGS, find_key, picture_key, text_keys
+from tellapart.data.records import id_text, sole
 from tellapart.data.references import clean_captions
+from tellapart.data.row_errors import RowError
 from tellapart.data.selection import Options, normalize_split
 from tellapart.errors import PictureError, UsageError
 

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.encoded_pictures import decode_base64
 from tellapart.data.pictures import PackedPicture, signature_of
-from tellapart.data.records import (
-    RowError,
-    decode_base64,
-)
+from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition
 from tellapart.data.text_files import UTF16_MARKS, decode_text, usage_errors
 from tellapart.errors import PictureError, UsageError

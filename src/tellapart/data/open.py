@@ -11,10 +11,10 @@ from pathlib import Path
 from tellapart.data.caption_matching import MAX_SHOWN
 from tellapart.data.dataset import Changed, Dataset, Skipped, short_name
 from tellapart.data.decode import PICTURE_SUFFIXES
+from tellapart.data.descriptions import described
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.reader import READERS
-from tellapart.data.references import described
 from tellapart.data.selection import Options, choose_ids, choose_part
 from tellapart.data.specification import is_picture, parse, split_query
 from tellapart.errors import UsageError

@@ -10,7 +10,7 @@ from tellapart.data.caption_files import read_reference_file
 from tellapart.data.caption_matching import KnownIds, match_captions, match_ids, preview_ids
 from tellapart.data.field_rows import read_rows
 from tellapart.data.new_pictures import beside
-from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_value
+from tellapart.data.record_keys import ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.data.selection import is_id_list
 from tellapart.data.specification import listed
 from tellapart.data.text_files import plain_suffix

@@ -3,27 +3,20 @@
 **Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits, and ties by row. The order
 therefore does not depend on block sizes or on the order of float32 sums.
 
-`nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other. As the
-cosine matrix is symmetric, each block is computed once and read twice, by rows and by columns, which halves the time.
-For a million pictures or more, it uses FAISS (extra ``faiss``), which finds most neighbours but not all. FAISS assigns
-pictures to cells and compares a picture with those in the nearest sixteenth of the cells, first by codes of four bits
-per two numbers, then compares the best candidates by their features. The recall of this search is measured.
+`nearest_among` compares queries with a gallery. If both are all pictures, the cosine matrix is symmetric, so each block
+is computed once and read twice, by rows and by columns, which halves the time.
 """
 
 from __future__ import annotations
 
-import importlib
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.messages import say
+from tellapart.errors import UsageError
 from tellapart.utils.progress import Progress
 
 COPY = 0.9999  # pictures with a higher cosine are copies, which no caption can distinguish
@@ -33,7 +26,6 @@ SPARE = 8  # extra candidates beyond the k-th, because float32 may order them di
 BLOCK = 4096  # rows per side; a block of cosines takes 64 MB
 _UNIT_TOLERANCE = 2e-7  # a norm that is this close to 1 is 1 in float32
 _CELLS = 1 << 24  # maximum number of float64 values in memory when near-ties are recomputed
-
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 
@@ -228,39 +220,6 @@ def _whole_gallery(
     return np.where(cosine_N[first_K] > -np.inf, first_K, -1).astype(np.int32), cosine_N[first_K]
 
 
-def nearest_neighbours(
-    features_ND: np.ndarray | Vectors,
-    k: int,
-    *,
-    max_cosine: float | None = None,
-    block: int = BLOCK,
-    approximate: bool | None = None,
-    progress: bool = True,
-) -> Neighbours:
-    """Finds the k pictures nearest to each picture, by the cosine of their features.
-
-    Neighbours are ordered by cosine in float64, rounded to nine digits. Ties are broken by row, independently of
-    ``block``.
-
-    features_ND: rows need not be normalized.
-    max_cosine: exclude nearer pictures (paper 3: near-duplicates are at 0.8 and above).
-    approximate: whether to use FAISS (extra ``faiss``); None: for a million pictures or more. Its recall is measured
-        against the exact search on a sample, and printed.
-
-    Raises `UsageError` for features that are not finite.
-    """
-    vectors = features_ND if isinstance(features_ND, Vectors) else Vectors.of(features_ND)
-    n = len(vectors)
-    k = max(0, min(k, n - 1))
-    if k == 0:
-        return Neighbours(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32))
-    if approximate if approximate is not None else n >= APPROXIMATE_FROM:
-        return approximate_neighbours(vectors.unit_ND, k, max_cosine=max_cosine, progress=progress)
-    row_N = np.arange(n)
-    label = f"nearest neighbours ({block:,} pictures per block)" if progress else None
-    return nearest_among(vectors, vectors, k, Exclusions(row_N, row_N, max_cosine), block=block, label=label)
-
-
 class _Best:
     """Keeps the k best candidates of each row. After a row's first block, only the few cosines above its k-th best are
     merged.
@@ -316,179 +275,3 @@ class _Best:
         cosine_AK, place_AK = torch.from_numpy(cosine_AC).topk(self.k, 1)
         self.cosine_NK[part] = cosine_AK.numpy()
         self.rows_NK[part] = np.take_along_axis(rows_AC, place_AK.numpy(), 1)
-
-
-APPROXIMATE_FROM = 1_000_000  # minimum number of pictures for which FAISS is the default
-RECALL_SAMPLE = 2000  # number of pictures whose exact neighbours are computed to measure recall
-FIT_SAMPLE = 64 * 1024  # number of pictures on which cells and codes are trained
-PER_CELL = 39  # minimum number of pictures per cell in FAISS
-CODES = 16  # number of values that a four-bit code has
-PROBED_SHARE = 1 / 16  # fraction of cells that are searched
-REFINE_FACTOR = 16  # the best candidates by code, this many times k, are compared by their features
-QUERY_BLOCK = 4096  # queries per block
-ADD_BLOCK = 16384  # pictures added to the index at a time
-MIN_REQUEST = 16  # minimum number of candidates requested first when near-duplicates are excluded, in case k is small
-MAX_WIDENING = 16  # maximum factor by which pictures and cells grow when the nearest pictures are near-duplicates
-
-
-@dataclass(frozen=True)
-class ApproximateSearch:
-    """The result of an approximate search, and the seconds spent on building and searching the index."""
-
-    neighbours: Neighbours
-    build_seconds: float
-    search_seconds: float
-    recall_seconds: float
-
-
-def approximate_neighbours(
-    unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
-) -> Neighbours:
-    """Finds the k nearest neighbours of each picture with FAISS, and measures the recall against the exact search.
-
-    unit_ND: float32 rows of norm 1. max_cosine: exclude nearer pictures, and request more candidates to replace them;
-    prints how many pictures still have fewer than k neighbours (−1 in their rows).
-    """
-    search = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
-    near = search.neighbours
-    say(
-        f"approximate search: {search.build_seconds:,.0f} s to build, {search.search_seconds:,.0f} s to search; finds "
-        f"{100 * (near.recall or 0):.1f}% of the exact {k} nearest, "
-        f"measured on {min(RECALL_SAMPLE, len(unit_ND)):,} pictures"
-    )
-    short_N = (near.rows_NK < 0).sum(1)
-    if max_cosine is not None and short_N.any():
-        say(
-            f"approximate search: {(short_N > 0).sum():,} of {len(unit_ND):,} pictures have fewer than {k} "
-            f"neighbours with a cosine of at most {max_cosine:g} (at least {k - short_N.max()}); the exact search "
-            "may find more"
-        )
-    return near
-
-
-def measured_search(
-    unit_ND: np.ndarray,
-    k: int,
-    *,
-    max_cosine: float | None = None,
-    progress: bool = True,
-    seed: int = 0,
-    queries: int | None = None,
-) -> ApproximateSearch:
-    """Runs `approximate_neighbours` silently, and measures its time and recall.
-
-    seed: selects the pictures for which recall is measured.
-    queries: number of random pictures to search for (default: all); the results are in the order of the data.
-    """
-    n = len(unit_ND)
-    drawn = np.random.default_rng(seed)
-    row_M = np.arange(n) if queries is None else np.sort(drawn.choice(n, min(queries, n), replace=False))
-    start = time.perf_counter()
-    index = _index(unit_ND)
-    built = time.perf_counter()
-    M = len(row_M)
-    rows_MK, cosine_MK = np.empty((M, k), np.int32), np.empty((M, k), np.float32)
-    with Progress(M, "approximate neighbours", enabled=progress) as shown:
-        for first in range(0, M, QUERY_BLOCK):
-            part = slice(first, min(first + QUERY_BLOCK, M))
-            rows_MK[part], cosine_MK[part] = _search(index, unit_ND, row_M[part], k, max_cosine)
-            shown.advance(part.stop - first)
-    searched = time.perf_counter()
-    sample_Q = np.sort(drawn.choice(M, min(RECALL_SAMPLE, M), replace=False))
-    recall = _recall(unit_ND, row_M[sample_Q], rows_MK[sample_Q], max_cosine)
-    ended = time.perf_counter()
-    return ApproximateSearch(Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built, ended - searched)
-
-
-def _index(unit_ND: np.ndarray) -> Any:
-    """Builds a FAISS index of all pictures. If there are too few for cells and codes, the index compares all pairs."""
-    faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
-    n, d = unit_ND.shape
-    cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
-    if cells < CODES or d % 2:
-        index = faiss.IndexFlatIP(d)
-    else:
-        lists = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(d), d, cells, d // 2, 4, faiss.METRIC_INNER_PRODUCT)
-        lists.nprobe = max(1, round(cells * PROBED_SHARE))
-        index = faiss.IndexRefineFlat(lists)
-        sample_F = np.random.default_rng(0).choice(n, min(FIT_SAMPLE, n), replace=False)
-        index.train(unit_ND[np.sort(sample_F)])
-    for start in range(0, n, ADD_BLOCK):
-        index.add(unit_ND[start : start + ADD_BLOCK])
-    return index
-
-
-def load_faiss(what: str) -> Any:
-    """Imports FAISS. Raises `MissingExtra` if it is not installed. ``what``: the feature that needs it, for the
-    message.
-    """
-    try:
-        return importlib.import_module("faiss")
-    except ModuleNotFoundError:
-        raise MissingExtra("faiss", what) from None
-
-
-def _search(
-    index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows and cosines, Q×k, of the nearest neighbours of some pictures, in the format of `Neighbours`.
-
-    While fewer than k are left after excluding near-duplicates, doubles the number of pictures and cells that are
-    searched.
-    """
-    rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
-    open_Q, times = np.arange(len(row_Q)), 1
-    while len(open_Q) and times <= MAX_WIDENING:
-        first = k + 1 if max_cosine is None else max(k + 1, MIN_REQUEST)
-        asked = min(times * first, len(unit_ND))
-        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_widened_parameters(index, times))
-        rows_QK[open_Q], cosine_QK[open_Q] = _filter_candidates(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
-        if max_cosine is None:
-            break
-        open_Q, times = open_Q[rows_QK[open_Q, -1] < 0], 2 * times
-    return rows_QK, cosine_QK
-
-
-def _widened_parameters(index: Any, times: int) -> Any:
-    """Returns FAISS search parameters for searching ``times`` times as many cells."""
-    faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
-    if isinstance(index, faiss.IndexFlat):
-        return None  # the index has no cells
-    lists = faiss.downcast_index(index.base_index)
-    probed = min(lists.nlist, times * lists.nprobe)
-    return faiss.IndexRefineSearchParameters(
-        k_factor=REFINE_FACTOR, base_index_params=faiss.SearchParametersIVF(nprobe=probed)
-    )
-
-
-def _filter_candidates(
-    row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first k results that are other pictures and do not exceed ``max_cosine``, with ties ordered
-    by row.
-    """
-    left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
-    if max_cosine is not None:
-        left_out_QA |= cosine_QA > max_cosine + ROUNDING / 2
-    value_QA = np.where(left_out_QA, -np.inf, cosine_QA)
-    order_QK = np.lexsort((found_QA, -value_QA), axis=1)[:, :k]
-    value_QK, rows_QK = (np.take_along_axis(array, order_QK, 1) for array in (value_QA, found_QA))
-    missing = ((0, 0), (0, k - value_QK.shape[1]))
-    value_QK, rows_QK = np.pad(value_QK, missing, constant_values=-np.inf), np.pad(rows_QK, missing, constant_values=-1)
-    return np.where(value_QK > -np.inf, rows_QK, -1), value_QK
-
-
-def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
-    """Computes the fraction of some pictures' exact neighbours that were found."""
-    vectors = Vectors.of(unit_ND)
-    exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
-    exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
-    return share_found(exact_QK, rows_QK)
-
-
-def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
-    """Computes the fraction of the exact neighbours (−1: none) that were found."""
-    shared = sum(
-        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
-    )
-    return shared / max(1, int((exact_QK >= 0).sum()))

@@ -29,9 +29,9 @@ from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.prompts import Prompts
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import hardware
+from tellapart.models.digests import files_digest, settings_of, weights_fingerprint
 from tellapart.models.names import warn_outside_scenes
 from tellapart.models.onednn import packed_linears
-from tellapart.models.saved import files_digest, settings_of, weights_fingerprint
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.progress import Progress

@@ -22,7 +22,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
-from tellapart.models.saved import weights_fingerprint
+from tellapart.models.digests import weights_fingerprint
 from tellapart.types import Item
 from tellapart.utils.messages import say
 

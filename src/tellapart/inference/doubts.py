@@ -13,7 +13,8 @@ import torch
 from tellapart.captioners.captioner import Captioner
 from tellapart.language.soften import soften
 from tellapart.models.decoding import EVIDENCE
-from tellapart.rewards.speaker import Speaker, word_evidence
+from tellapart.rewards.evidence import word_evidence
+from tellapart.rewards.speaker import Speaker
 from tellapart.types import Rollout, in_mode
 
 CONTRASTS = 8  # number of pictures that each caption's own picture is compared with

@@ -40,10 +40,11 @@ from tellapart.inference.claims import check_lines
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.server_captions import ServerCaptions
 from tellapart.inference.structured import AnswerSchema
+from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import resolve_device, resolve_precision
+from tellapart.models.digests import files_digest
 from tellapart.models.names import is_server, warn_outside_scenes
-from tellapart.models.saved import default_decoding, files_digest
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import say

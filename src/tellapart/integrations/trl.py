@@ -29,8 +29,9 @@ from tellapart.data.pictures import load_rgb
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
+from tellapart.rewards.evidence import mutual_information
 from tellapart.rewards.retrieval import Score, retrieval_reward
-from tellapart.rewards.speaker import Speaker, mutual_information
+from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
 from tellapart.types import Rollout

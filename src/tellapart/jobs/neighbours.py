@@ -15,7 +15,7 @@ RETRIES = 5  # number of retries per task if its worker or node dies
 
 @contextlib.contextmanager
 def spread_by_ray(workers: Workers) -> Iterator[Spread]:
-    """Distributes a stage's tasks over all workers, which need access to the folders with the features and the result."""
+    """Distributes a stage's tasks over all workers, which need access to the folders of the features and the result."""
     with connected(workers) as (ray, share):
         perform = ray.remote(num_cpus=share.cpus, max_retries=RETRIES)(_perform)
 

@@ -2,8 +2,8 @@
 
 It has three convolutions in the stem, average pooling before every strided convolution, and attention pooling at the
 end, whose query is the mean over the grid. Transformers has only CLIP's vision transformers, and timm's version needs
-torchvision. Like `models.vision.GridResNet`, it returns a pooled vector (of size 640 for RN50x4) and one vector per
-grid cell.
+torchvision. Like `models.grid_resnet.GridResNet`, it returns a pooled vector (of size 640 for RN50x4) and one vector
+per grid cell.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EfficientNet-Lite, a small convolutional vision encoder (Tan and Le 2019; the "Lite" release of 2020).
 
 It uses inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and head of
-fixed width. Transformers has only EfficientNet with squeeze-and-excitation. Like `models.vision.GridResNet`, it returns
-a pooled vector and one vector per grid cell, so it can replace any CLIP vision model.
+fixed width. Transformers has only EfficientNet with squeeze-and-excitation. Like `models.grid_resnet.GridResNet`, it
+returns a pooled vector and one vector per grid cell, so it can replace any CLIP vision model.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class PackagedPart:
 
 
 def write_efficientnet(file: Path, folder: Path) -> None:
-    """Saves EfficientNet-Lite, with the scale in the file name, and its processor (224 × 224 pixels, without cropping)."""
+    """Saves EfficientNet-Lite, with the scale in the file name, and its processor (224×224 pixels, no cropping)."""
     from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")

@@ -31,9 +31,10 @@ from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contr
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
+from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.several_scorers import unseen_by
-from tellapart.rewards.speaker import Speaker, word_evidence
+from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.blocks import blocks_of

@@ -13,7 +13,8 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tellapart.errors import UsageError, nearest
-from tellapart.recipe.reading import PAPERS, explain, read_tables
+from tellapart.recipe.mistakes import explain
+from tellapart.recipe.named_test_sets import PAPERS, read_tables
 from tellapart.recipe.schema import TestSet
 from tellapart.utils.options import Strict
 

@@ -20,9 +20,11 @@ from typing import Any
 from tellapart.data.reader import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
+from tellapart.recipe.named_test_sets import PAPERS
 from tellapart.recipe.paper_tables import SOURCES, Column, Paper, PaperTable, Row, System, read_paper
-from tellapart.recipe.reading import PAPERS, find_recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
+from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.utils.allowed_code import is_dotted
 from tellapart.utils.documentation import page_url
 from tellapart.utils.options import fill_in

@@ -12,9 +12,10 @@ from tellapart.rewards.cider import CiderReward
 from tellapart.rewards.claims import ClaimReward
 from tellapart.rewards.exact_truth import ExactTruth
 from tellapart.rewards.paid_words import PaidWords, Price, WordEffects
+from tellapart.rewards.pmi import MutualInformation
 from tellapart.rewards.retrieval import SelfRetrieval, self_retrieval
 from tellapart.rewards.several_scorers import Alternating, Averaged
-from tellapart.rewards.speaker import MutualInformation, Speaker
+from tellapart.rewards.speaker import Speaker
 from tellapart.rewards.text_metrics import MetricReward
 
 __all__ = [

@@ -27,7 +27,8 @@ from tellapart.language.words import (
     without,
 )
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
-from tellapart.rewards.speaker import Speaker, WordEvidence, spread, word_evidence
+from tellapart.rewards.evidence import WordEvidence, spread, word_evidence
+from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName

@@ -15,8 +15,9 @@ from PIL import Image
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
+from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.onednn import speed_up
-from tellapart.models.saved import settings_of, silence_transformers, weights_fingerprint
+from tellapart.models.saved import silence_transformers
 from tellapart.models.weight_permissions import readable_weights
 from tellapart.types import Encoder, in_mode, pad_rows
 from tellapart.utils.blocks import blocks_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.data.caption_matching import KnownIds, match_ids
 from tellapart.data.field_rows import read_rows
-from tellapart.data.records import GENERATED_KEYS, ID_KEYS, PICTURE_KEYS, find_value
+from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

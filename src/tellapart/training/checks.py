@@ -14,7 +14,9 @@ from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.models import ranks
 from tellapart.objectives.base import OBJECTIVES, Objective
 from tellapart.recipe.schema import Recipe
-from tellapart.training.build import TrainingSetup, check_references, open_specs
+from tellapart.training.build import TrainingSetup
+from tellapart.training.references import check_references
+from tellapart.training.sources import open_specs
 from tellapart.types import Item
 from tellapart.utils.allowed_code import check_allowed, code_path
 

@@ -26,6 +26,7 @@ from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_ranks
 from tellapart.training.interruption import Interruption
 from tellapart.training.memory import FreedMemory, memory_of
+from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.run_folder import Run
 from tellapart.training.sharding import ShardedParts
@@ -97,7 +98,7 @@ class Trainer:
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
         goal = goal_of(recipe.validation.until, validator.select)
         with ranks.main_first("encoding pictures"):  # computed once; the other ranks read the cached features
-            data, objective = setup.training_set(), setup.objective()
+            data, objective = setup.training_set(), objective_of(setup)
             validator.prepare()
         check_ranks(objective, recipe.objective.kind)
         kind = TrainableParts if settings.sharding == "none" else ShardedParts

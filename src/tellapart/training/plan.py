@@ -18,8 +18,9 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.devices import best_device, resolve_precision
 from tellapart.models.saved import checked_model_folder
+from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
-from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
+from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
 from tellapart.types import Item

@@ -11,7 +11,8 @@ import numpy as np
 from tellapart.bags.mine import caption_features, item_captions, multimodal
 from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
 from tellapart.errors import UsageError
-from tellapart.features.nearest import COPY, nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
+from tellapart.features.nearest import COPY
 from tellapart.features.store import FeatureStore
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer

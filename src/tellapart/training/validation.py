@@ -19,8 +19,9 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks
 from tellapart.objectives.mle import at_least_float32, mle_of_references
-from tellapart.training.build import TrainingSetup, tokenize_references
+from tellapart.training.build import TrainingSetup
 from tellapart.training.memory import FreedMemory
+from tellapart.training.references import tokenize_references
 from tellapart.types import Item, Rows
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
@@ -96,7 +97,8 @@ class Validator:
     @cached_property
     def token_rows(self) -> list[list[int]]:
         """Token ids of each validation picture's first reference."""
-        return tokenize_references(self.setup, [item.references[0] for item in self.items], "validation references")
+        texts = [item.references[0] for item in self.items]
+        return tokenize_references(self.setup.learner, self.setup.recipe, texts, "validation references")
 
     @cached_property
     def image_features_ND(self) -> np.ndarray:

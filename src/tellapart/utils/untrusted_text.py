@@ -26,3 +26,8 @@ def broken(text: str) -> str | None:
     if _SURROGATE.search(text):
         return "broken text (a lone surrogate)"
     return "broken text (control characters)" if _CONTROL.search(text) else None
+
+
+def clean_line(text: str) -> str:
+    """Cleans untrusted text like `clean_text`, and joins its words by single spaces, on one line."""
+    return " ".join(clean_text(text).split())

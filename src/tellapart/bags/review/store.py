@@ -1,4 +1,4 @@
-"""Reviewers' decisions in SQLite, their agreement, and the benchmark exported from them.
+"""Reviewers' decisions in SQLite.
 
 Each decision is on disk before it is acknowledged, and none is ever overwritten. The table is a log: a later decision
 on a bag replaces the earlier one, and undo marks a row, so that the earlier decision is valid again. Several processes
@@ -7,24 +7,19 @@ may write concurrently (WAL, one transaction per decision).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sqlite3
 import threading
 import unicodedata
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.outputs import check_output, remove_output, write_output
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
 from tellapart.utils.strict_json import parse_json
 
@@ -215,212 +210,3 @@ def _decision(row: tuple[Any, ...]) -> Decision:
             f"decision {id_} is damaged; restore the decisions file, or specify another one with --decisions"
         )
     return Decision(id_, at, reviewer, bag, verdict, tuple(named), note, undone)
-
-
-@dataclass(frozen=True)
-class ReviewerAgreement:
-    """The agreement of two reviewers on the ``bags`` that both have judged.
-
-    agreed: share of equal verdicts.
-    kappa: κ of the verdicts.
-    facets: κ of each facet (selected or not) on the ``kept`` bags that both keep.
-    κ is None if it is undefined: no bag in common, or both always gave the same answer.
-    """
-
-    reviewers: tuple[str, str]
-    bags: int
-    agreed: float | None
-    kappa: float | None
-    kept: int
-    facets: dict[str, float | None]
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of the page and of review.json."""
-        return asdict(self)
-
-
-def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """Computes Cohen's κ, the agreement of two raters beyond chance, −1 to 1 (Cohen, 1960).
-
-    κ = (p_o − p_e) / (1 − p_e), where p_o is the share of equal labels and p_e the agreement expected by chance from
-    the raters' label shares. None if there are no ratings or p_e = 1. Raises `ValueError` if the lengths differ.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"both raters must have rated the same items, got {len(first)} and {len(second)} ratings")
-    n = len(first)
-    one, two = Counter(first), Counter(second)
-    # Integers, so that p_e = 1 is detected exactly and 1 − p_e is never a rounding error.
-    equal = sum(a == b for a, b in zip(first, second, strict=True))
-    chance = sum(one[label] * two[label] for label in one)
-    if n * n == chance:  # also true for n = 0
-        return None
-    return (n * equal - chance) / (n * n - chance)
-
-
-def agreements(decisions: Iterable[Decision]) -> list[ReviewerAgreement]:
-    """Computes the agreement of every pair of reviewers, by name, from the valid decisions."""
-    by_reviewer: dict[str, dict[str, Decision]] = {}
-    for decision in decisions:
-        by_reviewer.setdefault(decision.reviewer, {})[decision.bag] = decision
-    return [_pair((a, b), by_reviewer[a], by_reviewer[b]) for a, b in combinations(sorted(by_reviewer), 2)]
-
-
-def _pair(names: tuple[str, str], first: dict[str, Decision], second: dict[str, Decision]) -> ReviewerAgreement:
-    both = [(first[bag], second[bag]) for bag in first if bag in second]
-    kept = [(a, b) for a, b in both if a.verdict == b.verdict == "keep"]
-    return ReviewerAgreement(
-        reviewers=names,
-        bags=len(both),
-        agreed=sum(a.verdict == b.verdict for a, b in both) / len(both) if both else None,
-        kappa=cohen_kappa([a.verdict for a, _ in both], [b.verdict for _, b in both]),
-        kept=len(kept),
-        facets={
-            facet: cohen_kappa([facet in a.facets for a, _ in kept], [facet in b.facets for _, b in kept])
-            for facet in FACETS
-        },
-    )
-
-
-RULES = ("majority", "all", "any")
-PROVENANCE = "tellapart review"
-
-
-@dataclass(frozen=True)
-class Exported:
-    """The exported files, and the numbers of bags."""
-
-    folder: Path
-    kept: int
-    dropped: int
-    undecided: int
-    reviewers: tuple[str, ...]
-    kappa: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of ``bags export --json``."""
-        return {**asdict(self), "folder": str(self.folder)}
-
-
-def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
-    """Writes ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (all decisions, including undone ones).
-
-    rule: keeps a bag if more reviewers keep than drop it (majority; ties drop it), if all reviewers who decided keep
-        it, or if any reviewer keeps it.
-    Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``; its bags have their
-    decisions and the facets selected by reviewers who keep the bag. Raises `UsageError` if no bag is kept, or if
-    ``out`` would overwrite the bags.
-    """
-    if rule not in RULES:
-        raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
-    file = read_bags(bags)
-    if (out / "bags.jsonl").resolve() == bags.resolve():
-        raise UsageError(f"-o {out}: this folder contains {bags.name} itself; choose another folder")
-    for name in ("bags.jsonl", "review.json"):
-        check_output(out / name)
-    with DecisionStore.open(decisions, create=False) as store:
-        standing, log = store.standing(), store.log()
-    known = {bag_key(bag.ids) for bag in file.bags}
-    of_bag: dict[str, list[Decision]] = {}
-    for decision in standing:
-        if decision.bag in known:
-            of_bag.setdefault(decision.bag, []).append(decision)
-    kept = [bag for bag in file.bags if _keeps(of_bag.get(bag_key(bag.ids), ()), rule)]
-    if not kept:
-        raise UsageError(
-            f"{decisions}: none of the {len(of_bag)} reviewed bags of {bags} was kept, so the benchmark would be empty"
-        )
-    pairs = agreements([decision for own in of_bag.values() for decision in own])
-    kappas = [pair.kappa for pair in pairs if pair.kappa is not None]
-    exported = Exported(
-        folder=out,
-        kept=len(kept),
-        dropped=len(of_bag) - len(kept),
-        undecided=len(known) - len(of_bag),
-        reviewers=tuple(sorted({decision.reviewer for own in of_bag.values() for decision in own})),
-        kappa=sum(kappas) / len(kappas) if kappas else None,
-    )
-    provenance = {
-        "kind": PROVENANCE,
-        "exported": now(),
-        "rule": rule,
-        "source": {"file": bags.name, "sha256": hashlib.sha256(bags.read_bytes()).hexdigest()},
-        **{name: value for name, value in exported.to_json().items() if name != "folder"},
-        "agreement": [pair.to_json() for pair in pairs],
-    }
-    _write(out, file, kept, of_bag, provenance, log, known)
-    return exported
-
-
-def _keeps(decisions: Sequence[Decision], rule: str) -> bool:
-    keep = sum(decision.verdict == "keep" for decision in decisions)
-    drop = len(decisions) - keep
-    return keep > 0 and {"majority": keep > drop, "all": drop == 0, "any": True}[rule]
-
-
-def _write(
-    out: Path,
-    file: BagsFile,
-    kept: list[Bag],
-    of_bag: dict[str, list[Decision]],
-    provenance: dict[str, Any],
-    log: list[Decision],
-    known: set[str],
-) -> None:
-    _remove_earlier(out)
-    header = replace(file.header, sizes=tuple(sorted({len(bag) for bag in kept})))
-    lines: list[dict[str, Any]] = [{"kind": KIND, "format": BAGS_FORMAT, **asdict(header), "review": provenance}]
-    for bag in kept:
-        own = of_bag[bag_key(bag.ids)]
-        facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
-        alpha = bag.similarity if bag.similarity == bag.similarity else None  # JSON has no NaN
-        lines.append(
-            {
-                "ids": list(bag.ids),
-                "similarity": alpha,
-                "facets": facets,
-                "decisions": [_decision_entry(d) for d in own],
-            }
-        )
-    write_output(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    files = [path.name for path in write_truematch(out, kept)]
-    whole = {
-        **provenance,
-        "files": files,
-        "decisions": [
-            {"bag": _ids(d), **_decision_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log
-        ],
-    }
-    write_output(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
-
-
-def _ids(decision: Decision) -> list[str]:
-    """Returns the ids of the decision's bag."""
-    try:
-        ids = parse_json(decision.bag)
-    except ValueError:
-        ids = None
-    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids):
-        raise UsageError(f"decision {decision.id} is damaged and refers to no bag; restore the decisions file")
-    return ids
-
-
-def _remove_earlier(out: Path) -> None:
-    """Removes the size files of an earlier export, such as 7.json, which could be mistaken for part of this one."""
-    try:
-        earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    if isinstance(earlier, dict) and earlier.get("kind") == PROVENANCE:
-        for name in earlier.get("files", ()):
-            if str(name).removesuffix(".json").isdecimal():
-                remove_output(out / str(name))
-
-
-def _decision_entry(decision: Decision) -> dict[str, Any]:
-    return {
-        "reviewer": decision.reviewer,
-        "at": decision.at,
-        "verdict": decision.verdict,
-        "facets": list(decision.facets),
-        "note": decision.note,
-    }

@@ -16,8 +16,8 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.records import RowError
 from tellapart.data.references import clean_captions
+from tellapart.data.row_errors import RowError
 from tellapart.data.selection import Options, normalize_split
 from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError, nearest

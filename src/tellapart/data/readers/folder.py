@@ -27,7 +27,7 @@ from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, mis
 from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.records import DATA_KEYS, MAY_LACK
+from tellapart.data.record_keys import DATA_KEYS, MAY_LACK
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign

@@ -16,10 +16,11 @@ from typing import Any
 
 from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator, cell_bytes, not_a_picture
 from tellapart.data.dataset import Skipped
+from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.records import RowError, is_base64
+from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, normalize_split
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line

@@ -1,10 +1,10 @@
 """``jsonl:FILE``: one picture per line, as JSON; or a JSON list of such records.
 
-``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is
-relative to the file (or to ``images=FOLDER``). Captions are a ``captions`` list, a single ``caption``, or absent;
-the default id is the path as written. Other common names for pictures and captions are recognized
-(`tellapart.data.records`), such as Hugging Face's ``file_name`` and ``text`` or LLaVA's ``conversations``. Other fields
-are ignored. In a JSON list, all records with the same id form one picture with several captions.
+``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is relative
+to the file (or to ``images=FOLDER``). Captions are a ``captions`` list, a single ``caption``, or absent; the
+default id is the path as written. Other common names for pictures and captions are recognized
+(`tellapart.data.record_keys`), such as Hugging Face's ``file_name`` and ``text`` or LLaVA's ``conversations``. Other
+fields are ignored. In a JSON list, all records with the same id form one picture with several captions.
 """
 
 from __future__ import annotations
@@ -16,25 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.line_source import EncodedCell, Lines, LineSource
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import BytesPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.records import (
-    DATA_KEYS,
-    PICTURE_KEYS,
-    RowError,
-    checked_id,
-    decode_base64,
-    find_value,
-    is_base64,
-    picture_path,
-    picture_value,
-    record_id,
-    sole,
-    text_keys,
-)
+from tellapart.data.record_keys import DATA_KEYS, PICTURE_KEYS, find_value, text_keys
+from tellapart.data.records import checked_id, picture_path, picture_value, record_id, sole
 from tellapart.data.references import clean_captions
+from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, checked_split, split_records
 from tellapart.data.text_files import plain_suffix, read_json

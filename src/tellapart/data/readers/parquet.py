@@ -21,11 +21,12 @@ from typing import Any
 
 from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator, cell_bytes, not_a_picture
 from tellapart.data.dataset import Skipped
+from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.file_patterns import expand_pattern, files_below
 from tellapart.data.listed_pictures import missing_reason, picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.records import RowError, is_base64
+from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, split_from_name
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line

@@ -1,7 +1,7 @@
 """``webdataset:SHARDS``: tar files in which the members of a sample are adjacent and share a name.
 
 ``0001.jpg``, ``0001.txt`` (one caption per line), ``0001.json`` (``caption``, ``text``, ``answer``, ``caption_0``, … as
-in `tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or
+in `tellapart.data.record_keys`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or
 ``data-*.tar``; they must be uncompressed for random access. If a sample has several pictures or texts, the one named
 like the sample takes precedence: ``0001.jpg`` before ``0001.depth.png``. The text takes precedence over the JSON. The
 split comes from the JSON, otherwise from the shard's name. The id is ``SHARD/0001``, because names often restart in
@@ -26,7 +26,7 @@ from tellapart.data.listed_pictures import missing_reason
 from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.records import DATA_KEYS, text_keys
+from tellapart.data.record_keys import DATA_KEYS, text_keys
 from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, normalize_split, split_from_name

@@ -13,16 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tellapart.bags.file import Bag, check_known, read_bags
-from tellapart.bags.review.store import (
-    FACETS,
-    Conflict,
-    Decision,
-    DecisionStore,
-    agreements,
-    bag_key,
-    decisions_of,
-    reviewer_name,
-)
+from tellapart.bags.review.agreement import agreements
+from tellapart.bags.review.store import FACETS, Conflict, Decision, DecisionStore, bag_key, decisions_of, reviewer_name
 from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError
 from tellapart.review.app import Page

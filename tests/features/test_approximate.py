@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tellapart.bags.mine import mine_bags
-from tellapart.features.nearest import Neighbours, measured_search, nearest_neighbours
+from tellapart.features.all_neighbours import nearest_neighbours
+from tellapart.features.approximate import measured_search
+from tellapart.features.nearest import Neighbours
 
 pytest.importorskip("faiss")
 N, K = 3000, 10

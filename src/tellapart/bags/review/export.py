@@ -1,0 +1,161 @@
+"""The benchmark of the bags that reviewers keep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
+from tellapart.bags.review.agreement import agreements
+from tellapart.bags.review.store import Decision, DecisionStore, bag_key, now
+from tellapart.errors import UsageError
+from tellapart.utils.outputs import check_output, remove_output, write_output
+from tellapart.utils.strict_json import parse_json
+
+RULES = ("majority", "all", "any")
+PROVENANCE = "tellapart review"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The exported files, and the numbers of bags."""
+
+    folder: Path
+    kept: int
+    dropped: int
+    undecided: int
+    reviewers: tuple[str, ...]
+    kappa: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the JSON of ``bags export --json``."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
+    """Writes ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (all decisions, including undone ones).
+
+    rule: keeps a bag if more reviewers keep than drop it (majority; ties drop it), if all reviewers who decided keep
+        it, or if any reviewer keeps it.
+    Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``; its bags have their
+    decisions and the facets selected by reviewers who keep the bag. Raises `UsageError` if no bag is kept, or if
+    ``out`` would overwrite the bags.
+    """
+    if rule not in RULES:
+        raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
+    file = read_bags(bags)
+    if (out / "bags.jsonl").resolve() == bags.resolve():
+        raise UsageError(f"-o {out}: this folder contains {bags.name} itself; choose another folder")
+    for name in ("bags.jsonl", "review.json"):
+        check_output(out / name)
+    with DecisionStore.open(decisions, create=False) as store:
+        standing, log = store.standing(), store.log()
+    known = {bag_key(bag.ids) for bag in file.bags}
+    of_bag: dict[str, list[Decision]] = {}
+    for decision in standing:
+        if decision.bag in known:
+            of_bag.setdefault(decision.bag, []).append(decision)
+    kept = [bag for bag in file.bags if _keeps(of_bag.get(bag_key(bag.ids), ()), rule)]
+    if not kept:
+        raise UsageError(
+            f"{decisions}: none of the {len(of_bag)} reviewed bags of {bags} was kept, so the benchmark would be empty"
+        )
+    pairs = agreements([decision for own in of_bag.values() for decision in own])
+    kappas = [pair.kappa for pair in pairs if pair.kappa is not None]
+    exported = Exported(
+        folder=out,
+        kept=len(kept),
+        dropped=len(of_bag) - len(kept),
+        undecided=len(known) - len(of_bag),
+        reviewers=tuple(sorted({decision.reviewer for own in of_bag.values() for decision in own})),
+        kappa=sum(kappas) / len(kappas) if kappas else None,
+    )
+    provenance = {
+        "kind": PROVENANCE,
+        "exported": now(),
+        "rule": rule,
+        "source": {"file": bags.name, "sha256": hashlib.sha256(bags.read_bytes()).hexdigest()},
+        **{name: value for name, value in exported.to_json().items() if name != "folder"},
+        "agreement": [pair.to_json() for pair in pairs],
+    }
+    _write(out, file, kept, of_bag, provenance, log, known)
+    return exported
+
+
+def _keeps(decisions: Sequence[Decision], rule: str) -> bool:
+    keep = sum(decision.verdict == "keep" for decision in decisions)
+    drop = len(decisions) - keep
+    return keep > 0 and {"majority": keep > drop, "all": drop == 0, "any": True}[rule]
+
+
+def _write(
+    out: Path,
+    file: BagsFile,
+    kept: list[Bag],
+    of_bag: dict[str, list[Decision]],
+    provenance: dict[str, Any],
+    log: list[Decision],
+    known: set[str],
+) -> None:
+    _remove_earlier(out)
+    header = replace(file.header, sizes=tuple(sorted({len(bag) for bag in kept})))
+    lines: list[dict[str, Any]] = [{"kind": KIND, "format": BAGS_FORMAT, **asdict(header), "review": provenance}]
+    for bag in kept:
+        own = of_bag[bag_key(bag.ids)]
+        facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
+        alpha = bag.similarity if bag.similarity == bag.similarity else None  # JSON has no NaN
+        lines.append(
+            {
+                "ids": list(bag.ids),
+                "similarity": alpha,
+                "facets": facets,
+                "decisions": [_decision_entry(d) for d in own],
+            }
+        )
+    write_output(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    files = [path.name for path in write_truematch(out, kept)]
+    whole = {
+        **provenance,
+        "files": files,
+        "decisions": [
+            {"bag": _ids(d), **_decision_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log
+        ],
+    }
+    write_output(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+
+
+def _ids(decision: Decision) -> list[str]:
+    """Returns the ids of the decision's bag."""
+    try:
+        ids = parse_json(decision.bag)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids):
+        raise UsageError(f"decision {decision.id} is damaged and refers to no bag; restore the decisions file")
+    return ids
+
+
+def _remove_earlier(out: Path) -> None:
+    """Removes the size files of an earlier export, such as 7.json, which could be mistaken for part of this one."""
+    try:
+        earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(earlier, dict) and earlier.get("kind") == PROVENANCE:
+        for name in earlier.get("files", ()):
+            if str(name).removesuffix(".json").isdecimal():
+                remove_output(out / str(name))
+
+
+def _decision_entry(decision: Decision) -> dict[str, Any]:
+    return {
+        "reviewer": decision.reviewer,
+        "at": decision.at,
+        "verdict": decision.verdict,
+        "facets": list(decision.facets),
+        "note": decision.note,
+    }

@@ -1,0 +1,74 @@
+"""The keys under which records of common file formats hold pictures, ids and captions; case does not matter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+PICTURE_KEYS = (
+    *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
+    *("image_path", "img_path", "video_path", "filepath", "file_path", "path", "file_name", "filename", "file"),
+    *("image_name", "image_file", "image_url", "img_url", "url", "images", "videos", "captioning", "sourcefile"),
+)
+ID_KEYS = (
+    *("image_id", "img_id", "imgid", "video_id", "custom_id", "id", "cocoid", "question_id", "doc_id"),
+    *("key", "__key__", "uid", "index", "idx"),
+)
+CAPTION_KEYS = (
+    *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
+    *("texts", "text", "txt", "comment", "title", "alt_text", "raw", "conversations", "messages"),
+    *("caption_str", "paragraph", "vlm_caption", "long_caption", "extra_caption", "short_caption"),
+    *("alttextaccessibility", "caption-abstract", "imagedescription"),  # metadata fields, as exiftool names them
+)
+# A model's output takes precedence over fields that can be the prompt or a human caption.
+GENERATED_KEYS = (
+    *("prediction", "predictions", "pred", "predict", "response", "responses", "generated_text", "generated_caption"),
+    *("generation", "hypothesis", "output", "outputs", "filtered_resps", "resps", "caption", "captions", "answer"),
+    *("references", *CAPTION_KEYS[2:], "result", "annotations"),
+)
+# Human captions take precedence over a model's output.
+REFERENCE_KEYS = (
+    *("references", "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "target", "targets"),
+    *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output", "annotations", "label", "labels"),
+)
+# Captions of a data set. Unlike REFERENCE_KEYS, these exclude "label" and "labels", which often hold a class.
+DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
+MAY_LACK = "(none)"  # in a list of caption keys: a record without captions is allowed
+EXIFTOOL_KEY = "SourceFile"
+VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
+_NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
+
+
+def find_key(names: Iterable[str], keys: Collection[str]) -> str:
+    """Returns the record's key that matches the earliest of ``names``, ignoring case; "" if none matches."""
+    lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
+    return next((lower[name] for name in names if name in lower), "")
+
+
+def exiftool_names(keys: list[str]) -> list[str]:
+    """Strips the group that exiftool's ``-G`` adds to keys (``XMP:Description``); other keys are unchanged."""
+    return [str(key).rpartition(":")[2] for key in keys] if EXIFTOOL_KEY in keys else keys
+
+
+def picture_key(keys: Collection[str]) -> str:
+    """Returns the picture's key: one of `PICTURE_KEYS`, else the only key that ends in ``file_name``, else ""."""
+    ends = [key for key in keys if str(key).strip().lower().endswith("file_name")]
+    return find_key(PICTURE_KEYS, keys) or (ends[0] if len(ends) == 1 else "")
+
+
+def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
+    """Returns the key that matches the earliest of ``names``, else all numbered keys (``caption_0``, …)."""
+    if found := find_key(names, keys):
+        return [found]
+    for stem in _NUMBERED_STEMS:
+        matches = ((re.fullmatch(rf"\s*{stem}[ _-]?(\d+)\s*", str(key), re.IGNORECASE), key) for key in keys)
+        if numbered := {int(match[1]): key for match, key in matches if match}:
+            return [numbered[number] for number in sorted(numbered)]
+    return []
+
+
+def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
+    """Returns the first non-empty value under one of the names, or None."""
+    lower = {str(key).strip().lower(): value for key, value in record.items()}
+    return next((lower[name] for name in names if lower.get(name) not in (None, "", [], {})), None)
