@@ -11,7 +11,7 @@ Each task writes a file in the work folder atomically; existing files are not co
     before.npy        for each file and cluster, the number of the cluster's pictures in earlier files
     found/G.npy       group G of clusters: the nearest neighbours of each of its pictures, with cosines
     near/S.npy        file S: the nearest neighbours of each of its pictures over all of the picture's clusters
-    moved/G.npy       group G: marker: its pictures have been copied to the cluster-ordered files
+    moved/G.npy       group G: marks that its pictures have been copied to the cluster-ordered files
     round-R/G.npy     group G: number of neighbours that round R changed, and the total; the neighbours themselves are
                       in by-place/round-R
     refined/S.npy     file S: the nearest neighbours of each of its pictures after the last round
@@ -459,7 +459,7 @@ class LargeSearch:
         return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
-        """Removes the neighbours of the rounds before a finished one, which are no longer needed."""
+        """Removes the neighbours from the rounds before a finished one; they are no longer needed."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
 

@@ -4,10 +4,10 @@
      "references": ["written by people", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
 ``captions`` contains the last stage's text, or its texts for each reference. Then ``others`` has all but the first (as
-``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions``
-contains the references. If it has none for any item, ``captions`` contains the texts of another stage (`FALLBACK`),
-which ``captions_of`` in ``RESULT.made.json`` names. Pictures without a file (of `scenes`) are drawn into a folder next
-to the result. ``RESULT.made.json`` records how the result was made, for `merge`.
+``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions`` contains the
+references. If it has none for any item, ``captions`` contains the texts of another stage (`FALLBACK`), which
+``captions_of`` in ``RESULT.made.json`` names. Pictures without a file (of `scenes`) are drawn into a folder next to the
+result. ``RESULT.made.json`` records how the result was made, for `merge`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     if EXIFTOOL_KEY in record:  # exiftool's JSON writes texts that consist of digits as numbers
         values = [str(value) if type(value) in (int, float) else value for value in record.values()]
         record = dict(zip(exiftool_names(list(record)), values, strict=True))
-        filled = {key: value for key, value in record.items() if value != ""}  # an empty field must not hide another
+        # skips empty fields, which could hide another one
+        filled = {key: value for key, value in record.items() if value != ""}
         record = filled if text_keys(names, filled) else record
     if not text_keys(names, record) and MAY_LACK not in names:
         raise UsageError(f"{where}: no caption text; expected the key 'caption', got {sorted(map(str, record))}")

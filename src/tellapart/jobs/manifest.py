@@ -59,7 +59,7 @@ class Shard:
     prefix: text before each id.
     splits: the splits to keep.
     count: number of items (an upper bound for lines); None if unknown.
-    size: in bytes.
+    size: size in bytes.
     version: version of the file. A changed file makes a different job.
     """
 

@@ -12,8 +12,8 @@ from tellapart.jobs.pool import Event, Pool, Todo
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
-MAX_ATTEMPTS = 3  # per shard, before it is set aside
-MAX_NODE_DEATHS = 10  # per shard, before it is set aside
+MAX_ATTEMPTS = 3  # failures of a shard before it is set aside
+MAX_NODE_DEATHS = 10  # deaths of a shard's node before the shard is set aside
 
 
 def run_job(job: Job, workers: Workers, label: str = "working") -> None:

@@ -2,7 +2,7 @@
 
 A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`VocabularyTerm`), and captions scored
 against their own words, which multiplies only the rows of these words (`SubsetTerm`). The gradient is computed together
-with the value, while the logits exist; all terms accumulate into one buffer of the size of the weights.
+with the value, while the logits exist; all terms accumulate into one buffer that is as large as the weights.
 """
 
 from __future__ import annotations

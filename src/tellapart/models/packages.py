@@ -151,7 +151,7 @@ def packaged_folder(name: str) -> Path:
 
 
 def packaged_file(name: str) -> Path:
-    """Verifies the digest of the package's weights file, and returns its path. Raises errors like `packaged_folder`."""
+    """Verifies the digest of the package's weights file, and returns its path. Raises: see `packaged_folder`."""
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:

@@ -35,7 +35,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise UsageError(f"cannot read recipe {path} ({error.strerror}); {expected}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text; {expected}") from None
-    except (ValueError, RecursionError) as error:  # including huge integers and deep nesting
+    except (ValueError, RecursionError) as error:  # also raised for huge integers and deep nesting
         raise UsageError(f"{path} is not valid TOML ({error}); {expected}") from None
     for override in overrides:
         apply_override(table, override)

@@ -1,10 +1,10 @@
 """``conceptual:FILE``: Conceptual Captions (Sharma et al. 2018; Changpinyo et al. 2021), with the downloaded pictures.
 
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have one ``caption<TAB>URL`` per line and no
-header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``,
-``training/`` or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.downloads`. The
-split is inferred from the file name. The id is the picture's path in its folder. URLs
-whose file is missing, empty or incomplete are counted in ``Dataset.missing``.
+header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``, ``training/``
+or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.downloads`. The split is
+inferred from the file name. The id is the picture's path in its folder. URLs whose file is missing, empty or incomplete
+are counted in ``Dataset.missing``.
 """
 
 from __future__ import annotations

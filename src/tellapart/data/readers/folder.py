@@ -1,13 +1,12 @@
 """``folder:PATH``: the pictures and clips in a folder and its subfolders.
 
 Items are ordered by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder;
-paths that are not valid UTF-8 are percent-encoded (``caf%E9.jpg``). References, if any, are the lines of
-the text file with the same name (``cat.txt`` or ``cat.jpg.txt``, otherwise ``cat.caption``), or the whole text if its
-lines are prose (`tellapart.data.sidecars.is_prose`; ``lines=`` overrides this). Without text files, references come
-from Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``) in the folder
-and its subfolders. Skips hidden files and folders. Reports text files and rows without a picture, unsupported
-picture formats (HEIC, SVG, …), names that continue after the suffix (``cat.jpg?w=300``), empty files and incomplete
-downloads (``.part``).
+paths that are not valid UTF-8 are percent-encoded (``caf%E9.jpg``). References, if any, are the lines of the text file
+with the same name (``cat.txt`` or ``cat.jpg.txt``, otherwise ``cat.caption``), or the whole text if its lines are prose
+(`tellapart.data.sidecars.is_prose`; ``lines=`` overrides this). Without text files, references come from Hugging Face's
+``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``) in the folder and its subfolders.
+Skips hidden files and folders. Reports text files and rows without a picture, unsupported picture formats (HEIC, SVG,
+…), names that continue after the suffix (``cat.jpg?w=300``), empty files and incomplete downloads (``.part``).
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ columns ``VideoID``, ``Start``, ``End``, ``Language`` and ``Description``; its c
 and its descriptions are in English unless another language is specified, such as ``language=German``. Clips
 (``NAME.avi``, also mp4, webm, gif) are in ``images=FOLDER``, by default in ``YouTubeClips/`` or ``videos/`` next to the
 file, or in the file's folder. Splits come from lists of names, ``train_list.txt``, ``val_list.txt`` and
-``test_list.txt``,
-otherwise from ``youtube_mapping.txt`` (``NAME vid1``): the first 1,200 are train, the next 100 val, the others test.
-The id is the name.
+``test_list.txt``, otherwise from ``youtube_mapping.txt`` (``NAME vid1``): the first 1,200 are train, the next 100 val,
+the others test. The id is the name.
 """
 
 from __future__ import annotations

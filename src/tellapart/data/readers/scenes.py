@@ -1,9 +1,8 @@
 """``scenes:DOMAIN``: synthetic scenes; reads nothing from disk.
 
 ``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of the plain domain. ``detail`` is the
-probability
-that a reference mentions a detail, and ``family`` the size of groups of scenes that differ in one attribute.
-``frames=4`` creates clips, and ``stills=true`` uses their frames as separate pictures. For defaults see
+probability that a reference mentions a detail, and ``family`` the size of groups of scenes that differ in one
+attribute. ``frames=4`` creates clips, and ``stills=true`` uses their frames as separate pictures. For defaults see
 `tellapart.scenes.Scenes`.
 """
 

@@ -28,7 +28,7 @@ def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
 
 
 def make_work(name: str, settings: Mapping[str, Any]) -> Work:
-    """Opens the work with this name. Only names in `WORKS` are allowed, so a job's folder cannot name other code."""
+    """Opens the work with this name. Only names in `WORKS` are allowed, so a job's folder cannot run other code."""
     return _work(name)[0](**settings)
 
 
