@@ -149,7 +149,7 @@ def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path, capsys:
     (tmp_path / "a.txt").write_bytes("grüße".encode("latin-1"))
     (tmp_path / "d.csv").write_bytes("image,caption\na.png,Müller\n".encode("cp1252"))
     (item,) = open_data(f"folder:{tmp_path}")
-    assert item.references == () and "1 of 1 text files beside pictures cannot be read" in capsys.readouterr().err
+    assert item.references == () and "1 of 1 text files next to pictures cannot be read" in capsys.readouterr().err
     for path in (tmp_path, tmp_path / "d.csv"):
         with pytest.raises(UsageError, match="not valid UTF-8") as caught:
             read_caption_lists(path)

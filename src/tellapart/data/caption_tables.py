@@ -82,7 +82,7 @@ def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
 
 
 def csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number of the line on which each row ends, and its cells."""
+    """Yields, for each row, the number of its last line and its cells."""
     reader = csv_reader(io.StringIO(text, newline=""), separator)
     try:
         for row in reader:

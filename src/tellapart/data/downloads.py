@@ -8,7 +8,7 @@
 | ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's code and its descendants |
 | ``….jpg`` | MD5, SHA-1 or SHA-256 of the address |
 
-The suffix may be any picture suffix or none. The scheme is inferred from the existing files.
+The suffix can be any picture suffix or none. The scheme is inferred from the existing files.
 """
 
 from __future__ import annotations

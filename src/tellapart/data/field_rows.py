@@ -1,4 +1,4 @@
-"""Reads the records of a file with all their fields, whatever their content."""
+"""Reads a file's records with all their fields, regardless of their content."""
 
 from __future__ import annotations
 

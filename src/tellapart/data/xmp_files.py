@@ -95,8 +95,8 @@ def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
     """Returns a JPEG segment, with updated sizes and offsets if it is an MPO's index of pictures (CIPA DC-007).
 
     Args:
-        shift: bytes by which the later pictures move away from this segment.
-        growth: bytes by which the first picture grows.
+        shift: number of bytes that the later pictures move away from this segment.
+        growth: number of bytes that the first picture grows.
     """
     base = segment.find(_MPF_MARK) + len(_MPF_MARK)
     order = {b"II": "<", b"MM": ">"}.get(segment[base : base + 2])

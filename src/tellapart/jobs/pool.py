@@ -76,7 +76,7 @@ class Pool:
         """Processes the shards on ``count`` workers. Yields each outcome, and None at least once a second.
 
         Args:
-            sample: number of items to process per shard without writing a result; None: all, with results.
+            sample: number of items to process per shard without writing a result. None: process all, and write results.
 
         Raises:
             TellapartError: if workers cannot start, or run a different version of tellapart.

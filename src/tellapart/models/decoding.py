@@ -35,7 +35,7 @@ class Decoding(BaseModel):
 
     ``length_penalty_over``: the tokens that beam search counts when it normalizes the log-probability of a hypothesis:
     ``new``, generated tokens including the end token (transformers since 4.36), or ``all``, prompt and generated tokens
-    without the end token (transformers 4.15, with which the papers' captions were generated). See
+    without the end token (transformers 4.15, which generated the papers' captions). See
     `captioners.beam_search`.
 
     ``confidence``: minimum probability of nouns, 0 to less than 1. Less probable nouns are dropped or replaced with

@@ -95,7 +95,7 @@ class DecisionStore:
     ) -> Decision:
         """Saves a decision. Repeating the request (after a lost reply) does not save it twice.
 
-        replaces: id of the reviewer's previous decision on the bag that the page showed; None: no decision.
+        replaces: id of the reviewer's previous decision that the page showed; None if it showed none.
         Raises `Conflict` if the reviewer has decided otherwise since, and `UsageError` for an unknown verdict or facet.
         """
         reviewer, note = reviewer_name(reviewer), checked_note(note)

@@ -63,7 +63,7 @@ class Conceptual(LineSource):
         return Item(id_, picture_file(path), clean_captions(caption, where), self._split)
 
     def _pair(self, record: list[str], where: str) -> tuple[str, str]:
-        """Returns (caption, URL), whatever their order in the row."""
+        """Returns (caption, URL), which can be in either order in the row."""
         if len(record) == 2:
             first, second = (field.strip() for field in record)
             if "://" in second[:12]:

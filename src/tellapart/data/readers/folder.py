@@ -167,7 +167,7 @@ def _items(
             except UsageError as error:
                 unread.add(str(file), str(error).partition(": ")[2])
         items[id_] = Item(id=id_, picture=picture_file(folder / name), references=references)
-    if line := unread.line(len(beside), what="text files beside pictures cannot be read and are ignored"):
+    if line := unread.line(len(beside), what="text files next to pictures cannot be read and are ignored"):
         say(line)
     return list(items.values())
 
@@ -179,7 +179,7 @@ READERS.register(
         help="pictures in a folder and its subfolders",
         keys={
             "lines": (
-                "for a `.txt` beside a picture: `references` (each line is a caption) or `one` (the "
+                "for a `.txt` next to a picture: `references` (each line is a caption) or `one` (the "
                 "whole text is a caption)"
             )
         },
@@ -187,7 +187,7 @@ READERS.register(
             (
                 (
                     "a folder of pictures and clips; captions, if any, in a `.txt` or else a "
-                    "`.caption` beside each picture, one per line (or a single one, if the lines "
+                    "`.caption` next to each picture, one per line (or a single one, if the lines "
                     "form prose); names that are not valid UTF-8 are percent-encoded in the id "
                     "(`caf%E9.jpg`)"
                 ),

@@ -2,7 +2,7 @@
 
 ``train_val_videodatainfo.json``: ``{"videos": [{"video_id": "video0", "split": "train"}], "sentences": [{"video_id":
 "video0", "caption": "…"}]}``. Also reads a list of ``{"video_id": …, "caption": …}``, as JSON or one per line;
-``caption`` may be a list, or be named ``captions`` or ``sentence``. For a folder, reads its
+``caption`` can be a list, or be named ``captions`` or ``sentence``. For a folder, reads its
 ``train_val_videodatainfo.json`` and ``test_videodatainfo.json``. Clips (``video0.mp4``, also avi, webm, mkv) are in
 ``images=FOLDER``, by default in ``TrainValVideo/``, ``TestVideo/``, ``videos/`` or ``videos/all/`` next to the file, or
 in the file's folder. The id is the ``video_id``.

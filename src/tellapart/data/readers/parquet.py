@@ -2,7 +2,7 @@
 
 FILES is a file, a folder, or a pattern such as ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture column
 contains bytes, ``{"bytes", "path"}`` as Hugging Face writes it, or a path or URL whose file is in ``images=FOLDER`` (by
-default beside the Parquet file). Columns are recognized or specified as for ``csv:`` (`tellapart.data.columns`). The
+default next to the Parquet file). Columns are recognized or specified as for ``csv:`` (`tellapart.data.columns`). The
 split is in a ``split`` column, otherwise inferred from the file name. The default id is the path, otherwise
 ``FILE#ROW``, counted from 0. Row groups are read in small batches. Damaged files are reported, and the others are read.
 """
