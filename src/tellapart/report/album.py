@@ -17,7 +17,7 @@ from tellapart.errors import PictureError
 from tellapart.types import Picture
 from tellapart.utils.listed_names import few
 
-# Pictures whose sides have at most this many pixels are stored as PNG and scaled without smoothing; larger ones become
+# Pictures whose sides have at most this many pixels are stored as PNG and scaled without smoothing. Larger ones become
 # JPEG.
 CRISP_SIDE = 96
 # Limit for all pictures on a page, in base64 characters, and the sides in pixels to try until they fit.
@@ -85,9 +85,7 @@ class Album:
 
 
 def _open(content: bytes) -> Image.Image:
-    """Decodes to upright RGB of at most the largest side, without metadata, because that may contain a photo's
-    location.
-    """
+    """Decodes to upright RGB no larger than the largest side. Drops metadata, which can contain a photo's location."""
     with open_image(content, "picture") as image:
         image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of the work for a large photo
         upright = to_rgb(image)

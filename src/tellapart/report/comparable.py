@@ -1,4 +1,4 @@
-"""Decides which results are comparable: those for the same pictures, measured in the same way."""
+"""Decides which results are comparable: same pictures, measured in the same way."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
 
 
 def classes(results: Sequence[Results], key: str) -> list[list[int]]:
-    """Groups the indices of results into classes whose values of a metric are comparable, largest class first."""
+    """Groups results, by index, into classes whose values of a metric are comparable, largest class first."""
     found: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(results):
         found.setdefault(test_conditions(one, key), []).append(place)

@@ -25,11 +25,11 @@ class PlotFrame:
     bottom: int
 
     def x(self, low: float, high: float) -> Callable[[float], float]:
-        """Maps ``low``..``high`` to the width inside the margins."""
+        """Maps a value in ``low``..``high`` to a horizontal position inside the margins."""
         return scale(low, high, self.left, self.width - self.right)
 
     def y(self, low: float, high: float) -> Callable[[float], float]:
-        """Maps ``low``..``high`` to the height inside the margins, from the bottom up."""
+        """Maps a value in ``low``..``high`` to a vertical position inside the margins, from the bottom up."""
         return scale(low, high, self.height - self.bottom, self.top)
 
 
@@ -126,7 +126,7 @@ def step_text(step: float) -> str:
 
 
 def draw_curve(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
-    """Draws the curve of one logged value. ``best_step``: the selected checkpoint, to be marked. ``series`` must not be
+    """Draws the curve of one logged value, and marks the selected checkpoint ``best_step``. ``series`` must not be
     empty.
     """
     buckets = thin(series)
@@ -210,9 +210,7 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
 
 
 def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
-    """Returns the main curves (loss, reward, and validation R@1 or, if there is none, validation loss), and all
-    others.
-    """
+    """Returns the main curves (loss, reward, and validation R@1, or else validation loss), and all others."""
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
     first = [draw_curve(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]

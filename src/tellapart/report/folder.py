@@ -40,7 +40,7 @@ class RunInfo(_Lenient):
 class StoredClaims(_Lenient):
     """The number of claims in a caption that are true, and (start, end, why) for the false words.
 
-    ``unverified``: the words are not known to be false, but are missing from the sources that they were compared with.
+    ``unverified``: the words are not known to be false, but the sources that they were compared with lack them.
     """
 
     correct: int
@@ -87,14 +87,14 @@ class TrainingLog:
 
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)  # labels for the keys of validation
+    labels: dict[str, str] = field(default_factory=dict)  # labels of the validation keys
     best_step: int | None = None
     validated: int | None = None  # number of validation pictures
     unreadable: int = 0
     not_finite: int = 0
 
 
-Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key in results
+Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key of results
 
 
 def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
@@ -106,8 +106,8 @@ def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
 class RunFolder:
     """The content of a run folder. ``gaps`` has one line for each part that the page cannot show.
 
-    ``evaluation``: whether this is an evaluation of caption files rather than a run; the folder then contains only the
-    gallery's pictures.
+    ``evaluation``: whether this is an evaluation of caption files rather than a run. If so, the folder contains only
+    the gallery's pictures.
     """
 
     path: Path
@@ -128,7 +128,7 @@ class RunFolder:
 def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     """Reads the run folder ``path``. Raises a `UsageError` that says what is missing if it is not a run folder.
 
-    ``describe``: describes the keys of validation, and metrics that the results do not describe; usually
+    ``describe``: describes validation keys, and metrics that the results do not describe. Usually
     `evaluation.result_keys.describe`, which uses the registry.
     """
     info = _read_info(path)
@@ -225,9 +225,7 @@ def _read_log(run: RunFolder) -> None:
 
 
 def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
-    """Yields the objects in the log. A partial last line, which a killed run may leave, does not count as
-    unreadable.
-    """
+    """Yields the log's objects. A partial last line, which a killed run can leave, does not count as unreadable."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         for raw in stream:
             if not raw.strip():

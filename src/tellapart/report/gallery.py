@@ -1,6 +1,4 @@
-"""The gallery: the pictures of each set in a row, and each system's caption with the picture that the scorer
-retrieved.
-"""
+"""The gallery: a row of pictures for each set, and each system's caption with the picture that the scorer retrieved."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tellapart.report.marked_text import JudgedWord, Piece, judged_words, pieces
 from tellapart.report.shown import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 
-# Nobody looks through more sets than this, and they would slow the page down.
+# Limits the sets on a page: nobody looks through more, and they would slow the page down.
 MOST_SETS = 60
 OUTCOMES = {
     "improved": "improved",
@@ -32,7 +30,7 @@ HIGHLIGHTS = 3  # number of sets at the top of a page
 
 @dataclass(frozen=True)
 class Candidate:
-    """One picture in a set. ``taken_by``: systems for whose caption the scorer retrieved it instead of the target."""
+    """One picture in a set. ``taken_by``: systems with whose caption the scorer retrieved it instead of the target."""
 
     number: int
     id: str
@@ -81,7 +79,7 @@ class SetView:
 
     @property
     def judged(self) -> bool:
-        """Returns whether the worth of any words, and the confidence in them, is known."""
+        """Returns whether any word has a known worth and confidence."""
         return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> SetVerdict | None:
@@ -263,7 +261,7 @@ def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
 
 
 def _places(scores: list[float]) -> int:
-    """Returns how many decimals to show, by the size of the scores and enough to distinguish the best two."""
+    """Returns how many decimals to show: enough for the size of the scores, and to distinguish the best two."""
     best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
     if not best:
         return 0

@@ -11,9 +11,9 @@ from tellapart.report.shown import format_number
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text. ``why``: the reason for which it is marked, "" if it is not marked.
+    """A piece of a text. ``why``: the reason for its mark; "" if it is not marked.
 
-    ``new``: whether the words are not known to be false, but missing from all sources.
+    ``new``: True if the words are not known to be false but occur in no source.
     """
 
     text: str
@@ -25,8 +25,7 @@ Span = tuple[int, int, str]  # start, end, why
 
 
 def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[Piece, ...]:
-    """Splits ``text`` at spans (character offsets); leaves unmarked any span that overlaps another or lies outside the
-    text.
+    """Splits ``text`` at spans (character offsets). Ignores spans that overlap an earlier one or lie outside the text.
 
     Words that are both false and new are marked as false.
     """
@@ -55,7 +54,7 @@ class JudgedWord:
     belief_width: float
 
 
-MOST_NATS = 3.0  # the worth at which bars reach their full length: the maximum reward for a word
+MOST_NATS = 3.0  # the worth at which bars have their full length; the maximum reward for a word
 
 
 def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> tuple[JudgedWord, ...]:

@@ -46,7 +46,7 @@ class OverviewRow:
 class Overview:
     """The comparison of several runs.
 
-    ``settings``: the text below each metric's name; ``unlike``: lines that say which cells are not comparable, and why.
+    ``settings``: the text below each metric's name. ``unlike``: lines that say which cells are not comparable, and why.
     """
 
     metrics: tuple[ShownMetric, ...]

@@ -39,7 +39,7 @@ _SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "
 class RunView:
     """Everything that the template shows for one run. ``anchor`` is its id on the page.
 
-    tests: the table for each additional test set, by name, and the notes below it.
+    tests: for each additional test set, its name, its table, and the notes below it.
     """
 
     anchor: str

@@ -1,4 +1,4 @@
-"""How metrics are presented to readers: the meaning of result keys, which direction is better, and number formats."""
+"""Presents metrics to readers: the meaning of result keys, the better direction, and number formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ShownMetric:
         return self.candidates is not None or self.key.startswith(("recall@", "mean_rank.", "listener_accuracy"))
 
     def setting(self, *estimates: Interval | None) -> str:
-        """Returns what is known of the setting for a recall, e.g. ``n = 500, 10 candidates, chance 10.0``."""
+        """Returns the known settings of a recall, e.g. ``n = 500, 10 candidates, chance 10.0``."""
         if not self.retrieval:
             return ""
         counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
@@ -56,8 +56,8 @@ class ShownMetric:
 def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
     """Returns the metric for a key such as ``recall@1.random100@held-out``.
 
-    ``info``: its description in the results; if missing, the key is the name. ``candidates``: default: the number in
-    the key.
+    ``info``: its description in the results; without one, the key is the name. ``candidates``: their number [default:
+    the number in the key].
     """
     parsed = parse_key(key)
     info = info or MetricInfo(label=parsed.base.replace("_", " "))

@@ -102,7 +102,7 @@ def _cell(estimate: Interval | None, places: int) -> TableCell | None:
 
 
 def _whiskers(pair: tuple[Interval, Interval]) -> tuple[Whisker, ...]:
-    """Places before and after on a common scale; returns nothing if an interval is missing."""
+    """Places before and after on a common scale. Returns no whiskers if an interval is missing."""
     numbers = [x for e in pair for x in (e.low, e.value, e.high)]
     if any(math.isnan(x) for x in numbers):
         return ()

@@ -85,7 +85,7 @@ def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | 
     """Builds the chart for the runs that measured both metrics; returns None if none did so at least twice.
 
     Uses the validation logs if all runs that can be drawn logged both metrics, otherwise the test results before and
-    after training, because values for different pictures do not belong in one chart.
+    after training. The two are not mixed, because they are about different pictures.
     """
     log_key = main_metric([key for folder in folders for key in folder.log.validation])
     test_key = main_metric([key for folder in folders for key in _tested_keys(folder.results)])
@@ -109,13 +109,13 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     best = folder.log.best_step if folder.log.best_step in steps else steps[-1]
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
-    # Validation has as many candidates as the test, but other pictures.
+    # Validation has as many candidates as the test but different pictures.
     recall = metric_of(folder.results or Results([]), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
 def _validation(folder: RunFolder) -> tuple[object, ...]:
-    """Returns the recipe settings that must be the same for the validations of two runs to be drawn in one chart."""
+    """Returns the recipe settings that must agree for the validations of two runs to share a chart."""
     try:
         recipe = tomllib.loads(folder.recipe or "")
     except tomllib.TOMLDecodeError:

@@ -45,7 +45,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """Returns ``better``, ``worse``, ``unclear``, or, if neither direction is better, ``neutral``."""
+        """Returns ``better``, ``worse`` or ``unclear``; ``neutral`` if neither direction is better."""
         if self.metric.direction == 0:
             return "neutral"
         if not self.clear:
@@ -119,12 +119,12 @@ def order(names: list[str]) -> list[str]:
 
 
 def compare(results: Results) -> BeforeAfter | None:
-    """Returns the comparison that the headline is about; None if there are fewer than two systems."""
+    """Returns the comparison for the headline; None if there are fewer than two systems."""
     return next(iter(comparisons(results)), None)
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Returns the compared pairs of systems, excluding pairs that contain a reference system; the headline's is first.
+    """Returns the compared pairs of systems, the headline's pair first. Excludes pairs with a reference system.
 
     The headline compares before and after training if both exist, otherwise the first system with the best other system
     in the main metric.
@@ -183,7 +183,7 @@ def main_metric(keys: list[str]) -> str | None:
 
 
 def headline(results: Results | None) -> str:
-    """Returns one sentence about what got better and what got worse; `statistics` returns the numbers for it."""
+    """Returns one sentence on what got better and what got worse. `statistics` returns its numbers."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so there are no results to compare."
     comparison = compare(results)
@@ -244,7 +244,7 @@ def statistics(results: Results | None) -> str:
 
 
 def _doubt(comparison: BeforeAfter, main: Change) -> str:
-    """Returns a caveat if a held-out scorer does not confirm the gain, because it may then be reward hacking."""
+    """Returns a caveat if a held-out scorer does not confirm the gain, which may then be reward hacking."""
     others = [
         c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
     ]
@@ -271,7 +271,7 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
 
 
 def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:
-    """Returns the only system, with its metric and value for the headline."""
+    """Returns the only system, its metric and its value for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
     return name, metric_of(results, key), results.systems[name][key]

@@ -1,8 +1,8 @@
-"""Analyses a study's answers: means, differences, agreement, times, and which participants are included.
+"""Analyses a study's answers: means, differences, agreement and times, and decides which participants count.
 
-``pick``: the share of answers that are the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
+``pick``: the share of answers that pick the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
 harmonic mean of a system's mean descriptiveness and mean accuracy, as in paper 1, Table 2.
-``compare``: how often a system's caption is more informative (ties count half), and how often it is judged wrong.
+``compare``: how often a system's caption is judged more informative (ties count half), and how often wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ F1, ACCURACY = "f1", "accuracy"
 
 @dataclass(frozen=True)
 class QuestionAgreement:
-    """Agreement on one question, over ``units`` with at least two of the ``answers``; None if undefined."""
+    """Agreement on one question. ``units``: number of items with at least two answers. ``answers``: number of their
+    answers. Undefined coefficients are None.
+    """
 
     question: str
     level: Level
@@ -54,7 +56,7 @@ class Person:
 
 @dataclass
 class StudyResults:
-    """The report's content. ``systems[name][metric]``: percent for ``pick`` and ``compare``, 1 to 5 for ``rate``."""
+    """A report's content. ``systems[name][metric]``: percent for ``pick`` and ``compare``, 1 to 5 for ``rate``."""
 
     study: Study
     systems: dict[str, dict[str, Interval]]
@@ -78,7 +80,7 @@ class StudyResults:
 
     @property
     def signature(self) -> str:
-        """Returns how the figures were computed, in one line."""
+        """Describes in one line how the figures were computed."""
         analysis, rule = self.study.settings.analysis, self.study.settings.exclusion
         return "|".join(
             (
@@ -146,7 +148,7 @@ def _person(study: Study, one: Participant, answers: Sequence[StudyAnswer]) -> P
     if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
         raise UsageError(f"the answers of participant {one.number} belong to a different design; restore items.json")
     complete = len(answers) == len(places)  # complete answers count even if Finish was not clicked
-    # Uses the current rule, which may have been amended since.
+    # Applies the current rule, which may have been amended since.
     reason = exclusion(study, places, answers) if complete else one.excluded
     seconds = [a.seconds for a in answers if a.seconds is not None and study.trials[a.trial].role == ITEM]
     end = max((answer.at for answer in answers), default=math.nan)
@@ -169,9 +171,7 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, int, float]]:
-    """Returns the scores in an answer as (metric, system index, value); values are 1 to 5 for ``rate``, else 0, 50 or
-    100.
-    """
+    """Returns an answer's (metric, system index, value) scores; values are 1 to 5 for ``rate``, else 0, 50 or 100."""
     trial = study.trials[answer.trial]
     numbers = [study.systems.index(system) for system in trial.systems]
     if study.kind == "pick":
@@ -219,7 +219,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
     for a, b in combinations(range(len(study.systems)), 2):
         own = values, drawn, n
         names = (study.systems[a], study.systems[b])
-        if study.kind == "compare":  # head to head, not through other systems
+        if study.kind == "compare":  # compares head to head, not through other systems
             met = [answer for answer in answers if study.trials[answer.trial].systems == names]
             if not met:
                 continue
@@ -235,7 +235,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
 def _resampled(
     study: Study, answers: Sequence[StudyAnswer]
 ) -> tuple[dict[str, Floats], dict[str, ClusteredDraws], dict[str, list[int]]]:
-    """Returns, by metric, the systems' values, resampled values and rating counts."""
+    """Returns the systems' values, resampled values and numbers of ratings, by metric."""
     count, analysis = len(study.systems), study.settings.analysis
     found = ratings_of(study, answers)
     values = {metric: means(ratings, count) for metric, ratings in found.items()}
@@ -243,7 +243,7 @@ def _resampled(
     n = {m: [int(size) for size in np.bincount(r.system_M, minlength=count)] for m, r in found.items()}
     if study.kind == "rate":
         values[F1] = harmonic(values[ASPECTS[0]], values[ASPECTS[1]])
-        one, other = drawn[ASPECTS[0]], drawn[ASPECTS[1]]  # with the same seeds, to compare resample by resample
+        one, other = drawn[ASPECTS[0]], drawn[ASPECTS[1]]  # uses the same seeds, to compare resample by resample
         drawn[F1] = ClusteredDraws(
             harmonic(one.person_R, other.person_R),
             harmonic(one.item_R, other.item_R),

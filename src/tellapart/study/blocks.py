@@ -22,7 +22,7 @@ class Blocks:
         self._order = lru_cache(4096)(study.order)
 
     def free(self, run: Transaction, now: float) -> int | None:
-        """Returns the block that lacks the most raters, counting active reservations; None if all have enough."""
+        """Returns the block that lacks most raters; None if all have enough. Active reservations count as raters."""
         sampling = self.study.settings.sampling
         taken = [0] * len(self.study.blocks)
         for one in self.everybody(run, now):
@@ -32,7 +32,7 @@ class Blocks:
         return block if taken[block] < sampling.raters else None
 
     def everybody(self, run: Transaction, now: float) -> list[Participant]:
-        """Returns all participants; marks those as complete who answered everything but did not click Finish in time.
+        """Returns all participants. Completes those who answered everything but did not click Finish in time.
 
         The exclusion rule then decides about their blocks."""
         return [
@@ -47,7 +47,7 @@ class Blocks:
         return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
 
     def holds(self, one: Participant, now: float) -> bool:
-        """Returns whether a participant holds a block, through complete answers that count or an active reservation."""
+        """Returns whether a participant holds a block, with complete answers that count or an active reservation."""
         if one.status == COMPLETE:
             return not (one.excluded and self.study.settings.sampling.replace_excluded)
         if self.answered_all(one):

@@ -1,8 +1,8 @@
 """Creates studies: look-alike sets, captions, trials and blocks.
 
 Each look-alike set has a target, as in paper 3's human study (section 4.2.4, appendix A). Targets come in random
-order. A target's distractors are its nearest pictures by cosine among those that are in no set yet and whose cosine *to
-the target* is at most a limit (0.8 in the paper); no other cosine is limited. The sets are disjoint.
+order. A target's distractors are its nearest pictures by cosine that are in no set yet and whose cosine *to the target*
+does not exceed a limit (0.8 in the paper); there is no limit between distractors. The sets are disjoint.
 
 Pictures, captions and references come from the same specifications and files as in ``eval``.
 """
@@ -68,11 +68,12 @@ def lookalike_sets(
     count: int | None = None,
     max_cosine: float = MAX_COSINE,
 ) -> list[list[int]]:
-    """Builds up to ``count`` sets of ``size`` rows of ``features_ND``: the target, then distractors from near to far.
+    """Builds up to ``count`` sets of ``size`` rows of ``features_ND``: the target, then its distractors from near to
+    far.
 
     targets: candidate target rows, in the order in which they are tried.
     available: rows that a set may contain.
-    Skips targets with too few remaining pictures. Equal cosines are ordered by row (`tellapart.features.nearest`).
+    Skips targets with too few remaining pictures. Ties are broken by row (`tellapart.features.nearest`).
     """
     vectors = Vectors.of(features_ND)
     free_N = np.zeros(len(vectors), bool)
@@ -103,9 +104,9 @@ def lookalike_sets(
 def easy_sets(
     features_ND: npt.ArrayLike, reserved: Sequence[int], *, size: int, count: int, seed: str
 ) -> list[list[int]]:
-    """Builds ``count`` disjoint sets of reserved rows for control items: a target among random dissimilar pictures.
+    """Builds ``count`` disjoint sets of reserved rows for control items: a target and random dissimilar pictures.
 
-    Draws the distractors from the half of the free rows that is less similar to the target, so that the item is easy.
+    Draws the distractors from the less similar half of the free rows, so that the item is easy.
     """
     vectors = Vectors.of(features_ND)
     free = shuffled(reserved, seed, "easy")
@@ -129,7 +130,9 @@ _WORD = re.compile(r"[a-z]{4,}")
 
 @dataclass(frozen=True)
 class Material:
-    """Pictures and their captions: ``captions[system][id]``, references by id, and, if computed, features by row."""
+    """Pictures and their captions: ``captions[system][id]``, references by id and, if computed, a row of features per
+    picture.
+    """
 
     items: Sequence[Item]
     captions: Mapping[str, Mapping[str, str]]
@@ -140,12 +143,12 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """The plan of a new study. None stands for the default of the study's kind.
+    """The plan of a new study. None stands for the default of this kind of study.
 
     items: number of look-alike sets or pictures.
     candidates: pictures per set.
     block: items per participant.
-    human: which reference is the system ``human``: first, random or none.
+    human: which reference becomes the system ``human``: first, random or none.
     """
 
     kind: str
@@ -183,7 +186,7 @@ class StudyPlan:
 
 
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
-    """Writes the folder of a new study. Raises `UsageError` if there are too few pictures or the study exists."""
+    """Writes a new study's folder. Raises `UsageError` if there are too few pictures or the study exists."""
     if (folder / ITEMS).exists():
         raise UsageError(f"{folder} already contains a study; choose another folder with -o")
     plan = plan.with_defaults()
@@ -252,7 +255,7 @@ class _Maker:
         self._new: list[str] = []  # names of files that this study adds to the folder
 
     def make(self) -> tuple[list[Trial], list[list[tuple[int, bool]]]]:
-        """Returns the trials, and the blocks as lists of trial numbers. Writes all pictures or none."""
+        """Returns the trials, and the blocks as lists of trial numbers. Writes either all pictures or none."""
         easy, main = self._pick_rows() if self.plan.kind == "pick" else self._single_rows()
         pictures = self.folder / PICTURES
         new = [folder for folder in (pictures, *pictures.parents) if not folder.exists()]
@@ -281,7 +284,7 @@ class _Maker:
     # Choice of pictures.
 
     def _pick_rows(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns the sets for controls, practice and the example, and the look-alike sets."""
+        """Returns the easy sets (for controls, practice and the example), and the look-alike sets."""
         plan, features_ND = self.plan, self.material.features_ND
         if features_ND is None:
             raise UsageError("pick requires a scorer to find pictures that look alike; add --scorer NAME")
@@ -310,7 +313,7 @@ class _Maker:
         return easy, sets
 
     def _single_rows(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns, for controls, pairs of a picture and another one whose caption does not fit it, and the items'
+        """Returns pairs for the controls, a picture and another one whose caption does not fit it, and the items'
         pictures.
         """
         count = self.plan.controls + PRACTICE_ITEMS + 1
@@ -410,7 +413,8 @@ class _Maker:
     # Blocks.
 
     def _blocks(self, units: int, conditions: int, first: int) -> list[list[tuple[int, bool]]]:
-        """Builds blocks as Latin squares: each contains every unit of its part once and all conditions equally often.
+        """Builds blocks as Latin squares: each block contains every unit of its part once, and all conditions equally
+        often.
 
         Over the blocks of a part, every unit occurs in every condition. For ``compare``, captions are swapped in half
         of the trials of each condition in a block.
@@ -434,9 +438,9 @@ def read_material(
     references: Sequence[Path] = (),
     scorer: str | None = None,
 ) -> Material:
-    """Reads the material of a study. Systems are named after their files. Reports mismatches.
+    """Reads a study's material. Systems are named after their files. Prints notes on mismatches.
 
-    scorer: its features define which pictures look alike; unreadable pictures are then left out.
+    scorer: its features define which pictures look alike. With a scorer, unreadable pictures are skipped.
     """
     dataset = open_many(list(data))
     items: Sequence[Item] = list(dataset)

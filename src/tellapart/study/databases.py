@@ -20,7 +20,7 @@ from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 if TYPE_CHECKING:
     import psycopg
 
-APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for the application that a file belongs to
+APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field that identifies the application a file belongs to
 SCHEMA_VERSION = 1
 Row = tuple[Any, ...]
 
@@ -38,7 +38,7 @@ class Database(Protocol):
 
     @property
     def name(self) -> str:
-        """The database's name in messages, without a password."""
+        """The database's name for messages, without a password."""
         ...
 
     @contextmanager
@@ -52,7 +52,7 @@ class Database(Protocol):
 
 
 class StoreError(TellapartError):
-    """The database failed; the same request may succeed later."""
+    """Error of the database; the same request may succeed later."""
 
 
 class SqliteDatabase:

@@ -1,13 +1,13 @@
 """The design of a study: its questions, trials and blocks, and the folder that stores them.
 
-An answer has one option number per question. *Canonical* options do not depend on the display: for ``pick`` option 0 is
-the target, for ``compare`` "first" is the first system's caption.
+An answer has one option number per question. *Canonical* options do not depend on the displayed order: for ``pick``,
+option 0 is the target; for ``compare``, "first" is the first system's caption.
 
 A study's folder contains its trials in ``items.json``, its settings in ``study.toml``, and pictures named after their
 hash.
 
-The *stamp* is a hash of everything that affects results: trials, texts, exclusion rule, analysis. It is stored with the
-first participant and printed in the report, so that readers can check that nothing was decided afterwards.
+The *stamp* is a hash of everything that affects results: trials, texts, exclusion rule, analysis. It is stored when the
+first participant begins and printed in the report, so that readers can check that nothing was decided afterwards.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Trial:
     unit: id of the (target) picture.
     systems, captions: one of each, or two for ``compare``.
     pictures: file names; for ``pick``, the target first.
-    expected: the options that pass for each question, None for any; only for controls, practice items and the example.
+    expected: the correct options for each question (None: any option). Only controls, practice items and the example
+        have them.
     feedback: explains the expected options.
     """
 
@@ -91,7 +92,7 @@ class Trial:
     feedback: str = ""
 
     def passes(self, options: Sequence[int]) -> bool:
-        """Returns whether these canonical options are the expected ones."""
+        """Returns whether these canonical options are correct."""
         return all(want is None or option in want for want, option in zip(self.expected, options, strict=True))
 
 
@@ -112,7 +113,7 @@ class Place:
 class Study:
     """An existing study: its trials, the blocks that participants answer, and its settings.
 
-    blocks: each block's trials and, for ``compare``, whether the captions are swapped for its first rater.
+    blocks: the trials of each block and, for ``compare``, whether its first rater sees the captions swapped.
     """
 
     folder: Path
@@ -155,9 +156,9 @@ class Study:
         }
 
     def order(self, block: int, ordinal: int, seed: str) -> tuple[Place, ...]:
-        """Returns the trials of a block's ``ordinal``-th rater in order: practice, then items with a control in each
-        part. Depends only on the design and ``seed``, so the stored seed reproduces it. The order is by hash, so it
-        does not depend on library versions.
+        """Returns the trials that a block's ``ordinal``-th rater sees, in order: practice, then items with a control in
+        each part. The order depends only on the design and ``seed``, so the stored seed reproduces it. It is computed
+        by hashing, so it does not depend on library versions.
         """
         practice = self.of_role[PRACTICE]
         items = shuffled(range(len(self.blocks[block])), seed, "items")
@@ -194,12 +195,12 @@ class Study:
 
 
 def drawn_number(count: int, seed: str, purpose: str) -> int:
-    """Returns a pseudorandom number from 0 to count − 1, determined by seed and purpose."""
+    """Returns a pseudorandom number from 0 to count − 1 that depends only on seed and purpose."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{purpose}".encode(), digest_size=8).digest(), "big") % count
 
 
 def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
-    """Returns the numbers in a random order, determined by seed and purpose."""
+    """Returns the numbers in a random order that depends only on seed and purpose."""
 
     def key(number: int) -> bytes:
         return hashlib.blake2b(f"{seed}\0{purpose}\0{number}".encode(), digest_size=16).digest()

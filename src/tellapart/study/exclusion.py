@@ -17,7 +17,7 @@ def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
 
 
 def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
-    """Returns the reason for excluding a participant who was shown ``places`` in this order, or "" to include them.
+    """Returns the reason for excluding a participant who saw ``places`` in this order; "" if the participant counts.
 
     answers: the valid answers. The rule on identical answers applies to displayed options.
     """

@@ -24,8 +24,8 @@ _WRONG = ("neither", "first", "second", "both")
 def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = False) -> dict[str, Any]:
     """Writes ``answers.json`` (design and all answers) and ``answers.csv`` (one row per answer) to ``out``.
 
-    Participants are P1, P2, … and times are relative to their start. with_ids: also writes ``identifiers.csv``, which
-    maps them to the platform's identifiers for payment; never publish it.
+    Participants are named P1, P2, …, and times are relative to their start. with_ids: also write ``identifiers.csv``,
+    which maps participants to the platform's identifiers for payment. Never publish it.
     """
     for name in (JSON_FILE, CSV_FILE, *([PEOPLE_FILE] if with_ids else [])):
         check_output(out / name)

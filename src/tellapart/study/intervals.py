@@ -2,7 +2,7 @@
 
 The variance uses two-way clustering (Cameron, Gelbach and Miller 2011): the bootstrap variance over participants, plus
 that over items, minus that over single answers, which both terms include. Each bootstrap resamples whole clusters with
-replacement. The interval is Student's t with one degree of freedom fewer than the smaller number of clusters.
+replacement. The interval uses Student's t; its degrees of freedom are the smaller number of clusters minus one.
 Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings three times; for yes/no answers
 its intervals are up to 1.7 times too wide.
 """
@@ -37,9 +37,7 @@ class Ratings:
 
 @dataclass(frozen=True)
 class ClusteredDraws:
-    """A statistic, or S of them, in R resamples of participants, items and single answers, and the
-    numbers of clusters.
-    """
+    """One or S statistics in R resamples of participants, of items and of answers, and the numbers of clusters."""
 
     person_R: Floats
     item_R: Floats
@@ -57,7 +55,7 @@ class ClusteredDraws:
         )
 
     def standard_error(self) -> float:
-        """Computes the two-way clustered standard error, which is at least that of either clustering. NaN for one
+        """Computes the two-way clustered standard error, at least as large as that of either clustering. NaN for one
         cluster.
         """
         parts = []
@@ -104,7 +102,7 @@ def interval(value: float, draws: ClusteredDraws, n: int, confidence: float, bou
     answer.
     """
     half = student_quantile(confidence, draws.freedom) * draws.standard_error()
-    if not math.isfinite(half) or not half:  # max and min would return the bounds for NaN
+    if not math.isfinite(half) or not half:  # max and min would turn NaN into a bound
         return Interval(value, NAN, NAN, n)
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
@@ -131,5 +129,5 @@ def student_quantile(confidence: float, freedom: int) -> float:
 
 
 def _as_normal(t: float, freedom: int) -> float:
-    """Returns the normal deviate with the tail probability of ``t``; the inverse of `student_quantile`."""
+    """Returns the normal deviate with the same tail probability as ``t``: the inverse of `student_quantile`."""
     return (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))

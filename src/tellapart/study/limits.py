@@ -21,10 +21,10 @@ class TooManyStarts(TellapartError):
 
 
 class StartLimit:
-    """Counts starts by address for an hour, in memory only: no address is written to a file.
+    """Counts the starts of the last hour by address. Addresses are kept in memory only, never written to a file.
 
-    ``clock``: returns seconds since 1970. ``proxied``: whether the server is behind a proxy, so that a start without an
-    address indicates an error in the proxy's configuration.
+    ``clock``: returns seconds since 1970. ``proxied``: whether the server is behind a proxy. If so, a start without an
+    address means that the proxy is misconfigured.
     """
 
     def __init__(self, clock: Callable[[], float], proxied: bool = False) -> None:

@@ -1,9 +1,9 @@
 """Plans how many participants and items a study needs: simulates its power with the same analysis as the report.
 
 In the model, a rating is the sum of a system's mean and random effects of participant and item, on the scale of
-log-odds (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how consistently
-people answer the same item: the fraction of answer variance explained by the item, which Krippendorff's alpha
-estimates. Half of it is due to the picture (shared by all systems), half to the caption.
+log-odds (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` says how
+consistently people answer the same item: it is the fraction of the variance of answers that the item explains, which
+Krippendorff's alpha estimates. Half of it is due to the picture (shared by all systems), half to the caption.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tellapart.study.design import STUDY_KINDS
 from tellapart.study.intervals import Ratings, difference, means, resampled_means
 from tellapart.utils.progress import Progress
 
-PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
-PERSON_SHARE = 0.1  # share of the variance of ratings
+PERSON_LOGIT = 0.3  # standard deviation between participants, in log-odds
+PERSON_SHARE = 0.1  # share of the variance of ratings that participants explain
 RATING_SD = 1.0  # standard deviation of single ratings, on the scale from 1 to 5
 RESAMPLES = 200  # number of bootstrap resamples for each simulated study
 CANDIDATE_RATERS = (1, 2, 3, 5, 8, 12)
@@ -55,7 +55,7 @@ class Assumptions:
         if self.kind not in STUDY_KINDS:
             raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(STUDY_KINDS)}")
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
-        # The shares of two compared systems are half the difference above and below one half.
+        # The two systems' shares lie half the difference above and below one half.
         first = self.base - (self.difference / 2 if self.kind == "compare" else 0)
         if not (low < first < high and low < first + self.difference < high and self.difference):
             raise UsageError(
@@ -70,7 +70,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class PlannedDesign:
-    """A design: its size, its cost, and its power, the share of simulated studies that detect the difference."""
+    """A design: its size, cost and power. Power is the share of simulated studies that detect the difference."""
 
     items: int
     raters: int
@@ -95,9 +95,7 @@ def plan(
 
 
 def cheapest(rows: Sequence[PlannedDesign], power: float, budget: float | None = None) -> PlannedDesign | None:
-    """Returns the first design that reaches ``power`` and, if ``budget`` is given, stays within it; None if there is
-    none.
-    """
+    """Returns the first design that reaches ``power`` within ``budget`` (if given); None if there is none."""
     return next((row for row in rows if row.power >= power and (budget is None or row.cost <= budget)), None)
 
 
@@ -155,10 +153,9 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
 
 
 def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """Simulates comparisons; each gives two ratings, one of the winner and one of the loser.
+    """Simulates comparisons. Each yields two ratings, one of the winner and one of the loser.
 
-    With more than two systems, a participant sees any one pair only in some items: each part has one block for each
-    pair.
+    With more than two systems, a participant sees a given pair only in some items: each part has one block per pair.
     """
     parts, turns = -(-items // assumed.block), math.comb(assumed.systems, 2)
     unit_M = np.repeat(np.arange(items), raters)
@@ -174,8 +171,8 @@ def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.G
 
 
 def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
-    """Returns the standard deviations of the effects of participants, of items over all systems, and of items within
-    one system.
+    """Returns the standard deviations of three random effects: participants, items across systems, and items within a
+    system.
     """
     if assumed.kind == "rate":
         item = math.sqrt(assumed.agreement) * RATING_SD
@@ -187,7 +184,7 @@ def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
 
 @lru_cache(256)
 def center(mean: float, spread: float) -> float:
-    """Returns the center, in log-odds, at which answers with this spread have this mean."""
+    """Returns the center, in log-odds, for which answers with this spread have this mean."""
     low, high = -60.0, 60.0
     for _ in range(80):
         middle = (low + high) / 2
@@ -197,8 +194,8 @@ def center(mean: float, spread: float) -> float:
 
 @lru_cache(256)
 def rating_center(mean: float, deviation: float) -> float:
-    """Returns the mean of normally distributed opinions with this standard deviation whose ratings, rounded to 1 to 5,
-    have the mean ``mean``.
+    """Returns the mean of normally distributed opinions whose ratings (rounded to 1 to 5) have the given mean. The
+    opinions have this standard deviation.
     """
     low, high = -60.0, 60.0
     for _ in range(80):
@@ -210,7 +207,7 @@ def rating_center(mean: float, deviation: float) -> float:
 
 @lru_cache(256)
 def spread_for(mean: float, agreement: float) -> float:
-    """Returns the standard deviation of items, in log-odds, at which two answers to an item have this correlation."""
+    """Returns the standard deviation of items, in log-odds, for which two answers to an item have this correlation."""
     low, high = 0.0, 40.0
     for _ in range(60):
         spread = (low + high) / 2
@@ -220,7 +217,7 @@ def spread_for(mean: float, agreement: float) -> float:
 
 
 def _moments(middle: float, spread: float) -> tuple[float, float]:
-    """Returns the mean and mean square of probabilities with normal log-odds."""
+    """Returns the mean and the mean square of probabilities whose log-odds are normally distributed."""
     share = _expit(middle + spread * _NODES)
     weight = _WEIGHTS / _WEIGHTS.sum()
     return float(share @ weight), float(share**2 @ weight)

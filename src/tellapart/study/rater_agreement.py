@@ -15,7 +15,7 @@ Level = Literal["nominal", "ordinal", "interval"]
 
 
 def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> float | None:
-    """Computes Krippendorff's alpha (2011) with the package krippendorff, for U units and V ordered options.
+    """Computes Krippendorff's alpha (2011) with the krippendorff package, for U units and V ordered options.
 
     Ignores units with one rater. Returns None if no unit has two raters, or if all raters chose the same option. Raises
     `MissingExtra` if the package is not installed.
@@ -36,9 +36,9 @@ def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> flo
 def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
     """Computes Fleiss' kappa (1971): agreement beyond chance on unordered options.
 
-    Fleiss requires the same number of raters for each unit. Otherwise each unit's agreement is over its own pairs of
-    raters, and the option shares are over all ratings; if all numbers are equal, this is his formula. None if no unit
-    has two raters, or all raters chose the same option.
+    Fleiss requires the same number of raters for each unit; then this is his formula. Otherwise, a unit's agreement is
+    computed over its own pairs of raters, and option shares over all ratings. None if no unit has two raters, or if all
+    raters chose the same option.
     """
     counts = np.asarray(count_UV, float)
     counts = counts[counts.sum(1) >= 2]

@@ -53,7 +53,7 @@ class IntervalBar:
 
 @dataclass(frozen=True)
 class IntervalChart:
-    """The intervals of one metric; ``chance``: chance level in percent of the width, if there is one."""
+    """The intervals of one metric. ``chance``: the chance level in percent of the width; None if there is none."""
 
     title: str
     bars: list[IntervalBar]
@@ -63,7 +63,7 @@ class IntervalChart:
 
 
 def digits(results: StudyResults) -> int:
-    """Returns the number of decimals, as in the papers."""
+    """Returns the number of decimals that the papers use."""
     return 2 if results.study.kind == "rate" else 1
 
 
@@ -78,7 +78,7 @@ def cell(found: Interval, places: int) -> str:
 
 
 def main_table(results: StudyResults) -> tuple[str, list[str], list[list[str]]]:
-    """Returns the caption, heads and rows of the table of systems."""
+    """Returns the caption, heads and rows of the systems table."""
     kind, places = results.study.kind, digits(results)
     pictures = max(len(trial.pictures) for trial in results.study.trials if trial.role == ITEM)
     heads = [FIRST[kind], *HEADS[kind].values()]
@@ -87,7 +87,7 @@ def main_table(results: StudyResults) -> tuple[str, list[str], list[list[str]]]:
 
 
 def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
-    """Returns the heads and rows of the table of differences."""
+    """Returns the heads and rows of the differences table."""
     places, level = digits(results), results.study.settings.analysis.confidence
     heads = ["metric", "a", "b", "b − a", f"{100 * level:g}% interval", "p"]
     rows = []
@@ -100,7 +100,7 @@ def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
 
 
 def agreement_rows(found: list[QuestionAgreement]) -> tuple[list[str], list[list[str]]]:
-    """Returns the heads and rows of the table of agreement."""
+    """Returns the heads and rows of the agreement table."""
     heads = ["question", "items with two answers", "answers", "Krippendorff’s α", "Fleiss’ κ"]
     rows = [
         [one.question, f"{one.units:,}", f"{one.answers:,}", *(number(math.nan if x is None else x, 2)
@@ -110,7 +110,7 @@ def agreement_rows(found: list[QuestionAgreement]) -> tuple[list[str], list[list
 
 
 def headline(results: StudyResults) -> str:
-    """Summarizes the finding in one sentence."""
+    """Summarizes the result in one sentence."""
     kind, metric = results.study.kind, F1 if results.study.kind == "rate" else results.metrics[0]
     ranked = sorted(results.systems, key=lambda name: -_or_low(results.systems[name][metric].value))
     best = ranked[0]
@@ -227,7 +227,7 @@ def design_facts(results: StudyResults) -> list[tuple[str, str]]:
 
 
 def person_rows(people: list[Person]) -> list[list[str]]:
-    """Returns the rows of the table of participants."""
+    """Returns the rows of the participants table."""
     return [
         [one.name, one.excluded or ("counted" if one.status == COMPLETE else one.status.replace("_", " ")),
          str(one.items), str(one.control_errors), number(one.minutes, 1), number(one.seconds_per_item, 1)]
@@ -263,5 +263,5 @@ def page(results: StudyResults, command: str) -> str:
 
 
 def write_report(results: StudyResults, path: Path, command: str | None = None, *, own: bool = False) -> None:
-    """Writes the report's page. ``own``: see `write_output`."""
+    """Writes the report as a page. For ``own``, see `write_output`."""
     write_output(path, page(results, command or typed_command()), own=own, errors="replace")

@@ -1,7 +1,7 @@
-"""A running study: the requests of its participants.
+"""A running study: handles the requests of its participants.
 
-A participant's progress is kept only in the store, so the page or browser may be closed, and the server stopped, at any
-time. The page is never told which systems, targets or files it shows.
+Only the store holds a participant's progress, so the page can be closed and the server stopped at any time. The page
+never learns which systems, targets or files it shows.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StudySession:
         return {**self._task("example", place), "feedback": trial.feedback, "marks": marks}
 
     def _expected(self, place: Place) -> list[Sequence[int]]:
-        """Returns the expected displayed options for each question; empty if any option is correct."""
+        """Returns the correct displayed options for each question; empty if every option is correct."""
         found: list[Sequence[int]] = []
         for question, options in enumerate(self.study.trials[place.trial].expected):
             base = [0] * len(self.study.trials[place.trial].expected)
@@ -99,8 +99,8 @@ class StudySession:
         return {"captions": captions, "pictures": [self._pictures.address(owner, place.trial, name) for name in names]}
 
     def picture(self, address: str) -> tuple[bytes, str] | None:
-        """Returns the bytes and media type of the picture at an address that a page was given; None for any other
-        address.
+        """Returns the bytes and media type of the picture at an address that was given to a page; None for other
+        addresses.
         """
         return self._pictures.read(address)
 
@@ -115,18 +115,17 @@ class StudySession:
         key: str = "",
         may_start: Callable[[], None] = lambda: None,
     ) -> tuple[str, dict[str, Any]]:
-        """Admits a new participant, or resumes if the token belongs to one. Returns the participant's token and state.
+        """Admits a new participant, or resumes if the token is known. Returns the participant's token and state.
 
-        Other people may know a platform's identifier, so it never gives access to a participant's session.
+        Other people can know a platform's identifier, so the identifier never gives access to a participant's session.
 
         Args:
-            token: the page's secret, 48 random hexadecimal digits, which identifies a repeated request after a lost
-                reply.
+            token: the page's secret, 48 random hexadecimal digits. It identifies a repeated request after a lost reply.
             key: the key in the study's link, required to begin.
             may_start: called before a new participant starts; raises `TooManyStarts` if there are too many.
 
         Raises:
-            UsageError: the key is wrong, or the identifier is invalid or has begun with another token.
+            UsageError: the key is wrong, the identifier is invalid, or the identifier is in use with another token.
             Full: no block is left.
         """
         recruitment = self.study.settings.recruitment
@@ -184,7 +183,7 @@ class StudySession:
         return self._end(WITHDRAWN)
 
     def finish(self, token: str) -> dict[str, Any]:
-        """Marks a participant as finished if every item has been answered. Repeating the request changes nothing."""
+        """Marks a participant as finished if all items are answered. Repeating the request changes nothing."""
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
@@ -193,7 +192,7 @@ class StudySession:
             return self._state(run, one, now)
 
     def _end(self, how: str) -> dict[str, Any]:
-        """Returns the page's final state, with the code for the platform."""
+        """Returns the page's final state, including the code for the platform."""
         recruitment = self.study.settings.recruitment
         codes = {
             COMPLETE: recruitment.completed,
@@ -205,7 +204,7 @@ class StudySession:
         return {"phase": how, "code": code, "return_url": address}
 
     def full(self) -> dict[str, Any]:
-        """Returns the state for a person for whom no block is left."""
+        """Returns the state that the page shows if no block is left."""
         return self._end("full")
 
     # One item after another.
@@ -229,8 +228,8 @@ class StudySession:
             return self._item_state(one, position, rows.standing_answer(run, one.number, position))
 
     def answer(self, token: str, position: int, options: Sequence[int], revision: int) -> dict[str, Any]:
-        """Saves an answer and returns the next state, with feedback for practice items. If a request is repeated, its
-        answer is saved once.
+        """Saves an answer and returns the next state, with feedback for practice items. A repeated request saves its
+        answer only once.
 
         options: the displayed options.
         revision: revision of the answer that the page showed, 0 if it showed none.

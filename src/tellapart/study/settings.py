@@ -1,6 +1,5 @@
-"""The settings of a study: ``study.toml``, which contains the researcher's decisions and texts.
-
-All of it except ``[recruitment]`` is stamped.
+"""A study's settings: ``study.toml`` contains the researcher's decisions and texts. Everything except ``[recruitment]``
+is stamped.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ class Recruitment(Section):
 
 
 class Settings(Section):
-    """The whole of study.toml."""
+    """The content of study.toml."""
 
     title: str
     instructions: tuple[str, ...] = Field(min_length=1)
@@ -168,7 +167,7 @@ class Settings(Section):
     recruitment: Recruitment = Recruitment()
 
     def stamped(self) -> dict[str, Any]:
-        """Returns the settings that must not change after the first answer."""
+        """Returns the settings that must not change once the first participant has begun."""
         return self.model_dump(mode="json", exclude={"recruitment"})
 
     def unwritten(self) -> list[str]:
@@ -197,7 +196,9 @@ def new_code() -> str:
 
 
 def settings_text(kind: str, *, title: str, raters: int, minutes: int, payment: str, writing: Sequence[str]) -> str:
-    """Returns a new study.toml. writing: researcher, institution, contact, ethics; empty texts become `OPEN`."""
+    """Returns the text of a new study.toml. writing: researcher, institution, contact, ethics; empty texts become
+    `OPEN`.
+    """
     researcher, institution, contact, ethics = (json.dumps(text or OPEN, ensure_ascii=False) for text in writing)
     paid = payment or f"{OPEN}: describe how participants are paid."
     consent = [text.format(task=TASKS[kind], minutes=minutes, payment=paid) for text in CONSENT]

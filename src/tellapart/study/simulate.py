@@ -2,7 +2,7 @@
 
 *Careful* participants answer according to the planted effects and pass control items. *Hasty* ones are halfway between
 careful answers and chance, and fail a few control items. *Random* ones ignore the captions. They receive only what
-people would see, the captions and the pixels, and use these to look up the trial in the study's folder.
+people would see, captions and pixels, and use it to look up the trial in the study's folder.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Web:
 
 
 class Script:
-    """One scripted participant with a random ability of its own."""
+    """One scripted participant with a random ability."""
 
     def __init__(self, study: Study, effects: Effects, character: str, seed: str) -> None:
         self.study, self.effects, self.character = study, effects, character
@@ -152,8 +152,8 @@ class Script:
             self._trials.setdefault(tuple(sorted(trial.captions)), []).append(trial)
 
     def take(self, web: Web, log: ParticipantLog, think: float, identifier: str, stop_after: int | None = None) -> str:
-        """Takes part and returns how it ended. think: mean seconds per answer. stop_after: number of answers before
-        leaving.
+        """Takes part and returns how the participation ended. think: mean seconds per answer. stop_after: number of
+        answers before leaving.
         """
         for path in ("/", "/base.css", "/base.js", "/page.css", "/page.js"):
             web.ask(path)
@@ -184,7 +184,7 @@ class Script:
         return str(state["phase"])
 
     def _look(self, web: Web, addresses: Sequence[str]) -> list[str]:
-        """Returns the file names of pictures, identified by their pixels."""
+        """Identifies pictures by their pixels; returns their file names."""
         names = []
         for address in addresses:
             status, content = web.ask(address)
@@ -214,7 +214,7 @@ class Script:
         raise TellapartError("the server is running a different study from the one in this folder")
 
     def _easy(self, trial: Trial, captions: Sequence[str], files: Sequence[str], count: Sequence[int]) -> list[int]:
-        """Answers control and practice items, with occasional mistakes, mostly by hasty participants."""
+        """Answers control and practice items; hasty participants make occasional mistakes."""
         if self.random.random() < (0.02 if self.character == CAREFUL else 0.08):
             return [self.random.randrange(options) for options in count]
         wanted = [self.random.choice(want) if want else 0 for want in trial.expected]
@@ -288,7 +288,7 @@ def run_participants(
 
 @contextmanager
 def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
-    """Serves the study in a thread of this process until the end of the block; yields the address."""
+    """Serves the study in a thread of this process until the end of the ``with`` block. Yields the address."""
     listener = bind(0)
     port = listener.getsockname()[1]
     server = server_of(create_app(StudySession(study, store), port))
@@ -305,7 +305,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
-    """Returns the number of participants of each character, with at least one careful one."""
+    """Returns the number of participants with each profile; at least one is careful."""
     if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
         raise UsageError(
             "--hasty and --random must leave a fraction of careful participants; use values such as 0.2 and 0.1"
@@ -396,13 +396,13 @@ def rehearse(
 
 
 def _open_to_all(study: Study) -> Study:
-    """Returns the study, opened to any identifier; this is possible because ``[recruitment]`` is not stamped."""
+    """Returns the study with any identifier allowed. This keeps its stamp, because ``[recruitment]`` is not stamped."""
     recruitment = study.settings.recruitment.model_copy(update={"id_pattern": ".+"})
     return replace(study, settings=study.settings.model_copy(update={"recruitment": recruitment}))
 
 
 def scenes_study(kind: str, folder: Path) -> Study:
-    """Creates a small study on the synthetic world with vague and detailed captions, for a rehearsal without data."""
+    """Creates a small study on the synthetic world, with vague and detailed captions, for a rehearsal without data."""
     items = list(open_data(SCENES))
     captions = {
         "vague": {item.id: min(item.references, key=len) for item in items},

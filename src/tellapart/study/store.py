@@ -145,17 +145,17 @@ class AnswerStore:
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def stamps(self) -> list[tuple[float, str, str]]:
-        """Returns the stamps of the design: time, stamp, and the reason for every later one."""
+        """Returns the stamps of the design: time, stamp, and (except for the first) the reason for the change."""
         with self.transaction() as run:
             return [(row[0], row[1], row[2]) for row in run("SELECT at, stamp, reason FROM stamps ORDER BY number")]
 
     def refusals(self) -> dict[str, int]:
-        """Returns the number of people who did not take part, by reason."""
+        """Returns how many people did not take part, by reason."""
         with self.transaction() as run:
             return {row[0]: row[1] for row in run("SELECT reason, count(*) FROM refusals GROUP BY reason")}
 
     def set_stamp(self, stamp: str, at: float, reason: str = "") -> None:
-        """Stamps the design. Raises `UsageError` if there are answers with another stamp and no reason is given."""
+        """Stamps the design. Raises `UsageError` if participants began with another stamp and no reason is given."""
         with self.transaction() as run:
             known = run("SELECT number, stamp FROM stamps ORDER BY number")
             begun = run("SELECT count(*) FROM participants")[0][0]
@@ -223,7 +223,7 @@ def participant_with(run: Transaction, identifier: str) -> Participant | None:
 
 
 def new_token(run: Transaction, number: int, wanted: str = "") -> str:
-    """Creates a participant's token: the page's, unless it belongs to someone else. Stores only its digest."""
+    """Creates a participant's token, which is the page's unless it belongs to someone else. Stores only its digest."""
     owner = participant_of(run, wanted) if wanted else None
     if owner is not None and owner.number == number:
         return wanted

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from tellapart.utils.rng import ItemSeeds
 
 TRIES, OPERATIONS = 10, 2
-BLIP_DRAWS = 4 * TRIES + 1 + 3 * OPERATIONS  # random numbers per picture
+BLIP_DRAWS = 4 * TRIES + 1 + 3 * OPERATIONS  # number of random numbers per picture
 LEVEL = 5 / 10  # RandAugment's strength, as a fraction of its maximum
 GREY = (128, 128, 128)
 BLIP_OPERATIONS = (

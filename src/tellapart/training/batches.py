@@ -1,4 +1,4 @@
-"""Training batches: pictures and references of each step. A batch is a function of the seed and the step."""
+"""Training batches: the pictures and references of each step. A batch depends only on the seed and the step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from tellapart.training.pixels import TrainingPixels
 from tellapart.types import Batch, Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
-IN_MEMORY = 2**28  # bytes; features of all training pictures up to this size are read into memory
+IN_MEMORY = 2**28  # bytes; if the features of all training pictures take at most this much, they are read into memory
 
 
 class DeferredBatch(Batch):
-    """A batch that computes ``visual`` on first access, so that each rank computes only its own share.
-
-    ``visual`` may be a function that returns the rows for a slice of the batch.
+    """A batch that computes ``visual`` on first access, so that each rank computes only its own share. ``visual`` can
+    be a function that maps a slice of the batch to rows.
     """
 
     __slots__ = ("_visual",)
@@ -81,7 +80,7 @@ class TrainingSet:
         self.captions_per_picture, self.augment, self.pixels = captions_per_picture, augment, pixels
 
     def batch(self, step: int) -> Batch:
-        """Returns the batch for a step. Pixels are computed lazily, and only for this rank's share."""
+        """Returns the batch for a step. Pixels are computed lazily and only for this rank's share."""
         chosen = self.sampler(step)
         chosen_B = chosen.rows_B
         items = [self.items[i] for i in chosen_B]

@@ -1,4 +1,4 @@
-"""Evaluates a finished run: captions, results and gallery for data.test and additional test sets."""
+"""Evaluates a finished run: writes captions, results and the gallery for data.test and additional test sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tellapart.utils.rng import ItemSeeds
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """Writes ``captions/``, the gallery and ``results.json``. Returns None if there is no test data.
 
-    ``results.json`` is written last and marks the evaluation as complete; a run killed before that point is evaluated
+    ``results.json`` is written last and marks the evaluation as complete. A run that was killed earlier is evaluated
     again.
     """
     if setup.recipe.data.test is None:
@@ -46,7 +46,7 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
 
     def written(name: str, items: list[Item], decoding: Decoding) -> dict[str, dict[str, str]]:
-        """Writes the captions for a test set; ``name`` is "" for data.test."""
+        """Writes the captions of a test set. ``name`` is "" for data.test."""
         if captioners:
             systems = captioner_systems(setup, captioners, items, decoding, name)
         else:
@@ -86,7 +86,7 @@ def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> No
 
 @dataclass(frozen=True)
 class OpenedTest:
-    """An additional test set. items: the items in ``dataset`` to caption; decoding: how to caption them."""
+    """An additional test set. items: the items in ``dataset`` to caption. decoding: how to caption them."""
 
     name: str
     on: TestSet
@@ -118,7 +118,7 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
 
 
 def candidates_of(test: OpenedTest) -> CandidateInputs:
-    """Reads the bags and the hard pool for a test set. Raises `UsageError` if they do not match the captions."""
+    """Reads a test set's bags and hard pool. Raises `UsageError` if they do not match the captions."""
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
@@ -186,7 +186,9 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
 def captioner_systems(
     setup: TrainingSetup, captioners: dict[str, Captioner], items: list[Item], decoding: Decoding, test: str = ""
 ) -> dict[str, dict[str, str]]:
-    """Generates each captioner's captions for the test pictures, by id. Decoding that uses a scorer uses [scorer]."""
+    """Generates each captioner's captions of the test pictures, by id. If decoding requires a scorer, uses the
+    recipe's.
+    """
     chooser, of_test = None, f" of {test}" if test else ""
     if decoding.asks_scorer:
         assert setup.scorer is not None
@@ -206,8 +208,8 @@ def captioner_systems(
 
 
 def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
-    """Returns the texts on which to evaluate a scorer: each picture's first reference, by id. ``key``: data key for
-    errors.
+    """Returns the texts for the evaluation of a scorer: each picture's first reference, by id. ``key``: the recipe key
+    to name in errors.
     """
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
@@ -220,7 +222,7 @@ def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
 def load_eval_scorers(
     setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
 ) -> dict[str, tuple[Scorer, np.ndarray]]:
-    """Loads the additional scorers and their features for the test pictures, by short name."""
+    """Loads the additional scorers, and computes their features of the test pictures, by short name."""
     scorers: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
@@ -232,7 +234,7 @@ def load_eval_scorers(
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:
-    """Writes ``gallery.json`` and a small copy of each picture in it; four frames for a clip."""
+    """Writes ``gallery.json`` and a small copy of each picture in it (four frames for a clip)."""
     with writing(folder / "gallery"):
         pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})

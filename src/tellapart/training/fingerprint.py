@@ -1,4 +1,4 @@
-"""The fingerprint of a run: a hash of everything on which its result depends.
+"""The fingerprint of a run: a hash of everything that its result depends on.
 
 Two recipes have the same fingerprint if their settings, initial weights, training data and code versions agree,
 regardless of machine and folder:
@@ -35,10 +35,10 @@ from tellapart.utils.listed_names import differing, few
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 
-WITHOUT_EFFECT = ("name", "about")  # recipe keys that do not affect results, like training.trackers
+WITHOUT_EFFECT = ("name", "about")  # recipe keys that do not affect results, such as training.trackers
 # Files in a model's folder that affect its output: weights, configuration, tokenizer, templates.
 DECIDING = frozenset((".safetensors", ".json", ".txt", ".model", ".jinja", ".pt", ".pth", ".bin", ".py"))
-IDF_KEYWORDS = ("references", "training", "batch")  # keywords accepted in place of a file
+IDF_KEYWORDS = ("references", "training", "batch")  # keywords that are accepted instead of a file
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RunContent:
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def differences(self, other: Mapping[str, Any], without: Collection[str] = ()) -> str:
-        """Describes how another run's content differs, e.g. ``training.steps 1000, now 10``; skips keys in
+        """Describes how another run's content differs, e.g. ``training.steps 1000, now 10``. Skips the keys in
         ``without``.
         """
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
@@ -131,9 +131,9 @@ def code_of(recipe: Recipe) -> list[str]:
 class Identities:
     """Resolves models, data and files to their identities in a fingerprint (a `utils.options.Resolver`).
 
-    known: identities that the caller already has, by name (e.g. of a run that has not been trained yet).
+    known: identities that the caller already has, by name (e.g. for a run that has not been trained yet).
     memo: cache of identities; share it only as long as no file changes.
-    chain: the recipes through which this one was reached.
+    chain: the recipes that led to this one.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Identities:
         return self.memo["data", spec]
 
     def file(self, path: str) -> str:
-        """Returns the digest of a file, or of the names and sizes of the files in a folder; other strings are
+        """Returns the digest of a file, or of the names and sizes of the files in a folder. Returns other strings
         unchanged.
         """
         where = Path(path).expanduser()

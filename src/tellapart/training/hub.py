@@ -45,8 +45,8 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
 @contextmanager
 def talking(hub_id: str, otherwise: str) -> Iterator[None]:
-    """Turns hub errors into a one-line `TellapartError`. ``otherwise``: what the user already has, and what to run
-    instead.
+    """Turns hub errors into a one-line `TellapartError`. ``otherwise``: says in the message what exists already and
+    what to run instead.
     """
     client_error: type[Exception]  # the base error of the HTTP client, which depends on the version
     client_error = huggingface_hub.errors.HfHubHTTPError.__bases__[0]

@@ -15,7 +15,7 @@ LINE = b"tellapart: finishing this step, then saving it; press Ctrl-C again to s
 
 
 class Interruption:
-    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`; a second one takes effect immediately.
+    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`. A second one takes effect immediately.
 
     Does nothing outside the main thread, the only one that receives signals. Ignored signals remain ignored.
     """

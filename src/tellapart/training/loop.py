@@ -37,7 +37,7 @@ from tellapart.training.validation import Validator, goal_of
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
-TIMED_STEPS = 4  # steps before the remaining time is printed
+TIMED_STEPS = 4  # number of steps before the remaining time is printed
 BEFORE_FIRST_CHECKPOINT = -1  # `cut_log` step without a checkpoint: validation runs before step 0 is saved
 
 Track = Callable[[dict[str, float], int], None]  # logs and step
@@ -56,7 +56,7 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
 
 
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
-    """Formats the step's loss and reward, the last validation's value of ``select``, and the best one so far.
+    """Formats the step's loss and reward, the last validation's ``select`` value, and the best value so far.
 
     ``validated`` is NaN before this process's first validation; a resumed run then shows only the best.
     """
@@ -70,9 +70,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 @dataclass
 class Trainer:
-    """A run that is being trained: its parts, and the ``state`` that a checkpoint stores besides weights and
-    optimizer.
-    """
+    """A run in training: its parts, and the ``state`` that a checkpoint stores in addition to weights and optimizer."""
 
     setup: TrainingSetup
     run: Run
@@ -92,8 +90,7 @@ class Trainer:
     def open(cls, setup: TrainingSetup, run: Run) -> Trainer:
         """Creates the trainer for a run, resumed from its last checkpoint if there is one.
 
-        Raises `UsageError` for a part that the learner does not have, and `TellapartError` for a checkpoint of a
-        different model.
+        Raises `UsageError` if the learner lacks a part, and `TellapartError` for a checkpoint of a different model.
         """
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
         goal = goal_of(recipe.validation.until, validator.select)
@@ -193,14 +190,14 @@ class Trainer:
 def fit(setup: TrainingSetup, run: Run) -> None:
     """Trains the recipe of ``setup`` from the last checkpoint of ``run`` (or from scratch) and writes ``model/``.
 
-    All objectives use the same loop. Paper 4's algorithm 1 (cross-entropy, then rewards) consists of two runs, of which
-    the second names the first as its captioner. ``run.folder`` contains the log, the checkpoints and ``model/``, the
-    best model according to ``validation.select``, which may be the initial one (paper 1, section 3.3, selects by
-    self-retrieval).
+    All objectives use the same loop. Paper 4's algorithm 1 (cross-entropy, then rewards) is two runs; the second names
+    the first as its captioner. ``run.folder`` contains the log, the checkpoints and ``model/``, the best model
+    according to ``validation.select``. The best model can be the initial one. (Paper 1, section 3.3, selects by
+    self-retrieval.)
 
     Raises:
-        TellapartError: if the loss or all validations are not finite, or a checkpoint is of a different model.
-        UsageError: if the learner has no part of a given name.
+        TellapartError: if the loss or all validations are not finite, or if a checkpoint is from a different model.
+        UsageError: if the learner lacks a part that the recipe names.
     """
     recipe, trainer = setup.recipe, Trainer.open(setup, run)
     reached = False
@@ -228,7 +225,7 @@ def kept_start(recipe: Recipe) -> str:
 
 
 class StepClock:
-    """Prints the remaining time after a few steps. Does not count the first step, which is slower."""
+    """Prints the remaining time after a few steps. Ignores the first step, which is slower."""
 
     def __init__(self, first: int, steps: int) -> None:
         self._first, self._steps, self._started = first, steps, 0.0
@@ -242,6 +239,6 @@ class StepClock:
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:
-    """Prints how long these steps will take, if that is a minute or more."""
+    """Prints how long these steps will take, if at least a minute."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
         say(f"about {minutes:,.0f} minutes remaining for {steps:,} steps, excluding validation")

@@ -17,7 +17,7 @@ from tellapart.training.trainable import TrainableParts
 def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
     """Returns this rank's bytes of trained weights, gradients and optimizer state, and its peak memory.
 
-    The peak is that of the accelerator, or on a CPU that of the process's resident set.
+    The peak is measured on the accelerator, or on a CPU as the process's resident set.
     """
     gradients = [p.grad for p in trainable.parameters if p.grad is not None]
     state = [t for values in optimizer.state.values() for t in values.values() if isinstance(t, torch.Tensor)]
@@ -37,7 +37,7 @@ def bytes_here(tensor: torch.Tensor) -> int:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Returns the largest number of bytes that this process has used on the device, or on a CPU in its resident set."""
+    """Returns this process's peak memory on the device, in bytes; on a CPU, the peak of its resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -45,7 +45,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 class FreedMemory:
-    """Returns the C library's freed memory to the system every ``seconds`` seconds.
+    """Returns freed memory of the C library to the system every ``seconds`` seconds.
 
     Tensors of many sizes fragment glibc's heap: a long training run on a CPU can occupy twice the memory that it uses
     (docs/research). A call takes a tenth of a second for a few gigabytes.

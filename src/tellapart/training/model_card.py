@@ -75,7 +75,7 @@ print(captioner.caption(["photo.jpg"], decoding)[0])
 def model_card(run: Run, hub_id: str | None = None) -> str:
     """Returns the card for a run's model.
 
-    ``hub_id``: model name in the usage snippet; default: the local folder.
+    ``hub_id``: model name in the usage snippet [default: the local folder].
     """
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
@@ -146,7 +146,7 @@ def of_transformers(folder: Path) -> bool:
 
 
 def hub_base(name: str) -> str | None:
-    """Returns the hub id of the base model: the name itself, or the base model named in its folder's card."""
+    """Returns the base model's hub id: the name itself, or the base model in its folder's card."""
     bare = name.partition("?")[0]
     if bare == "scenes" or Path(bare).expanduser().is_dir():
         card = Path(model_folder(bare, "captioner")) / CARD
@@ -164,7 +164,7 @@ def hub_base(name: str) -> str | None:
 
 
 def hub_datasets(recipe: Recipe) -> Iterator[str]:
-    """Yields the published data sets in the training data, by hub id or by name."""
+    """Yields the published data sets in the training data by hub id or name."""
     train = recipe.data.train
     for spec in (train,) if isinstance(train, str) else train:
         kind, path, _ = parse(spec)
@@ -175,7 +175,7 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
 
 
 def setting(candidates: dict[str, Any] | None) -> str:
-    """Returns the table cells for a recall's number of candidates and chance level; empty for other metrics."""
+    """Returns table cells with a recall's number of candidates and chance level. They are empty for other metrics."""
     return " | " if candidates is None else f"{Candidates(**candidates)} | {candidates['chance']:.1f}"
 
 

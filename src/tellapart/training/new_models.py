@@ -45,9 +45,7 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
 
 
 def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, processor: Any, name: str) -> ClipCap:
-    """Creates a ClipCap on top of a copy of the vision encoder ``tower``, with a new GPT-2 or an existing language
-    model.
-    """
+    """Creates a ClipCap from a copy of the vision encoder ``tower`` and a new GPT-2 or an existing language model."""
     config: Any
     if new.language_model is not None:
         language_model, tokenizer = load_language_model(new.language_model)

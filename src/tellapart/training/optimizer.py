@@ -17,10 +17,10 @@ from tellapart.training.trainable import TrainableParts
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Builds Adam or AdamW. Weight decay applies to vectors and scalars (norms, biases, the scale) only if it applies
-    to all parameters.
+    """Builds Adam or AdamW. Vectors and scalars (norms, biases, the scale) are exempt from weight decay, unless the
+    recipe applies it to all parameters.
 
-    A part with its own learning rate gets its own two parameter groups. Raises `UsageError` if a learning rate is set
+    A part with its own learning rate has its own two parameter groups. Raises `UsageError` if a learning rate is set
     for a part that is not trained.
     """
     if idle := sorted(settings.learning_rates.keys() - trainable.modules.keys()):
@@ -43,7 +43,7 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
     """Returns whether to use the fused optimizer: on CUDA, and on a CPU for models that exceed its caches.
 
-    The fused kernel sums in a different order and so rounds differently; small models on a CPU do not use it.
+    The fused kernel sums in a different order and therefore rounds differently, so small models on a CPU do not use it.
     """
     if {p.device.type for p in parameters} == {"cuda"}:
         return True

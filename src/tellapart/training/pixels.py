@@ -20,7 +20,7 @@ from tellapart.types import Picture
 from tellapart.utils.ahead import ahead
 from tellapart.utils.rng import ItemSeeds
 
-EQUAL = 1e-4  # tolerance in standard deviations; one grey level is about a hundred times larger
+EQUAL = 1e-4  # tolerance in standard deviations; a grey level is about a hundred times larger
 
 
 class TrainingPixels:
@@ -36,7 +36,7 @@ class TrainingPixels:
         self.as_bytes = self._gives_bytes()
 
     def maker(self) -> RowMaker:
-        """Returns the maker for `FeatureStore.readable` and `FeatureStore.rows`; its label identifies the
+        """Returns the maker for `FeatureStore.readable` and `FeatureStore.rows`. Its label identifies the
         preprocessing.
         """
         if not self.as_bytes:
@@ -50,9 +50,7 @@ class TrainingPixels:
         return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
     def augmented(self, pictures: Sequence[Picture], seeds: ItemSeeds) -> np.ndarray:
-        """Returns pictures augmented by `blip_augmented`, uint8 B×H×W×C, for `tensor`; reads and augments them in
-        threads.
-        """
+        """Reads pictures and augments them with `blip_augmented`, in threads. Returns uint8 B×H×W×C, for `tensor`."""
         height, width = self.size
         draws = zip(pictures, seeds.uniform("blip", BLIP_DRAWS).tolist(), strict=True)
 
@@ -80,7 +78,7 @@ class TrainingPixels:
         return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
-        """Checks on a wide and a tall picture whether normalized `_bytes` are equal to ``pixels``."""
+        """Returns whether normalized `_bytes` equal ``pixels``, tried on a wide and a tall picture."""
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
         images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
         expected = [self.learner.pixels([image]).cpu().float() for image in images]

@@ -1,4 +1,4 @@
-"""Plans the recipe that ``finetune`` trains for a captioner and pictures."""
+"""Plans the recipe with which ``finetune`` trains a captioner on pictures."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tellapart.types import Item
 CLIP = "openai/clip-vit-base-patch32"  # default scorer: small and widely known
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
 RATE, LORA_RATE = 3e-5, 3e-4
-TOKENS_A_WORD = 1.4  # average for English tokenizers, including punctuation
+TOKENS_A_WORD = 1.4  # average number for English tokenizers, including punctuation
 STEPS, BATCH_SIZE = 300, 50
-MIN_PICTURES = 8  # two for the test set, two for validation, the rest for training
-MEMORY_SHARE = 0.4  # share of free memory for the activations that the backward pass needs
+MIN_PICTURES = 8  # number of pictures: two for the test set, two for validation, the rest for training
+MEMORY_SHARE = 0.4  # fraction of free memory for the activations of the backward pass
 
 
 def plan(
@@ -53,15 +53,16 @@ def plan(
 ) -> Recipe:
     """Plans the recipe for a captioner and pictures.
 
-    Holds out a tenth of the pictures for validation, and another tenth for the table that compares before and after (a
+    Holds out a tenth of the pictures for validation, and another tenth for the test before and after training (a
     quarter each if there are fewer than forty pictures).
 
     Args:
-        objective: name of a preset. Default: `default_objective`.
-        scorer: name of the scorer. Default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`.
-        steps: number of training steps. Default: `STEPS`, or the steps of the run in ``folder``.
+        objective: name of a preset [default: `default_objective`].
+        scorer: name of the scorer [default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`].
+        steps: number of training steps [default: the steps of the run in ``folder``, otherwise `STEPS`].
         epochs: number of passes over the training pictures; replaces ``steps``.
-        batch_size: pictures per step, split into micro-batches that fit into free memory. Default: `BATCH_SIZE` or all.
+        batch_size: pictures per step, split into micro-batches that fit into free memory [default: `BATCH_SIZE`, or
+            all].
         settings: additional keys as in ``--set``; they override everything else.
         folder: the run's folder. Precision and micro-batches of an existing run are reused, because they affect the
             result.
@@ -143,9 +144,7 @@ def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, 
 
 
 def parts_of_data(count: int) -> int:
-    """Returns the number of parts to split the pictures into: the last is the test set, the one before it
-    validation.
-    """
+    """Returns how many parts the pictures are split into. The last one is the test set, the one before it validation."""
     return 4 if count < 40 else 10 if count <= 10_000 else 50
 
 
@@ -159,7 +158,7 @@ def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]
 
 
 def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[str, Any]:
-    """Returns the keys of ``training`` that depend on these arguments."""
+    """Returns the keys of the ``training`` table that depend on these arguments."""
     return {
         "steps": steps,
         "batch_size": batch_size,
@@ -171,8 +170,8 @@ def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[st
 
 
 def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
-    """Validates a table with ``settings`` applied; returns a recipe that selects the checkpoint by the objective's own
-    metric.
+    """Applies ``settings`` to a table and validates it. Returns a recipe that selects the checkpoint by the objective's
+    own metric.
     """
     for setting in settings:
         apply_override(table, setting)
@@ -185,7 +184,7 @@ def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
 
 
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Returns the table [objective] with ``max_tokens`` set for its own samples and for those that its rewards draw."""
+    """Returns the [objective] table with ``max_tokens`` set for its own samples and for those that its rewards draw."""
     longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
     rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
     return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
@@ -212,7 +211,7 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
 def different_pictures(dataset: Dataset) -> int:
     """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
     identities: set[int | str] = set()
-    for identity in (picture_identity, key_of):  # first by file size, which is often enough
+    for identity in (picture_identity, key_of):  # compares file sizes first, which often suffices
         identities = set()
         for item in dataset:
             identities.add(identity(item))
@@ -222,7 +221,9 @@ def different_pictures(dataset: Dataset) -> int:
 
 
 def key_of(item: Item) -> str:
-    """Returns the key of the picture's content, or its id if it is unreadable (reported when it is encoded)."""
+    """Returns the key of the picture's content. Returns the id of an unreadable picture, which is reported when it is
+    encoded.
+    """
     try:
         return item.picture.key()
     except PictureError:
@@ -230,7 +231,7 @@ def key_of(item: Item) -> str:
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
-    """Returns the specification for some parts of the data; a bare folder gets the kind ``folder``."""
+    """Returns the specification for some parts of the data. A bare folder gets the kind ``folder``."""
     if "part=" in spec:
         raise UsageError(f"{spec} already selects a part, but finetune holds parts out itself; remove part=…")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"

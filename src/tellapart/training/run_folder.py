@@ -151,9 +151,9 @@ class Run:
         return self._content
 
     def difference(self, *, but_length: bool = False) -> str:
-        """Describes briefly how the run in this folder differs from this recipe; "" if it does not.
+        """Describes briefly how the run in this folder differs from this recipe; "" if they agree.
 
-        ``but_length``: whether to treat a recipe that trains for more steps as the same.
+        ``but_length``: whether to ignore that the recipe trains for more steps.
         """
         if "content" not in (recorded := self.info):
             return "its run.json does not record its training data"
@@ -170,7 +170,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """The total number of steps for the run in this folder, whether done or not."""
+        """The run's total number of steps, done or not."""
         return int(self.info["content"]["recipe"]["training"]["steps"])
 
     @property
@@ -197,7 +197,7 @@ class Run:
     @property
     def started(self) -> bool:
         """True if the run has a checkpoint, a model or results. A run that failed at its start has only a stamp, which
-        may be replaced.
+        can be replaced.
         """
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
@@ -305,7 +305,7 @@ class Run:
         """Adds keys to ``run.json``."""
         write_json(self.folder / "run.json", {**self.info, **more})
 
-    # The log has one record per line. After a kill it may be ahead of the last checkpoint and is truncated.
+    # The log has one record per line. After a kill, it can be ahead of the last checkpoint; it is then truncated.
     @property
     def log_path(self) -> Path:
         return self.folder / "log.jsonl"
@@ -378,14 +378,14 @@ class Run:
 
     @by_main_rank
     def publish(self, source: Path) -> None:
-        """Writes ``model/``, a copy of the best checkpoint's model, and removes what killed processes have left."""
+        """Writes ``model/``, a copy of the best checkpoint's model, and removes the remains of killed processes."""
         self._drop({folder.name for folder in self.checkpoints.iterdir() if not folder.name.startswith(".")})
         write_folder(self.folder / "model", lambda to: shutil.copytree(source, to, dirs_exist_ok=True))
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
             if folder.name not in keep and folder.name.lstrip(".").startswith(CHECKPOINTS):
-                half = temporary_beside(folder)  # so that half a checkpoint never has its name
+                half = temporary_beside(folder)  # so that an incomplete checkpoint never has this name
                 with contextlib.suppress(OSError):
                     folder.replace(half)
                 shutil.rmtree(half, ignore_errors=True)

@@ -24,9 +24,7 @@ from tellapart.utils.messages import say
 
 
 def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
-    """Replaces recipes that are named as models with the folders of their adopted runs (by name); returns the
-    recipe.
-    """
+    """Returns the recipe; recipes that it names as models are replaced with the folders of their adopted runs."""
     if not adopted:
         return recipe
     return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
@@ -176,7 +174,7 @@ def tell_of_older(run: Run) -> None:
 
 
 def older_run(run: Run) -> tuple[Path, str] | None:
-    """Returns the newest trained run with this recipe's name in the default folder, and how it differs."""
+    """Returns the newest trained run of this recipe's name in the default folder, and how the two differ."""
     candidates = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
@@ -196,7 +194,9 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
-    """Completes a run: trains, evaluates and reports what is missing. ``overwrite``, ``summary``: see `train`."""
+    """Completes a run: performs whichever of training, evaluation and report are missing. ``overwrite``, ``summary``:
+    see `train`.
+    """
 
     longer = run.started and not overwrite and bool(run.difference())  # `check_same` has rejected all other differences
     setup, started = TrainingSetup(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()

@@ -1,4 +1,4 @@
-"""Chooses the sampler of a recipe, and finds the pictures that look alike."""
+"""Builds a recipe's sampler, and finds pictures that look alike."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
 def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, scorer: Scorer) -> np.ndarray:
     """Finds each picture's nearest neighbours by the scorer's features of pictures, or of pictures and captions.
 
-    Returns row indices N×K. They are cached in the feature store under a hash of the inputs, so a resumed run, or
-    another run on the same pictures, does not search again.
+    Returns row indices N×K. The feature store caches them under a hash of the inputs, so a resumed run or another run
+    on the same pictures does not search again.
     """
     count, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
     image_ND = np.asarray(store.features(items, scorer.encoder))

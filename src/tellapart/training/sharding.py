@@ -19,15 +19,15 @@ from tellapart.models import ranks
 from tellapart.scorers.base import Scorer
 from tellapart.training.trainable import TrainableParts
 
-GROUP_NUMBERS = 2**24  # number of parameters gathered, and of gradients reduced, at once
+GROUP_NUMBERS = 2**24  # number of parameters that are gathered (and gradients that are reduced) at once
 
-Place = tuple[nn.Module, str]  # a module and the name of one of its own parameters
+Place = tuple[nn.Module, str]  # a module, and the name of one of its own parameters
 
 
 class Holder(nn.Module):
-    """Shares a module's parameter table, so that FSDP replaces that module's own parameters.
+    """Shares a module's parameter table, so that FSDP replaces the parameters of that module.
 
-    FSDP also adds hooks to the module that it manages, including for ``state_dict``; this keeps them off the model
+    FSDP adds hooks to the module that it manages, for ``state_dict`` and others; this class keeps them off the model
     itself.
     """
 
@@ -37,7 +37,7 @@ class Holder(nn.Module):
 
 
 class GatherGroup(nn.Module):
-    """A group of parameters that are gathered together; not part of the model."""
+    """A group of parameters that are gathered together. It is not part of the model."""
 
     def __init__(self, owners: list[nn.Module]) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class ShardedParts(TrainableParts):
         optimizer.load_state_dict(state)
 
     def _places(self) -> dict[int, list[Place]]:
-        """Finds the modules and names of each trained parameter, by its id; tied parameters have several."""
+        """Finds the modules and names of each trained parameter by its id. Tied parameters have several."""
         places: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
         for module in {id(m): m for root in self._roots for m in root.modules()}.values():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):

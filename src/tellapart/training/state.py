@@ -1,4 +1,4 @@
-"""Saves and loads the weights, optimizer and scheduler in a checkpoint."""
+"""Saves and loads a checkpoint's weights, optimizer and scheduler."""
 
 from __future__ import annotations
 

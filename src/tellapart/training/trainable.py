@@ -38,8 +38,8 @@ class TrainableParts:
         self.parameters = list({id(p): p for p in learning}.values())
 
     def parameters_of(self, part: str | None, others: Collection[str]) -> list[nn.Parameter]:
-        """Returns a part's trained parameters (None: those of all parts except ``others``). Tied parameters belong to
-        the first part that has them.
+        """Returns a part's trained parameters; for None, those of all parts except ``others``. Tied parameters belong
+        to the first part that has them.
         """
         owner: dict[int, str] = {}
         for name, module in self.modules.items():
@@ -50,7 +50,7 @@ class TrainableParts:
         return [p for p in self.parameters if (owner[id(p)] == part if part else owner[id(p)] not in others)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Returns parameters and buffers (e.g. batch norm's running statistics) by name; tied ones only once.
+        """Returns parameters and buffers (e.g. batch norm's running statistics) by name. Tied ones appear once.
 
         A part with LoRA contributes only its LoRA weights and buffers, because its other parameters do not change.
         """

@@ -26,10 +26,9 @@ from tellapart.types import Item, Rows
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
-MAX_PICTURES = 100  # pictures whose features are in memory at once
-# Number of feature values in memory at once on a CPU: four pictures for BLIP at 384 pixels, whose patches have 42 MB of
-# keys
-# and values each.
+MAX_PICTURES = 100  # maximum number of pictures whose features are in memory at once
+# Maximum number of feature values in memory at once on a CPU: four pictures for BLIP at 384 pixels, whose patches have
+# 42 MB of keys and values each.
 MAX_VALUES = 2**21
 
 
@@ -161,13 +160,14 @@ class Validator:
 
     @property
     def select(self) -> str:
-        """The key of the validation value by which the checkpoint is selected, with the actual pool size."""
+        """The key of the validation value that selects the checkpoint, with the actual pool size."""
         select = self.setup.recipe.select
         return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
 
 
 def goal_of(until: float | str | None, select: str) -> float | None:
-    """Returns the value at which training stops. If ``until`` is a run, this is the best value in its validation log.
+    """Returns the value at which training stops. If ``until`` is a run, it is the best value in that run's validation
+    log.
 
     Raises `UsageError` if ``until`` is not a run or the run never logged ``select``.
     """

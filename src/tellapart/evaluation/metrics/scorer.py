@@ -250,7 +250,7 @@ def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
 
 
 def _pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
-    """Describes the candidates of a metric. scorer: the scorer that ranks; None if it also mined the look-alikes."""
+    """Describes the candidates of a metric. scorer: the scorer that ranks; "" if it also mined the look-alikes."""
     for own in context.inputs.candidates.sets:
         if own.name == pools:
             return f"pools:{pools}x{len(own.sets)}|{own.origin}"
