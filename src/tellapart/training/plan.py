@@ -61,8 +61,7 @@ def plan(
         scorer: name of the scorer [default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`].
         steps: number of training steps [default: the steps of the run in ``folder``, otherwise `STEPS`].
         epochs: number of passes over the training pictures; replaces ``steps``.
-        batch_size: pictures per step, split into micro-batches that fit into free memory [default: `BATCH_SIZE`, or
-            all].
+        batch_size: pictures per step, split into micro-batches that fit into memory [default: `BATCH_SIZE`, or all].
         settings: additional keys as in ``--set``; they override everything else.
         folder: the run's folder. Precision and micro-batches of an existing run are reused, because they affect the
             result.
@@ -144,7 +143,7 @@ def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, 
 
 
 def parts_of_data(count: int) -> int:
-    """Returns how many parts the pictures are split into. The last one is the test set, the one before it validation."""
+    """Returns how many parts the pictures are split into. The last part is the test set, the one before validation."""
     return 4 if count < 40 else 10 if count <= 10_000 else 50
 
 
