@@ -30,7 +30,7 @@ from tellapart.utils.messages import say
 class TrainingSetup(RunSources):
     """The parts of one run. Models, data and features are created on first access.
 
-    frozen_scorers: the scorers loaded so far for rewards and validation.
+    frozen_scorers: the scorers that have been loaded for rewards and validation.
     """
 
     frozen_scorers: list[Scorer] = field(default_factory=list)
@@ -68,7 +68,7 @@ class TrainingSetup(RunSources):
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        """Names of the learner's parts that are trained; by default all but a captioner's vision encoder."""
+        """Names of the learner's trained parts [default: all but a captioner's vision encoder]."""
         if self.recipe.trains == "captioner":
             return parts_of(self.recipe, self.captioner)
         named = self.recipe.scorer.train if self.recipe.scorer else None
@@ -107,7 +107,7 @@ class TrainingSetup(RunSources):
         return scorer
 
     def start(self, prompt: str = "") -> Captioner:
-        """Returns the initial captioner, frozen and without dropout, with ``prompt`` if given.
+        """Returns the initial captioner, frozen and without dropout, and with ``prompt`` if given.
 
         Rewards, the KL term and the evaluation share its weights. Raises `UsageError` if the captioner does not support
         prompts.
@@ -129,7 +129,7 @@ class TrainingSetup(RunSources):
 
     @cached_property
     def view(self) -> View:
-        """The view that provides the learner's visual input if its vision encoder is frozen."""
+        """The view that provides the learner's visual input. Used if its vision encoder is frozen."""
         if isinstance(self.learner, PartsScorer):
             return EncodedView(lambda: self.learner.tower, self.store)  # type: ignore[union-attr]
         return self.view_of(self.captioner)
@@ -201,7 +201,7 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
         items = setup.view.readable(dataset, dataset.unreadable)
         if setup.recipe.scorer is not None and isinstance(
             setup.view, FeatureFileView
-        ):  # the learner reads the pictures themselves
+        ):  # the learner itself reads the pictures
             items = setup.store.readable(items, decodable(), skipped=dataset.unreadable)
     for line in (
         dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures do not exist"),

@@ -55,8 +55,8 @@ def build_learner(sources: RunSources) -> Captioner | Scorer:
 
 
 def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
-    """Validates the levels of detail. Raises `UsageError` if the captioner does not know or cannot distinguish the
-    prompts.
+    """Validates the levels of detail. Raises `UsageError` if the captioner lacks words of the prompts or cannot
+    distinguish them.
     """
     known: dict[tuple[int, ...], str] = {}
     for _, prompt in levels:
@@ -110,7 +110,7 @@ def adapted(sources: RunSources, captioner: Captioner) -> Captioner:
 
 
 def parts_of(recipe: Recipe, captioner: Captioner) -> tuple[str, ...]:
-    """Returns the names of the captioner's parts to train."""
+    """Returns the names of the captioner's parts that the recipe trains."""
     assert recipe.captioner is not None
     return recipe.captioner.train or tuple(part for part in captioner.parts() if part != "vision")
 
@@ -131,12 +131,12 @@ def new_captioner(sources: RunSources, options: CaptionerOptions) -> Captioner:
         return captioner
     if new.vision is not None:
         return build_recurrent(new, texts, name, *load_vision(sources.upstream(new.vision)))
-    assert options.features is not None, "[captioner] is required; the recipe's schema checks this"
+    assert options.features is not None, "[captioner] is required; unreachable, because the recipe's schema checks this"
     return build_recurrent(new, texts, name, width=FeatureFiles.open(options.features).width(sources.train_data))
 
 
 def new_scorer(sources: RunSources, new: NewScorer) -> Scorer:
-    """Creates a scorer from two pretrained encoders with new heads, or one with random weights throughout."""
+    """Creates a scorer, either from two pretrained encoders with new heads or with random weights throughout."""
     if new.vision is None or new.text is None:
         return build_scorer(new, training_texts(sources), sources.recipe.name)
     vision, text = load_vision(sources.upstream(new.vision)), load_text(sources.upstream(new.text))

@@ -28,7 +28,7 @@ def objective_of(setup: TrainingSetup) -> Objective[Any]:
 def run_parts(setup: TrainingSetup) -> RunParts:
     """Returns the parts of this run that the factories of objectives and rewards may use."""
     return RunParts(
-        captioner=setup.learner,  # type: ignore[arg-type]  # an objective for scorers does not use it
+        captioner=setup.learner,  # type: ignore[arg-type]  # objectives for scorers do not use it
         scorer=setup.scorer,
         train_items=setup.train_items,
         vision_learns=setup.vision_learns,
@@ -47,10 +47,10 @@ def train_features(setup: TrainingSetup, scorer: Scorer) -> np.ndarray:
 
 
 def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
-    """Returns seen_N: whether the named scorer was trained on each training picture, by id, according to its run's
-    recipe.
+    """Returns seen_N: for each training picture, whether the named scorer was trained on it (by id), according to the
+    recipe of the scorer's run.
 
-    All are False if the name is neither a recipe nor a run, because the training data of other models is unknown.
+    All are False if the name is neither a recipe nor a run, because other models' training data is unknown.
     """
     folder = Path(setup.upstream(name))
     run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)

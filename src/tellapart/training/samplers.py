@@ -57,7 +57,7 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
     if settings.kind == "random":
         return BagSampler(random_bags(n, settings.stages), batch_size, recipe.seed)
     name = settings.scorer or (recipe.scorer.name if recipe.scorer else None)
-    assert name is not None, "[bags] is required; the recipe's schema checks this"
+    assert name is not None, "[bags] is required; unreachable, because the recipe's schema checks this"
     rows_NK = neighbours(settings, items, store, load(name))
     if settings.hard is not None:
         return HardNegativeSampler(ShuffleSampler(n, batch_size, recipe.seed), rows_NK, settings.hard, batch_size)

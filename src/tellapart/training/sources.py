@@ -20,7 +20,8 @@ from tellapart.recipe.schema import Recipe
 class RunSources:
     """What a run is made from: its recipe, the models that it names, a device, a store of features, and the data.
 
-    upstream: returns the path or name of the model that a name in the recipe refers to, after training it if necessary.
+    upstream: function that maps a model's name in the recipe to a path or name, and trains the model first if
+        necessary.
     """
 
     recipe: Recipe
