@@ -923,7 +923,7 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
 
 
 def test_undo_says_that_sidecars_stay_and_what_updates_them(cli: Cli, folder: Path, tmp_path: Path) -> None:
-    """The printed command writes the restored texts into the sidecars."""
+    """The printed command restores the texts in the sidecars."""
     alt, source = tmp_path / "alt.jsonl", tmp_path / "captions.jsonl"
     for text in ("a dog on a lawn", "a dog in the snow"):
         source.write_text(
@@ -933,10 +933,7 @@ def test_undo_says_that_sidecars_stay_and_what_updates_them(cli: Cli, folder: Pa
     done = cli("captions", "undo", folder, "--captions", alt)
     assert records(alt)[3]["caption"] == "a dog on a lawn 3"
     assert alt_of((folder / "03.xmp").read_text(encoding="utf-8")) == "a dog in the snow 3"
-    command = re.search(r"\.xmp files beside the pictures were not changed; .* run: tellapart (.*) \(with", done.err)
+    command = re.search(r"\.xmp files beside the pictures were not changed; .* run: tellapart (.*)", done.err)
     assert command is not None, done.err
     assert cli(*shlex.split(command[1])).status == 0
     assert alt_of((folder / "03.xmp").read_text(encoding="utf-8")) == "a dog on a lawn 3"
-    done = cli("captions", "undo", folder, "--captions", ".xmp")
-    assert "texts that alt-text --embed wrote have no history" in done.err
-    assert "have no history" not in cli("captions", "undo", folder).err

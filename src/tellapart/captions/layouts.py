@@ -97,6 +97,14 @@ class CaptionLayout(ABC):
         """Assigns a stray text to this picture; does not change the text."""
         raise NotImplementedError
 
+    def file_of(self, file: str) -> str:
+        """Returns the ``file`` of `place` to which a ``file`` in the log belongs."""
+        return file
+
+    def parts(self, keys: Iterable[str]) -> list[CaptionLayout]:
+        """Returns layouts of further texts of the same pictures, whose rows in the logs have some of these keys."""
+        return []
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the files exclusively if another command may append to them."""
@@ -104,11 +112,17 @@ class CaptionLayout(ABC):
 
 
 class Sidecars(CaptionLayout):
-    """A ``.txt`` or ``.caption`` beside each picture, or the alt text in a ``.xmp``."""
+    """A ``.txt`` or ``.caption`` beside each picture, or a text in a ``.xmp``.
 
-    def __init__(self, items: Sequence[Item], suffixes: Sequence[str], files: Mapping[str, Path]) -> None:
+    part: the property and language of the text in a ``.xmp``. The default is the alt text as readers show it: the
+    default text, else that of the first language.
+    """
+
+    def __init__(
+        self, suffixes: Sequence[str], files: Mapping[str, Path], part: tuple[str, str] = (xmp.ALT, xmp.DEFAULT)
+    ) -> None:
         self.name = f"{suffixes[0]} files"
-        self._suffixes, self._files = suffixes, dict(files)
+        self._suffixes, self._files, self._part = suffixes, dict(files), part
 
     @classmethod
     def find(cls, items: Sequence[Item], suffixes: Sequence[str]) -> Sidecars:
@@ -133,7 +147,7 @@ class Sidecars(CaptionLayout):
             for id_, name in pictures:
                 stem = posixpath.splitext(name)[0]
                 files[id_] = folder / beside.get(name, (name if stem in taken else stem) + suffixes[0])
-        return cls(items, suffixes, files)
+        return cls(suffixes, files)
 
     @property
     def present(self) -> list[str]:
@@ -142,7 +156,15 @@ class Sidecars(CaptionLayout):
 
     def place(self, id_: str) -> TextPlace:
         path = self._files[id_]
-        return TextPlace(path.parent, f"*{path.suffix.lower()}", path.name)
+        key = xmp.key_of(*self._part)
+        return TextPlace(path.parent, f"*{(path.suffix + key).lower()}", path.name + key)
+
+    def file_of(self, file: str) -> str:
+        return file.partition("#")[0] if self._is_shown and file.startswith("*.xmp#") else file
+
+    def parts(self, keys: Iterable[str]) -> list[CaptionLayout]:
+        marks = dict.fromkeys(key[key.lower().rindex(".xmp#") + len(".xmp") :] for key in keys)
+        return [Sidecars(self._suffixes, self._files, xmp.part_of(mark)) for mark in marks]
 
     def read(self, ids: Sequence[str]) -> dict[str, str]:
         texts = {id_: self._read(self._files[id_]) for id_ in ids}
@@ -156,8 +178,16 @@ class Sidecars(CaptionLayout):
         except OSError as error:
             raise UsageError(f"{path} cannot be read ({error.strerror}); make it readable") from None
         if self._suffixes[0] == ".xmp":
-            return xmp.texts_of(data.decode("utf-8-sig", "replace"), str(path)).get(xmp.ALT)
+            packet = xmp_files.read_sidecar(path)
+            if self._is_shown:
+                return xmp.texts_of(packet, str(path)).get(xmp.ALT)
+            return xmp.languages_of(packet, str(path)).get(self._part)
         return data.decode("utf-8", "surrogateescape")
+
+    @property
+    def _is_shown(self) -> bool:
+        """Returns whether the text is the alt text that readers show."""
+        return self._part == (xmp.ALT, xmp.DEFAULT)
 
     def raw(self, id_: str, text: str) -> str:
         return text if self._suffixes[0] == ".xmp" or not text else text + "\n"
@@ -172,7 +202,10 @@ class Sidecars(CaptionLayout):
             if self._suffixes[0] == ".xmp":
                 packet = xmp_files.read_sidecar(path)
                 if packet or raw:
-                    replace_text(path, xmp.with_texts(packet, {xmp.ALT: raw or ""}, str(path)))
+                    texts, shown = xmp.languages_of(packet, str(path)), self._read(path)
+                    same = [key for key, text in texts.items() if key[0] == xmp.ALT and text == shown]
+                    new = dict.fromkeys([*(same if self._is_shown else ()), self._part], raw)
+                    replace_text(path, xmp.with_languages(packet, new, str(path)))
             elif raw is None:
                 path.unlink(missing_ok=True)
             else:

@@ -16,12 +16,13 @@ RECENT = 4  # texts remembered per row, because a killed process may have record
 @dataclass(frozen=True)
 class TextRow:
     """One row in the log. ``hashes``: the hashes of the last texts that tellapart wrote; ``captions``: the captioner's
-    captions from which the text was made, if any.
+    captions from which the text was made, if any; ``removed``: whether tellapart removed the text, as ``undo`` does.
     """
 
     hashes: tuple[str, ...] = ()
     picture: PictureRecord | None = None
     captions: tuple[str, ...] = ()
+    removed: bool = False
 
     @classmethod
     def new(cls, text: str | None, picture: PictureRecord | None = None, captions: Sequence[str] = ()) -> TextRow:
@@ -47,4 +48,5 @@ class TextRow:
             hashes = dict.fromkeys([before, str(value["text"])])
         picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
         captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
-        return TextRow(tuple(hashes)[-RECENT:], picture, captions)
+        removed = "removed" in value or (self.removed and "text" not in value)
+        return TextRow(tuple(hashes)[-RECENT:], picture, captions, removed)

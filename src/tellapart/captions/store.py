@@ -306,7 +306,7 @@ class CaptionStore:
             merged: dict[str, JournalChange] = {}
             for log in self._logs.values():
                 for change in log.changes.values():
-                    if any((log.path.parent, file) in files for file, _ in change.rows):
+                    if any((log.path.parent, self.layout.file_of(file)) in files for file, _ in change.rows):
                         merged.setdefault(change.id, change)
             return [merged[id_] for id_ in sorted(merged)]
 
@@ -357,10 +357,23 @@ class CaptionStore:
             return versions
 
     def undo(self, ids: Sequence[str]) -> WriteResult:
-        """Undoes these changes, newest first, in a single change. Leaves texts alone that later changes have altered.
+        """Undoes these changes, newest first. Leaves texts alone that later changes have altered.
 
         Raises the errors of `write`.
         """
+        chosen = set(ids)
+        files = [row for change in self.changes() if change.id in chosen for row in change.rows]
+        keys = [key for file, key in files if self.layout.file_of(file) != file]
+        # An alt text counts as the one that readers show, so that its other languages are restored first.
+        parts = [CaptionStore(list(self.items.values()), part) for part in self.layout.parts(keys)]
+        results = [store._undo(ids) for store in [*parts, self]]
+        return WriteResult(
+            results[-1].change,
+            tuple(dict.fromkeys(id_ for result in results for id_ in result.written)),
+            tuple(dict.fromkeys(id_ for result in results for id_ in result.stayed)),
+        )
+
+    def _undo(self, ids: Sequence[str]) -> WriteResult:
         chosen = set(ids)
         changes = [change for change in self.changes() if change.id in chosen]
         touched = {(file, key) for change in changes for file, key in change.rows}

@@ -129,9 +129,6 @@ def undo(
     ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
     if not ids:
         say(f"{folder}: no changes to undo{f' after {to}' if to else ''}")
-        if str(captions).lower() == ".xmp" and _embedded(store):
-            say("texts that alt-text --embed wrote have no history; to restore them, run alt-text --embed again with "
-                "the previous captions and options")  # fmt: skip
         return
     chosen = set(ids)
     changed = {change.what for change in store.changes() if change.id in chosen}
@@ -141,11 +138,9 @@ def undo(
     if done.stayed:
         say(f"{len(done.stayed):,} captions have changed since and were kept: {few(done.stayed, 5)}")
     if "alt-text" in changed and isinstance(store.layout, ListFile) and _embedded(store):
-        path = store.layout.path
-        command = ["tellapart", "alt-text", str(folder), "--captions", str(path), "-o",
-                   str(path.with_stem(f"{path.stem}.embedded")), "--embed"]  # fmt: skip
-        say(f"the .xmp files beside the pictures were not changed; to write the restored texts into them, run: "
-            f"{shlex.join(command)} (with the --language and --characters of the run)")  # fmt: skip
+        command = ["tellapart", "captions", "undo", str(folder), "--captions", ".xmp"]
+        say(f"the .xmp files beside the pictures were not changed; to undo their last change as well, run: "
+            f"{shlex.join(command)}")  # fmt: skip
     listed = folder / METADATA  # tellapart lora writes its texts there, too
     if captions is None and isinstance(store.layout, Sidecars) and listed.is_file():
         say(f"{listed} was not changed; to undo its last change as well, run: "

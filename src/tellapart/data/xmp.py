@@ -26,6 +26,17 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>'
 
 
+def key_of(name: str, language: str) -> str:
+    """Returns what follows the name of a file in the log, for the text of a property in a language."""
+    return "".join(["#long"] * (name == LONG) + [f"#{language}"] * (language != DEFAULT))
+
+
+def part_of(key: str) -> tuple[str, str]:
+    """Returns the property and the language that `key_of` wrote."""
+    is_long = key == "#long" or key.startswith("#long#")
+    return LONG if is_long else ALT, key.removeprefix("#long" if is_long else "").removeprefix("#") or DEFAULT
+
+
 @dataclass(frozen=True)
 class TextEvent:
     """An entry in a packet's history: ``agent`` is the model or program that wrote texts; ``when`` is in ISO 8601."""
@@ -40,9 +51,10 @@ def with_texts(packet: str, texts: Mapping[str, str], where: str) -> str:
 
 
 def with_languages(
-    packet: str, texts: Mapping[tuple[str, str], str], where: str, event: TextEvent | None = None
+    packet: str, texts: Mapping[tuple[str, str], str | None], where: str, event: TextEvent | None = None
 ) -> str:
-    """Sets texts of an XMP packet, given by property and language; an empty ``packet`` starts a new one.
+    """Sets texts of an XMP packet, given by property and language (None removes a text); an empty ``packet`` starts a
+    new one.
 
     Preserves texts in other languages, all other properties, and comments. Adds ``event`` to the history. Raises
     `UsageError` for invalid XMP, with a message that begins with ``where``.
@@ -54,6 +66,9 @@ def with_languages(
     if event is not None:
         _add_event(descriptions, event)
     for (name, language), text in texts.items():
+        if text is None:
+            _remove(descriptions, name, language)
+            continue
         home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
         own = home.find(name)
         own = ElementTree.SubElement(home, name) if own is None else own
@@ -75,6 +90,19 @@ def with_languages(
     text = ElementTree.tostring(root, encoding="unicode").replace("\r", "&#xD;")
     before, after = (re.findall("<!--.*?-->", part, re.DOTALL) for part in _around(packet))
     return _BEGIN + "\n".join([*before, text, *after]) + _END
+
+
+def _remove(descriptions: Sequence[ElementTree.Element], name: str, language: str) -> None:
+    """Removes the text of a property in one language, and the property if no text is left."""
+    for home in descriptions:
+        if language == DEFAULT:
+            home.attrib.pop(name, None)
+        for own in home.findall(name):
+            for listed in own.findall(f"{{{_RDF}}}Alt"):
+                for line in [each for each in listed if each.get(_LANG) == language]:
+                    listed.remove(line)
+            if not list(own.iter(f"{{{_RDF}}}li")):
+                home.remove(own)
 
 
 def _add_event(descriptions: Sequence[ElementTree.Element], event: TextEvent) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tellapart.captions.changes import JournaledRun
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.text_hash import text_hash
 from tellapart.captions.texts_beside import files_beside
@@ -35,13 +36,17 @@ class Embedded:
     others: tuple[str, ...] = ()
 
 
-def _packets(picture: Path) -> tuple[str, str]:
-    """Returns the XMP inside a picture, and the XMP in its sidecar. Raises `UsageError` for invalid XMP."""
+def _packets(picture: Path) -> tuple[str, str, str]:
+    """Returns the XMP inside a picture, in ``PICTURE.xmp``, and in ``PICTURE.jpg.xmp``.
+
+    Raises `UsageError` for invalid XMP.
+    """
+    paths = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
     inside = xmp_files.packet_in(picture.read_bytes(), str(picture))
-    sidecars = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
-    found = [text for path in sidecars if xmp.texts_of(text := xmp_files.read_sidecar(path), str(path))]
-    xmp.texts_of(inside, str(picture))
-    return inside, found[0] if found else xmp_files.read_sidecar(sidecars[0])
+    beside, other = map(xmp_files.read_sidecar, paths)
+    for packet, path in zip((inside, beside, other), (picture, *paths), strict=True):
+        xmp.texts_of(packet, str(path))
+    return inside, beside, other
 
 
 def _takes_packet(picture: Path) -> bool:
@@ -51,9 +56,7 @@ def _takes_packet(picture: Path) -> bool:
 
 def _of(key: tuple[str, str], target: Path) -> Path:
     """Returns the name under which `OwnFiles` records a file's text in this property and language."""
-    name, language = key
-    parts = ["#long"] * (name == xmp.LONG) + [f"#{language}"] * (language != xmp.DEFAULT)
-    return target.with_name(f"{target.name}{''.join(parts)}")
+    return target.with_name(target.name + xmp.key_of(*key))
 
 
 def _target(picture: Path, root: Path, folder: Path | None) -> Path:
@@ -106,12 +109,14 @@ class EmbedSettings:
         folder: the folder for copies; None: write sidecars beside the pictures.
         language: the language of the texts, such as ``de``; "": unspecified.
         event: who wrote the texts, for the history in the XMP.
+        run: the change of the journal to which the texts in sidecars belong; None: they cannot be undone.
     """
 
     replace_edited: bool = False
     folder: Path | None = None
     language: str = ""
     event: xmp.TextEvent | None = None
+    run: JournaledRun | None = None
 
 
 def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> Embedded:
@@ -129,15 +134,17 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
     root = common_folder(items)
     todo, stayed = list[tuple[Path, Path, str]](), list[str]()
     texts, replaced = dict[Path, str](), dict[Path, str]()
+    before = dict[Path, str]()
     for item in items:
         one = edited.get(item.id, Edited(""))
         if not (one.text or one.accepted) or not isinstance(item.picture, FilePicture):
             continue
         picture = item.picture.path
-        target, (inside, beside) = _target(picture, root, settings.folder), _packets(picture)
-        said = xmp.languages_of(beside, str(picture)) | xmp.languages_of(inside, str(picture))
-        ours, theirs, other = _shares(one, said, own, picture.with_suffix(".xmp"), settings)
-        replaced |= other
+        target, (inside, beside, other) = _target(picture, root, settings.folder), _packets(picture)
+        in_sidecar = xmp.languages_of(beside, str(picture))
+        said = xmp.languages_of(other, str(picture)) | in_sidecar | xmp.languages_of(inside, str(picture))
+        ours, theirs, taken = _shares(one, said, own, picture.with_suffix(".xmp"), settings)
+        replaced |= taken
         if not one.text and not said and settings.folder is None:
             continue
         if _is_taken(theirs, one.text, settings) or _was_emptied(one, said, own, picture.with_suffix(".xmp"), settings):
@@ -145,17 +152,21 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
             if settings.folder is None:
                 continue
             ours = {}
-        packet = _with_texts(beside if target.suffix == ".xmp" else inside, ours | theirs, target, settings.event)
+        base = inside if target.suffix != ".xmp" else beside or (other if settings.folder is not None else "")
+        packet = _with_texts(base, ours | theirs, target, settings.event)
         if target.suffix != ".xmp" and len(packet.encode()) > xmp_files.MOST:
             raise UsageError(
                 f"{picture}: the text does not fit in the XMP packet ({xmp_files.MOST:,} bytes at most); exclude this "
                 "picture"
             )
         texts |= {_of(key, target): text for key, text in ours.items() if key not in theirs}
+        before |= {_of(key, target): text for key, text in in_sidecar.items()}
         todo.append((picture, target, packet))
     if settings.folder is None:
         own.back_up(replaced)
-        own.record(texts)
+        changed = {path: text for path, text in texts.items() if before.get(path, "") != text}
+        own.record({path: text for path, text in texts.items() if path not in changed})
+        own.record(changed, run=settings.run, before=before)
     for picture, target, packet in todo:
         _embed(picture, target, packet, settings.folder)
     copies = len(todo) if settings.folder is not None else 0
@@ -206,7 +217,7 @@ def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, setting
     """Returns whether a person emptied the alt text that this command wrote to a sidecar: the picture is decorative."""
     place = xmp.ALT, settings.language or xmp.DEFAULT
     row = own.of(sidecar).rows.get(_of(place, sidecar).name)
-    written = row is not None and row.hashes[-1:] not in ((), (text_hash(""),))
+    written = row is not None and not row.removed and row.hashes[-1:] not in ((), (text_hash(""),))
     return written and place not in said and sidecar.exists() and not settings.replace_edited and not one.accepted
 
 

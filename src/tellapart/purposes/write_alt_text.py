@@ -84,8 +84,9 @@ def write_alt_texts(
             doubts = find_doubts(dataset, edited, changed, language, captioner)
             store_doubts(path, dataset, doubts, source.by_id, variation, source.author, run)
         event = TextEvent(source.agent, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        embedding = new_run("embed", source.author)
         for folder in folders:
-            _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
+            _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event, embedding))
         if out != "-":
             named = pictures[0] if len(pictures) == 1 else "FOLDER"
             say(f"{len(doubts):,} of {len(items):,} alt texts need checking; to review them, run: "
