@@ -25,8 +25,10 @@ BATCH = 32  # the default of `tellapart caption`
 class Ours:
     """Captions photos with one captioner in one precision. Call it with a part of the photos."""
 
-    def __init__(self, folder: Path, options: str, decoding: Decoding, device: str, precision: Precision) -> None:
-        self.folder, self.decoding = folder, decoding
+    def __init__(
+        self, folder: Path, options: str, decoding: Decoding, device: str, precision: Precision, batch_size: int = BATCH
+    ) -> None:
+        self.folder, self.decoding, self.batch_size = folder, decoding, batch_size
         self._model = f"{folder}?{options}", device, precision
 
     def __call__(self, paths: Sequence[Path]) -> list[str]:
@@ -56,7 +58,7 @@ class Ours:
 
     @cached_property
     def engine(self) -> CaptionEngine:
-        return CaptionEngine.open(self.captioner, self.decoding, None, Skipped(), batch_size=BATCH)
+        return CaptionEngine.open(self.captioner, self.decoding, None, Skipped(), batch_size=self.batch_size)
 
 
 def dataset_of(paths: Sequence[Path]) -> Dataset:
