@@ -178,7 +178,7 @@ def listener(captions: ArmCaptions) -> Statistic:
 def bleu4(captions: ArmCaptions) -> Statistic:
     """Corpus BLEU-4 in percent."""
     from tellapart.metrics.bleu_score import bleu_of, bleu_stats
-    from tellapart.metrics.statistics import Sums
+    from tellapart.metrics.corpus_scores import Sums
 
     bleu = Sums(bleu_stats(captions.first_captions, captions.references), bleu_of)
     return Statistic(captions.picture_key, len(captions.items), lambda weight_RN: 100 * bleu(weight_RN))
@@ -283,8 +283,8 @@ def div2(captions: ArmCaptions) -> Statistic:
 @measure("mbleu", "mBLEU-4", "lower", needs=("samples",))
 def mbleu(captions: ArmCaptions) -> Statistic:
     """Corpus mBLEU-4 in percent; higher is less diverse."""
+    from tellapart.metrics.corpus_scores import Sums
     from tellapart.metrics.diversity import mbleu_of, mbleu_stats
-    from tellapart.metrics.statistics import Sums
 
     share = Sums(mbleu_stats(captions.captions), mbleu_of)
     return weighted_statistic(captions.picture_key, len(captions.items), lambda weight_N: 100 * float(share(weight_N)))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.metrics.statistics import LEVEL
+from tellapart.metrics.intervals import LEVEL
 
 ALPHA = (1 - LEVEL) / 2  # one-sided: what a two-sided interval of 95 % leaves on one side
 

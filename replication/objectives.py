@@ -27,7 +27,7 @@ from replication.tradeoff import systems_json
 from replication.verdict import RECORDS as CLAIMS_RECORDS
 from replication.verdict import claims_power, claims_verdict, to_json
 from replication.worker_pool import Task, WorkerPool
-from tellapart.metrics.statistics import holm
+from tellapart.metrics.holm import holm
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.shipped_recipes import find_recipe
 

@@ -16,7 +16,7 @@ from replication.lab import Lab
 from replication.multiple import holm_levels
 from replication.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError, nearest
-from tellapart.metrics.statistics import holm
+from tellapart.metrics.holm import holm
 from tellapart.utils.messages import say
 
 

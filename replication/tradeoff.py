@@ -39,7 +39,8 @@ from replication.verdict import RECORDS
 from replication.worker_pool import Task, WorkerPool
 from tellapart.features.nearest import Vectors
 from tellapart.inference.best_of import BestOf
-from tellapart.metrics.statistics import LEVEL, RESAMPLES
+from tellapart.metrics.draws import RESAMPLES
+from tellapart.metrics.intervals import LEVEL
 from tellapart.utils.strict_json import json_value
 
 FOLDER = Path("runs") / "tradeoff"

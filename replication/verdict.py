@@ -18,7 +18,8 @@ from replication.replay import ClaimResult
 from replication.seeds import TYPED, VERDICTS, Seeds
 from replication.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
-from tellapart.metrics.statistics import LEVEL, RESAMPLES
+from tellapart.metrics.draws import RESAMPLES
+from tellapart.metrics.intervals import LEVEL
 from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say
 from tellapart.utils.write_errors import write_errors

@@ -14,7 +14,7 @@ from PIL import Image
 from tellapart.data.caption_files import read_caption_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.stored import read_results
-from tellapart.metrics.statistics import holm
+from tellapart.metrics.holm import holm
 
 COLOURS = ("red", "green", "blue", "white")
 

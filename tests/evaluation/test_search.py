@@ -11,7 +11,7 @@ from command_line import Cli
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.metrics.ranking import BM25
+from tellapart.metrics.bm25 import BM25
 
 CAPTIONS = {"a": "a black dog runs", "b": "a white cat sleeps", "c": "a white cat sleeps", "d": "two men at a table"}
 QUERIES = {"a": ["black dog", "a hound"], "b": ["white cat"], "d": ["men"]}

@@ -15,17 +15,13 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.verdict import rate_statistic
 from tellapart.evaluation.metrics.facts import percentage
 from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
+from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Measurement
+from tellapart.metrics.draws import Draws
+from tellapart.metrics.intervals import mean_interval
+from tellapart.metrics.metric_tests import MetricTests
+from tellapart.metrics.paired_tests import paired_difference
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import (
-    UNBOUNDED,
-    Bounds,
-    Draws,
-    Measurement,
-    MetricTests,
-    mean_interval,
-    paired_difference,
-)
 
 PICTURES, WORDS = 120, 4000
 ZIPF_W = 1 / np.arange(1, WORDS + 1) ** 1.05

@@ -16,8 +16,8 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.result_keys import describe
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
+from tellapart.metrics.corpus_scores import Sums
 from tellapart.metrics.diversity import COUNTS, mbleu_of, mbleu_stats
-from tellapart.metrics.statistics import Sums
 
 SENTENCE = "a small dog runs on the green grass near one red ball and two blue cats"
 

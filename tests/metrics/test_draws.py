@@ -9,19 +9,11 @@ import pytest
 
 from tellapart.metrics import bleu
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats
-from tellapart.metrics.statistics import (
-    Difference,
-    Draws,
-    Estimate,
-    Interval,
-    Measurement,
-    MetricTests,
-    Recounted,
-    Sums,
-    bootstrap_weights,
-    merged,
-    random_swaps,
-)
+from tellapart.metrics.corpus_scores import Measurement, Recounted, Sums, merged
+from tellapart.metrics.draws import Draws, bootstrap_weights, random_swaps
+from tellapart.metrics.intervals import Estimate, Interval
+from tellapart.metrics.metric_tests import MetricTests
+from tellapart.metrics.paired_tests import Difference
 
 N, RESAMPLES, SEED = 90, 120, 3
 RNG = np.random.default_rng(0)
@@ -129,7 +121,7 @@ def test_means_weights_and_abstentions_share_one_pass(monkeypatch: pytest.Monkey
         drawn.append(n)
         return bootstrap_weights(n, resamples, seed)
 
-    monkeypatch.setattr("tellapart.metrics.statistics.bootstrap_weights", counting)
+    monkeypatch.setattr("tellapart.metrics.intervals.bootstrap_weights", counting)
     weight_N = RNG.integers(1, 4, N)
     means = [{name: RNG.random(N) for name in "ab"} for _ in range(4)]
     means[3]["b"][:7] = np.nan
@@ -174,7 +166,7 @@ def test_blocks_of_weights_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     statistic = Sums(RNG.random((N, 3)), lambda sums: sums[..., 0] / sums[..., 2])
     values = []
     for cells in (2_000_000, 700):
-        monkeypatch.setattr("tellapart.metrics.statistics._BLOCK_CELLS", cells)
+        monkeypatch.setattr("tellapart.metrics.draws._BLOCK_CELLS", cells)
         draws = Draws(RESAMPLES, SEED)
         drawn = Estimate(draws, statistic)
         draws.run()

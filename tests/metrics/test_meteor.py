@@ -27,6 +27,7 @@ from test_overlap import PUBLISHED, published
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import meteor, meteor_score, meteor_tables, ptb_tokenize
+from tellapart.metrics.corpus_scores import Sums
 from tellapart.metrics.meteor_score import (
     Match,
     align,
@@ -37,7 +38,6 @@ from tellapart.metrics.meteor_score import (
     normalise,
     score,
 )
-from tellapart.metrics.statistics import Sums
 
 pytest.importorskip("snowballstemmer", reason="the extra 'meteor' is not installed")
 needs_package = pytest.mark.skipif(

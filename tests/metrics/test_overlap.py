@@ -21,7 +21,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import bleu, cider_d, ptb_tokenize, rouge_l
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats, bleus
-from tellapart.metrics.statistics import Sums
+from tellapart.metrics.corpus_scores import Sums
 
 WORDS = st.sampled_from(["a", "dog", "cat", "on", "the", "mat", "runs", "red"])
 SENTENCE = st.lists(WORDS, max_size=9).map(" ".join)

@@ -14,22 +14,14 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from statsmodels.stats.multitest import multipletests
 
-from tellapart.metrics import statistics
+from tellapart.metrics import paired_tests
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats
-from tellapart.metrics.statistics import (
-    PERCENT,
-    UNBOUNDED,
-    Draws,
-    Estimate,
-    Interval,
-    Recounted,
-    Sums,
-    format_p,
-    holm,
-    mean_interval,
-    paired_difference,
-    places_for,
-)
+from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Recounted, Sums
+from tellapart.metrics.draws import Draws
+from tellapart.metrics.holm import holm
+from tellapart.metrics.intervals import Estimate, Interval, mean_interval
+from tellapart.metrics.paired_tests import paired_difference
+from tellapart.metrics.printed_differences import format_p, places_for
 
 NAN = float("nan")
 
@@ -43,7 +35,7 @@ def resample(corpus, **settings):
 
 def paired_resampled(system, baseline, **settings):
     draws = Draws(**settings)
-    test = statistics.PairedTest(draws, Estimate(draws, system), Estimate(draws, baseline), None, UNBOUNDED)
+    test = paired_tests.PairedTest(draws, Estimate(draws, system), Estimate(draws, baseline), None, UNBOUNDED)
     draws.run()
     return test.difference()
 
@@ -95,7 +87,7 @@ def test_equal_seeds_draw_equal_intervals():
 def test_blocks_do_not_change_the_draws(monkeypatch):
     value_N = np.random.default_rng(2).random(50)
     whole = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
-    monkeypatch.setattr("tellapart.metrics.statistics._BLOCK_CELLS", 170)
+    monkeypatch.setattr("tellapart.metrics.draws._BLOCK_CELLS", 170)
     parts = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
     for part, all_at_once in zip(parts, whole, strict=True):
         assert astuple(part) == pytest.approx(astuple(all_at_once), abs=1e-12, nan_ok=True)

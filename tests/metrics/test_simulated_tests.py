@@ -13,7 +13,9 @@ import pytest
 
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.statistics import PERCENT, UNBOUNDED, Draws, Measurement, MetricTests, Sums
+from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement, Sums
+from tellapart.metrics.draws import Draws
+from tellapart.metrics.metric_tests import MetricTests
 
 POPULATION, WORDS = 4000, 4000
 KINDS = {"mean": UNBOUNDED, "bleu4": PERCENT, "cider": (0.0, 1000.0), "event": PERCENT}

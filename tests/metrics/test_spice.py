@@ -186,8 +186,8 @@ def test_trouble_in_the_tool_is_one_line(stand_in: Any, trouble: str, told: str)
 
 
 def test_a_resample_is_a_mean_of_captions(stand_in: Any) -> None:
+    from tellapart.metrics.corpus_scores import Sums
     from tellapart.metrics.spice_tool import spice_of, spice_stats
-    from tellapart.metrics.statistics import Sums
 
     stand_in()
     statistic = Sums(spice_stats(["a b", "c"], [["a b"], ["d"]]), spice_of)

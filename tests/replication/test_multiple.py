@@ -11,7 +11,7 @@ from replication.bootstrap import compare_with_bounds, ratio_statistic
 from replication.claim import Claim, Measurement, about_equal, greater
 from replication.multiple import ALPHA, holm_levels, one_sided_p, part_p
 from replication.replay import ClaimResult
-from tellapart.metrics.statistics import holm
+from tellapart.metrics.holm import holm
 
 
 def test_holm_by_hand() -> None:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_run import results
 
+from tellapart.metrics.intervals import Interval
+from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.results import Results, SystemPair
-from tellapart.metrics.statistics import Difference, Interval
 from tellapart.report.curves import CURVE, charts, draw_curve, nice_ticks, thin
 from tellapart.report.page import duration, moment
 from tellapart.report.shown import arrange, format_number

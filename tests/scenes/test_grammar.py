@@ -10,7 +10,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
 from tellapart.scenes.truth import count_claims, parse_caption
 from tellapart.scenes.vocabulary import senses
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 
 EVERY_KIND = [(domain, frames) for domain in ("plain", "alt", "unseen", "cocolike") for frames in (1, 8)]
 WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")

@@ -5,7 +5,7 @@ from sample_scene import scene
 
 from tellapart.scenes import Object, Scene, Scenes, grammar
 from tellapart.scenes.listener import listener_accuracy, listener_probabilities
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 
 
 def test_the_listener_picks_who_fits() -> None:

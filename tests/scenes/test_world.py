@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.scenes import Object, Scene, Scenes
 from tellapart.scenes.contents import between, chain, holds, natural, split_class
 from tellapart.scenes.vocabulary import UNSEEN_SHAPES
-from tellapart.utils.rng import permuted
+from tellapart.utils.permutation import permuted
 from tellapart.utils.versions import VERSIONS
 
 

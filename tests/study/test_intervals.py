@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tellapart.metrics.statistics import bootstrap_weights
+from tellapart.metrics.draws import bootstrap_weights
 from tellapart.study.intervals import Ratings, difference, interval, means, resampled_means, student_quantile
 
 

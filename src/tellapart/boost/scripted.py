@@ -20,7 +20,7 @@ from tellapart.scenes.grammar import full_description
 from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 
 _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
 _CORRECT = re.compile(r"^Correct caption: (.*)$", re.MULTILINE)

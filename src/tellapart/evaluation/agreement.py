@@ -23,9 +23,9 @@ from tellapart.evaluation.judgements import read_judgements
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
 from tellapart.evaluation.side_files import read_object_inputs
+from tellapart.metrics.draws import bootstrap_weights
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.utils.progress import track
 from tellapart.utils.tables import table_of
 

@@ -11,10 +11,15 @@ from dataclasses import replace
 
 from tellapart import __version__
 from tellapart.evaluation.context import EvalContext, EvalInputs
+from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.draws import Draws
+from tellapart.metrics.holm import holm
+from tellapart.metrics.intervals import SINGLE
+from tellapart.metrics.metric_tests import MetricTests
+from tellapart.metrics.paired_tests import ALPHA
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.results import PROCEDURES, Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot
-from tellapart.metrics.statistics import ALPHA, SINGLE, Draws, Measurement, MetricTests, holm
 from tellapart.utils.messages import detail
 
 

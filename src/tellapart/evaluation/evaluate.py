@@ -25,10 +25,10 @@ from tellapart.evaluation.notes import (
 )
 from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.retrieval import per_set
+from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.results import WORDS_KEY, Results
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
-from tellapart.metrics.statistics import Measurement
 from tellapart.metrics.words import associated_words, tagger_signature
 from tellapart.utils.messages import detail
 
@@ -40,7 +40,7 @@ def evaluate(
     ``items``, or else of the first system.
 
     A picture can have a list of captions. Single-caption metrics are averaged over them; diversity metrics use all of
-    them. Intervals are 95% intervals over pictures, by the procedures of `tellapart.metrics.statistics`
+    them. Intervals are 95% intervals over pictures, by the procedures of `tellapart.metrics.intervals`
     that the signatures name: bootstrap percentiles, Student's t for few pictures, or bounds for rare events.
 
     inputs: see `EvalInputs`.

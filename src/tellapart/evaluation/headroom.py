@@ -29,7 +29,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
 from tellapart.language.english import FUNCTION_WORDS, WORD
 from tellapart.language.token_spans import token_spans
-from tellapart.metrics.statistics import bootstrap_weights
+from tellapart.metrics.draws import bootstrap_weights
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import resolve_device
 from tellapart.scenes.parser import token_spans as word_spans

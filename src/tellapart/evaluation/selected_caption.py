@@ -9,10 +9,10 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.registry import CaptionSetMetric, Metric
 from tellapart.metrics.results import BEST, ORACLE
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)

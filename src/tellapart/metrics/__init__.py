@@ -6,8 +6,8 @@ from tellapart.utils.registry import lazily
 
 _WHERE = {
     "CiderD": "cider",
-    "Difference": "statistics",
-    "Interval": "statistics",
+    "Difference": "paired_tests",
+    "Interval": "intervals",
     "Results": "results",
     "associated_words": "words",
     "bertscore": "bert_score",
@@ -22,17 +22,17 @@ _WHERE = {
     "length": "lexical",
     "lexical_diversity": "lexical",
     "mbleu": "diversity",
-    "mean_interval": "statistics",
+    "mean_interval": "intervals",
     "meteor": "meteor_score",
     "metric": "registry",
-    "paired_difference": "statistics",
+    "paired_difference": "paired_tests",
     "ppl": "perplexity",
     "ptb_tokenize": "ptb",
     "refclipscore": "clip_score",
     "repetition_rate": "lexical",
     "rouge_l": "rouge_score",
     "spice": "spice_tool",
-    "spider": "spice_tool",
+    "spider": "spider",
     "vocabulary": "lexical",
 }
 

@@ -12,12 +12,12 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
-from tellapart.metrics.statistics import PERCENT
 
 ORDERS = 4
 COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), matched n-grams (4)

@@ -16,9 +16,9 @@ from functools import partial
 import numpy as np
 
 from tellapart.language.english import FUNCTION_WORDS
+from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import LANGUAGE
-from tellapart.metrics.statistics import PERCENT
 
 References = Sequence[Sequence[str]] | None
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tellapart.errors import MissingExtra
+from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References
 from tellapart.metrics.meteor_tables import (
     LONGEST,
@@ -36,7 +37,6 @@ from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
-from tellapart.metrics.statistics import PERCENT
 from tellapart.utils import forks
 from tellapart.utils.progress import track
 

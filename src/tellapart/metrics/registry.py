@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tellapart.errors import TellapartError
+from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Corpus, Measurement, Recounted, Sums
 from tellapart.metrics.results import BEST, GROUPS, ORACLE, OTHER, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot, caption_lists, merge_slots
-from tellapart.metrics.statistics import UNBOUNDED, Bounds, Corpus, Measurement, Recounted, Sums
 from tellapart.utils.registry import Direction, Entry, Registry
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Metric(Entry[Callable[..., Any]]):
     ``stats`` returns a list with an item per caption, ``score`` maps that list to a function of integer caption
     weights.
 
-    grows: the score grows with N, like a count of distinct words (`tellapart.metrics.statistics.Recounted`).
+    grows: the score grows with N, like a count of distinct words (`tellapart.metrics.corpus_scores.Recounted`).
     label: may contain ``{size}``, the number of candidates.
     signature: the part of a signature after the name, or a function that computes it from the context.
     scale: factor by which values are multiplied.

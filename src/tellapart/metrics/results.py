@@ -17,7 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from rich import box
 from rich.table import Table
 
-from tellapart.metrics.statistics import ALPHA, BOOTSTRAP, RARE, STUDENT, Difference, Interval, format_p, places_for
+from tellapart.metrics.intervals import BOOTSTRAP, RARE, STUDENT, Interval
+from tellapart.metrics.paired_tests import ALPHA, Difference
+from tellapart.metrics.printed_differences import format_p, places_for
 from tellapart.utils.registry import Direction
 from tellapart.utils.strict_json import json_value
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.statistics import Measurement, merged
+from tellapart.metrics.corpus_scores import Measurement, merged
 
 HUMAN, CHANCE = "human", "chance"  # reference systems: human captions, and a blind guess
 HUMAN_CHOICES = ("first", "random", "mean")

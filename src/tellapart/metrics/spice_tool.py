@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
+from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
-from tellapart.metrics.statistics import PERCENT
 from tellapart.utils.messages import say_once
 
 SPICE_SIGNATURE = f"spice-1.0,corenlp-3.6.0|mean-of-captions|tok:{VERSION}"
@@ -188,29 +187,3 @@ def _number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return float("nan")
-
-
-# SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, if SPICE's tool is installed.
-
-SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
-
-
-@metric(
-    "spider",
-    signature=SPIDER_SIGNATURE,
-    label="SPIDEr",
-    help="mean of SPICE and CIDEr-D",
-    scale=100.0,
-    bounds=PERCENT,
-    direction="higher",
-    group=CLOSE,
-    check=find_tool,
-)
-def spider(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes SPIDEr, (SPICE + CIDEr-D) / 2, 0 to 5.5: mean and per caption.
-
-    A caption without a SPICE score is NaN and excluded from the mean. Raises the same errors as `spice`.
-    """
-    score_N = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
-    kept_N = score_N[~np.isnan(score_N)]
-    return (float(kept_N.mean()) if len(kept_N) else float("nan")), score_N

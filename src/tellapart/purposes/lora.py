@@ -17,7 +17,7 @@ from tellapart.language.english import FUNCTION_WORDS, singular
 from tellapart.language.word_removal import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
 from tellapart.language.words import sentences
 from tellapart.purposes.texts import Edited, has_phrase, shortened, without_openings
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 
 COMMON = 0.5  # a word in more than this fraction of captions describes the whole set
 LEAST = 5  # captions; fewer do not show what the set has in common

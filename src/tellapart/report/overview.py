@@ -6,17 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import Interval
 from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import RunFolder
 from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
-from tellapart.report.verdict import (
-    BeforeAfter,
-    compare,
-    main_metric,
-    order,
-)
+from tellapart.report.verdict import BeforeAfter, compare, main_metric, order
 
 _OVERVIEW_METRICS = 6
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tellapart.metrics.intervals import Interval
 from tellapart.metrics.keys import parse_key
 from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo, Results
-from tellapart.metrics.statistics import Interval
 
 MINUS = "\u2212"
 

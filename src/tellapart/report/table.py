@@ -6,15 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import Interval
 from tellapart.report.shown import ShownMetric, arrange, format_number, metric_of
-from tellapart.report.verdict import (
-    BeforeAfter,
-    Change,
-    comparisons,
-    order,
-)
+from tellapart.report.verdict import BeforeAfter, Change, comparisons, order
 
 # Width of the strip that shows intervals; defines its units.
 STRIP = 120.0

@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import Interval
 from tellapart.report.comparable import test_conditions
 from tellapart.report.curves import PlotFrame, nice_ticks, path, value_text
 from tellapart.report.folder import RunFolder

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tellapart.metrics.intervals import Interval
+from tellapart.metrics.paired_tests import Difference
+from tellapart.metrics.printed_differences import format_p, places_for
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
 from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
 
 # Reference systems. They are shown, but a run is compared with them only if there is no other system.

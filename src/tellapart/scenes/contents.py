@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from tellapart.scenes.vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 from tellapart.utils.versions import VERSIONS
 
 UNITS = 128

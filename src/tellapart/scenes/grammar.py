@@ -9,7 +9,7 @@ from tellapart.language.english import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import INVERSE, Object, SceneTruth, between, holds, natural, reading_order
 from tellapart.scenes.vocabulary import NOISE, senses
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 
 _ALT_SYNONYM_RATE = 0.65
 """Probability that alt-text uses a word of `vocabulary.ALT_WORDS`, if one exists."""

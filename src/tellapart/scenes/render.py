@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.scenes.contents import DIAMETERS, UNITS, Object, SceneTruth
-from tellapart.utils.rng import RandomStream
+from tellapart.utils.random_stream import RandomStream
 
 Inside = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Points = tuple[tuple[float, float], ...]

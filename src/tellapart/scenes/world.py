@@ -18,7 +18,8 @@ from tellapart.scenes.grammar import describe, full_description, paraphrases
 from tellapart.scenes.render import draw_scene
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
-from tellapart.utils.rng import RandomStream, digest, permuted
+from tellapart.utils.permutation import permuted
+from tellapart.utils.random_stream import RandomStream, digest
 
 LARGEST_FAMILY = 32
 

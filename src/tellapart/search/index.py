@@ -16,9 +16,11 @@ from tellapart.captions.store import StoredCaption
 from tellapart.data import Dataset
 from tellapart.features.store import FeatureStore
 from tellapart.language.english import FUNCTION_WORDS, word_set
+from tellapart.metrics.bm25 import BM25, query_words
+from tellapart.metrics.corpus_scores import PERCENT
+from tellapart.metrics.intervals import Interval, mean_interval
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.metrics.ranking import BM25, expected_gain, places, query_words
-from tellapart.metrics.statistics import PERCENT, Interval, mean_interval
+from tellapart.metrics.ranking import expected_gain, places
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 

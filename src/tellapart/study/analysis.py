@@ -16,8 +16,8 @@ from itertools import combinations
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import SystemPair
-from tellapart.metrics.statistics import Interval
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, WRONG, Study, option_counts, questions
 from tellapart.study.exclusion import control_errors, exclusion
 from tellapart.study.intervals import ClusteredDraws, Floats, Ratings, difference, interval, means, resampled_means

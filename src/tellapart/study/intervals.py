@@ -16,7 +16,9 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
+from tellapart.metrics.draws import bootstrap_weights
+from tellapart.metrics.intervals import Interval
+from tellapart.metrics.paired_tests import Difference
 
 Floats = npt.NDArray[np.float64]
 NAN = float("nan")

@@ -12,7 +12,8 @@ import rich.console
 import rich.table
 import rich.text
 
-from tellapart.metrics.statistics import Interval, format_p
+from tellapart.metrics.intervals import Interval
+from tellapart.metrics.printed_differences import format_p
 from tellapart.report.template import template
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG

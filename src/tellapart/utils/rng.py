@@ -1,32 +1,22 @@
-"""Reproducible random numbers: per item, independently of its batch, and for the synthetic world.
+"""Reproducible random numbers per item, independently of its batch.
 
-`ItemSeeds`: every draw is a function of (purpose, seed, step, item id, sample), computed by the counter-based generator
+Every draw is a function of (purpose, seed, step, item id, sample), computed by the counter-based generator
 Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2). Draws therefore do not
 depend on the batch size or on the number and order of the items.
-
-`RandomStream`: sequential numbers without NumPy or torch, the same on every machine and Python version. It uses only
-`random.Random.random`, whose stream Python guarantees for a given integer seed; the streams of ``choice``, ``shuffle``
-and NumPy's generators may change between versions. It is a separate generator because it determines the pictures of
-`scenes`, and because drawing single numbers from Philox is a hundred times slower.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import random
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
 
-T = TypeVar("T")
 ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 WEYL = 0x9E3779B9, 0xBB67AE85
@@ -91,76 +81,3 @@ def philox(key_N2: np.ndarray, counter_N4: np.ndarray) -> np.ndarray:
         a, b, c, d = (second >> half) ^ b ^ key0, second & low, (first >> half) ^ d ^ key1, first & low
         key0, key1 = (key0 + np.uint64(WEYL[0])) & low, (key1 + np.uint64(WEYL[1])) & low
     return np.stack([a, b, c, d], axis=-1)
-
-
-def digest(*parts: object) -> int:
-    """Hashes the parts' text to 64 bits; the same on all machines, unlike `hash`."""
-    text = "\x1f".join(map(str, parts)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-
-
-@lru_cache(maxsize=256)
-def _cumulative(weights: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(itertools.accumulate(weights))
-
-
-@lru_cache(maxsize=64)
-def _zipf(length: int) -> tuple[float, ...]:
-    # Rounded, so that a libm that differs in the last bit does not change a choice.
-    return tuple(round((rank + 1) ** -1.2, 9) for rank in range(length))
-
-
-class RandomStream:
-    """A random stream seeded by the text of its parts."""
-
-    def __init__(self, *parts: object) -> None:
-        self._random = random.Random(digest(*parts)).random
-
-    def uniform(self) -> float:
-        """Returns a number in [0, 1)."""
-        return self._random()
-
-    def randrange(self, stop: int) -> int:
-        """Returns an integer in 0..stop-1."""
-        return int(self._random() * stop)
-
-    def bernoulli(self, probability: float) -> bool:
-        """Returns True with this probability; never for 0, always for 1."""
-        return self._random() < probability
-
-    def choice(self, options: Sequence[T]) -> T:
-        """Draws one option uniformly."""
-        return options[int(self._random() * len(options))]
-
-    def weighted_choice(self, options: Sequence[T], weights: tuple[float, ...]) -> T:
-        """Draws one option with probability proportional to its weight."""
-        sums = _cumulative(weights)
-        return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
-
-    def zipf_choice(self, options: Sequence[T]) -> T:
-        """Draws one option with probability proportional to r^−1.2, where r ≥ 1 is its rank (long-tailed)."""
-        return self.weighted_choice(options, _zipf(len(options)))
-
-    def sample(self, options: Sequence[T], count: int) -> list[T]:
-        """Draws ``count`` distinct options, in random order."""
-        rest = list(options)
-        return [rest.pop(int(self._random() * len(rest))) for _ in range(count)]
-
-
-def permuted(index: int, length: int, key: int) -> int:
-    """Returns the image of ``index`` under a fixed permutation of range(length), without storing the permutation.
-
-    Uses a four-round Feistel network over the next even number of bits. Values outside the range are mapped again until
-    they fall into it (cycle walking), so the result is a bijection of range(length).
-    """
-    half = max(1, ((length - 1).bit_length() + 1) // 2)
-    mask = (1 << half) - 1
-    while True:
-        left, right = index >> half, index & mask
-        for turn in range(4):
-            mixed = (right * 0x9E3779B1 + key + turn * 0x85EBCA6B) & 0xFFFFFFFFFFFF
-            mixed = ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFFFFFF
-            left, right = right, left ^ ((mixed ^ (mixed >> 13)) & mask)
-        index = (left << half) | right
-        if index < length:
-            return index

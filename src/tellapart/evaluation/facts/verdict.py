@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tellapart.metrics.statistics import Sums
+from tellapart.metrics.corpus_scores import Sums
 
 Span = tuple[int, int, str]  # start and end in characters, and the reason
 

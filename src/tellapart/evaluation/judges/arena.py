@@ -23,7 +23,7 @@ from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.matching import match_files, name_systems, with_ids
-from tellapart.metrics.statistics import bootstrap_weights
+from tellapart.metrics.draws import bootstrap_weights
 from tellapart.types import Picture
 from tellapart.utils.tables import table_of
 

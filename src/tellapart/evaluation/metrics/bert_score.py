@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import Measurement
 
 _PARTS = {
     "bertscore_p": (

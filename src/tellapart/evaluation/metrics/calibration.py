@@ -18,10 +18,10 @@ import numpy as np
 
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
+from tellapart.metrics.corpus_scores import Bounds, Measurement, Sums
 from tellapart.metrics.registry import CaptionSetMetric, metric
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
-from tellapart.metrics.statistics import Bounds, Measurement, Sums
 from tellapart.utils.progress import track
 
 BINS = 10  # of equal width, for the expected calibration error

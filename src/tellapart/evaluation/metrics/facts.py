@@ -18,10 +18,10 @@ from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claim_tuples import CLAIM_KINDS
+from tellapart.metrics.corpus_scores import PERCENT, Measurement, Sums
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import PERCENT, Measurement, Sums
 from tellapart.scenes import scene_graph
 from tellapart.scenes.truth import ClaimCounts, KindCounts
 from tellapart.utils.progress import track

@@ -18,12 +18,12 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import by_references, check_tagger
 from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Tuple
+from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import check
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
-from tellapart.metrics.statistics import PERCENT
 from tellapart.utils.progress import track
 
 

@@ -15,10 +15,10 @@ from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges import caption_qa, ratings
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.language.claim_tuples import CLAIM_KINDS
+from tellapart.metrics.corpus_scores import PERCENT, Measurement
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import PERCENT, Measurement
 
 _RATES = ("precision", "recall", "f")
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.corpus_scores import Measurement, Sums
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import Measurement, Sums
 
 
 @context_metric(

@@ -13,10 +13,10 @@ from tellapart.evaluation.context import ALL_CLIPS, EvalContext, short_digest
 from tellapart.evaluation.retrieval import chance, over_questions
 from tellapart.metrics import clip_score
 from tellapart.metrics.clip_score import CLIPSCORE_PREFIX
+from tellapart.metrics.corpus_scores import PERCENT, Measurement
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE, LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.metrics.statistics import PERCENT, Measurement
 from tellapart.scenes.listener import listener_probabilities
 from tellapart.utils.progress import track
 

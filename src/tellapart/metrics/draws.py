@@ -1,0 +1,79 @@
+"""Seeded bootstrap resamples and permutations of units: items, or clusters of dependent items."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+RESAMPLES = 1000
+_BLOCK_CELLS = 2_000_000  # resampled cells in memory at a time: 16 MB of indices
+Weights = Callable[[int, int, int], Iterator[np.ndarray]]
+
+
+def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields how often each bootstrap resample draws each of n units."""
+    rng = np.random.default_rng(seed)
+    for rows in _blocks(resamples, n):
+        item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
+
+
+def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields 1 for the units whose two systems a permutation swaps, 0 for the others."""
+    rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
+    for rows in _blocks(resamples, n):
+        yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
+
+
+def disjoint_halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields two disjoint halves of the items; if n is odd, one item is in neither."""
+    rng = np.random.default_rng(seed)
+    for rows in _blocks(resamples, n):
+        place_RN = np.argsort(rng.random((rows, n)), axis=1)
+        yield (place_RN < n // 2).astype(float), (place_RN >= n - n // 2).astype(float)
+
+
+def _blocks(resamples: int, n: int) -> Iterator[int]:
+    rows = max(1, _BLOCK_CELLS // n)
+    for start in range(0, resamples, rows):
+        yield min(rows, resamples - start)
+
+
+@dataclass(eq=False)
+class Drawn:
+    """Statistics, N×…, and their sums in R resamples or permutations, R×…, which `Draws.run` fills in."""
+
+    stats: np.ndarray
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+class Draws:
+    """Bootstrap resamples and permutations. Request all sums with `ask` first, then call `run` once.
+
+    Statistics with the same number of units share weights, in one matrix product.
+    """
+
+    def __init__(self, resamples: int = RESAMPLES, seed: int = 0) -> None:
+        self.resamples, self.seed = resamples, seed
+        self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
+
+    def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
+        """Registers statistics. `run` fills the returned object with their sums, weighted by ``weights``."""
+        asked = Drawn(stats)
+        if len(stats):
+            self._asked[weights, len(stats)].append(asked)
+        return asked
+
+    def run(self) -> None:
+        """Draws the resamples and computes all requested sums."""
+        for (weights, n), asked in self._asked.items():
+            parts = [one.stats.reshape(n, -1) for one in asked]
+            joined = np.concatenate(parts, axis=1)
+            sums = np.concatenate([weight_RN @ joined for weight_RN in weights(n, self.resamples, self.seed)])
+            ends = np.cumsum([part.shape[1] for part in parts])
+            for one, own in zip(asked, np.split(sums, ends[:-1], axis=1), strict=True):
+                one.sums = own.reshape(-1, *one.stats.shape[1:])
+        self._asked.clear()

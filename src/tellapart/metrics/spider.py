@@ -1,0 +1,37 @@
+"""SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, if SPICE's tool is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
+from tellapart.metrics.corpus_scores import PERCENT
+from tellapart.metrics.inputs import References
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import CLOSE
+from tellapart.metrics.spice_tool import SPICE_SIGNATURE, find_tool, spice
+
+SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
+
+
+@metric(
+    "spider",
+    signature=SPIDER_SIGNATURE,
+    label="SPIDEr",
+    help="mean of SPICE and CIDEr-D",
+    scale=100.0,
+    bounds=PERCENT,
+    direction="higher",
+    group=CLOSE,
+    check=find_tool,
+)
+def spider(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """Computes SPIDEr, (SPICE + CIDEr-D) / 2, 0 to 5.5: mean and per caption.
+
+    A caption without a SPICE score is NaN and excluded from the mean. Raises the same errors as `spice`.
+    """
+    score_N = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
+    kept_N = score_N[~np.isnan(score_N)]
+    return (float(kept_N.mean()) if len(kept_N) else float("nan")), score_N
