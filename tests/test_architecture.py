@@ -38,8 +38,17 @@ def rows_of_folders() -> dict[str, int]:
     return rows | {"__main__": len(table) + 1}
 
 
-MODULES = parse(PACKAGE)
-NAMES = {"tellapart." + name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in MODULES}
+@cache
+def package() -> dict[str, Tree]:
+    """Returns the package's modules, parsed once: every worker imports this file, and one runs its tests."""
+    return parse(PACKAGE)
+
+
+@cache
+def paths() -> dict[str, str]:
+    """Returns the module's path by its name, such as ``tellapart.types``."""
+    dotted = {name: name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in package()}
+    return {f"tellapart.{module}": name for name, module in dotted.items()}
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -70,17 +79,17 @@ def modules_of(names: set[str]) -> set[str]:
     found = set()
     for name in names:
         if name.startswith("tellapart."):
-            module = name if name in NAMES else name.rpartition(".")[0]
-            assert module in NAMES or module == "tellapart", f"{module} is imported and does not exist"
+            module = name if name in paths() else name.rpartition(".")[0]
+            assert module in paths() or module == "tellapart", f"{module} is imported and does not exist"
             found.add(module)
     return found - {"tellapart"}
 
 
 def test_imports_point_downwards() -> None:
     rows = rows_of_folders()
-    folders = {name.partition("/")[0].removesuffix(".py") for name in MODULES} - {"__init__"}
+    folders = {name.partition("/")[0].removesuffix(".py") for name in package()} - {"__init__"}
     assert rows.keys() == folders, "docs/design.md has a row for each folder"
-    for name, (tree, _) in MODULES.items():
+    for name, (tree, _) in package().items():
         folder = name.partition("/")[0].removesuffix(".py")
         if folder != "__init__":
             others = {module.split(".")[1] for module in modules_of(imported(tree, at_runtime=True))} - {folder}
@@ -90,7 +99,7 @@ def test_imports_point_downwards() -> None:
 
 def test_no_module_imports_in_a_circle() -> None:
     """Imports inside functions and for type checkers count as well."""
-    graph = {name: modules_of(imported(MODULES[path][0])) - {name} for name, path in NAMES.items()}
+    graph = {name: modules_of(imported(package()[path][0])) - {name} for name, path in paths().items()}
     while ends := {name for name, below in graph.items() if not below & graph.keys()}:
         graph = {name: below for name, below in graph.items() if name not in ends}
     assert not graph, f"in a circle, or above one: {sorted(graph)}"
@@ -98,22 +107,22 @@ def test_no_module_imports_in_a_circle() -> None:
 
 def test_the_package_does_without_what_lies_beside_it() -> None:
     """``tellapart tables`` alone looks for replication/, in a clone."""
-    beside = {name for name, (tree, _) in MODULES.items()
+    beside = {name for name, (tree, _) in package().items()
               if {each.partition(".")[0] for each in imported(tree)} & {"replication", "benchmarks"}}  # fmt: skip
     assert beside <= {"cli/tables.py"}
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
-    names = Counter(node.name for tree, _ in MODULES.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for tree, _ in package().values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert not [name for name, count in names.items() if count > 1]
 
 
 def test_sizes() -> None:
-    long_modules = {name for name, (_, lines) in MODULES.items() if lines > MAX_MODULE_LINES}
+    long_modules = {name for name, (_, lines) in package().items() if lines > MAX_MODULE_LINES}
     assert long_modules <= ONE_ALGORITHM
     long_functions = {
         f"{name}:{function.name}"
-        for name, (tree, _) in MODULES.items()
+        for name, (tree, _) in package().items()
         for function in functions(tree)
         if (function.end_lineno or 0) - function.lineno >= MAX_FUNCTION_LINES
     }
@@ -136,7 +145,7 @@ def test_imports_stand_at_the_top_of_a_module() -> None:
     """Inside functions only what is heavy and optional."""
     late = {
         (name, node.lineno)
-        for name, (tree, _) in MODULES.items()
+        for name, (tree, _) in package().items()
         for function in functions(tree)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
@@ -146,7 +155,7 @@ def test_imports_stand_at_the_top_of_a_module() -> None:
 
 def test_every_folder_says_what_it_holds() -> None:
     """Modules and names in quotes exist: in the folder, as a folder of the package, or as names of the module."""
-    for name, (tree, _) in MODULES.items():
+    for name, (tree, _) in package().items():
         if name.endswith("__init__.py"):
             docstring, folder = ast.get_docstring(tree), (PACKAGE / name).parent
             assert docstring, name
@@ -178,7 +187,7 @@ def test_nothing_unpickles() -> None:
     for line in ("from pickle import loads", "import pickle as p", "torch.load(path)", "np.load(p, allow_pickle=True)"):
         assert unpickles(ast.parse(line)), line
     assert not unpickles(ast.parse("import numpy\ntorch.load(path, weights_only=True)"))
-    for modules in (MODULES, parse(ROOT / "replication"), parse(ROOT / "benchmarks")):
+    for modules in (package(), parse(ROOT / "replication"), parse(ROOT / "benchmarks")):
         assert not [name for name, (tree, _) in modules.items() if unpickles(tree)]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.captioners import Captioner
 from tellapart.check.captions import (
     CheckedCaption,
     cut,
@@ -27,15 +27,18 @@ from tellapart.check.captions import (
     template,
 )
 from tellapart.check.kinds import DEFECTS, PICTURE, Finding
-from tellapart.check.models import Found, ask_captioner, ask_scorer
 from tellapart.check.pictures import check_pictures
 from tellapart.check.result import Check
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import UsageError
-from tellapart.scorers import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    from tellapart.captioners import Captioner
+    from tellapart.check.models import Found
+    from tellapart.scorers import Scorer
 
 
 def check_captions(
@@ -101,10 +104,13 @@ def check_captions(
     unreadable = {one.id for one in found["unreadable"]}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     models: list[Found] = []
-    if scorer is not None and _enough(readable, "scorer"):
-        models.append(ask_scorer(rows, readable, scorer))
-    if captioner is not None and _enough(readable, "captioner"):
-        models.append(ask_captioner(rows, readable, captioner))
+    if scorer is not None or captioner is not None:
+        from tellapart.check.models import ask_captioner, ask_scorer  # torch, which takes four times as long as a check
+
+        if scorer is not None and _enough(readable, "scorer"):
+            models.append(ask_scorer(rows, readable, scorer))
+        if captioner is not None and _enough(readable, "captioner"):
+            models.append(ask_captioner(rows, readable, captioner))
     for one in models:
         add(one.findings)
         facts |= one.facts

@@ -9,6 +9,7 @@ import typer
 
 from tellapart.check.kinds import DEFECTS
 from tellapart.check.page import write_check_page
+from tellapart.check.run import check_captions
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json
 from tellapart.cli.output import show
@@ -57,8 +58,6 @@ def check(
 
     Requires no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
     """
-    from tellapart.check.run import check_captions
-
     levels = levels_of(fail_on or ())
     if report is not None:
         check_output(report, ".html", ".htm")
