@@ -473,7 +473,7 @@ def masked_by_length(name: str, reward: torch.Tensor, rollout: Rollout, most_B: 
     if reward.ndim == 3 or bool((reward < 0).any()):
         found = "per token" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for one caption"
         raise TellapartError(
-            f"reward '{name}' is {found}; within requires non-negative rewards per caption, so remove within"
+            f"reward '{name}' is {found}; 'within' requires non-negative rewards per caption, so remove 'within'"
         )
     words_BS = torch.tensor([float(len(text.split())) for text in rollout.texts]).view(reward.shape)
     longer_BS = (words_BS > most_B[:, None]).to(reward.device)

@@ -140,7 +140,7 @@ def _ids(decision: Decision) -> list[str]:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Removes the size files of an earlier export, such as 7.json, which could be mistaken for part of this one."""
+    """Removes an earlier export's files of other sizes, such as 7.json, which could be taken for part of this one."""
     try:
         earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
