@@ -23,7 +23,7 @@ BENCHMARKS = {
 
 
 def run_bench(work: str, repeat: int | None = None, only: str = "", **options: Any) -> list[Row]:
-    """Runs ``python -m benchmarks WORK`` for rows whose work contains ``only``, with ``repeat`` (`REPEAT`) runs each.
+    """Runs ``python -m benchmarks WORK`` for rows whose name contains ``only``, with ``repeat`` runs each.
 
     ``options``: further keyword arguments of the benchmark's ``rows``. Raises `UsageError` if the benchmark is unknown,
     if it does not have an option, if data or tools are missing, or if ``only`` matches no row.

@@ -21,7 +21,8 @@ def bench(
     repeat: Annotated[int | None, typer.Option(min=1, help="Number of runs; medians are shown. [default: 3]")] = None,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Run only rows whose name contains this text.")] = "",
     full: Annotated[
-        bool, typer.Option("--full", help="Run all rows, not only those that end within five minutes (bags, caption).")
+        bool,
+        typer.Option("--full", help="Run all rows, not only those that take at most five minutes (bags, caption)."),
     ] = False,
     model: Annotated[
         str | None,
@@ -36,7 +37,7 @@ def bench(
     to: Annotated[float | None, typer.Option(help="Largest size (growth), such as 1e6. [default: 1e5]")] = None,
     as_json: Json = False,
 ) -> None:
-    """Time our implementations against the usual ones, side by side; or time and memory as the data grow."""
+    """Time our implementations side by side with the usual ones, or measure time and memory as the data grow."""
     from benchmarks.rows import table
 
     chosen: dict[str, object] = {"model": model, "pictures": pictures, "device": device, "precision": precision}

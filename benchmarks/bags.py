@@ -3,7 +3,7 @@
 Features are synthetic: a few hundred thousand points around many centres, like features of pictures of similar things.
 Each search runs in a separate process, so that its peak memory can be measured. ``--only growth``, ``--only
 approximate`` or a number of pictures (``--only 30,000``) selects rows. Without ``--only`` and ``--full``, only rows
-that end within five minutes are measured.
+that take at most five minutes are measured.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ SLOWER = 1.3  # maximum ratio of our time to FAISS's
 MEMORY_MB, BAGS_SECONDS = 2048.0, 60.0
 BLOCK = 16384  # features made at a time
 SIZES = (2, 3, 5, 7, 10, 15, 20)
-CHECKED = 200  # number of pictures whose neighbours are compared with FAISS's
+CHECKED = 200  # number of pictures whose neighbours are compared with those of FAISS
 SHARED = 0.999  # fraction of neighbours that both must find; ties in float32 may differ
 
 
 def rows(repeat: int, only: str = "", *, full: bool = False) -> list[Row]:
-    """Measures rows whose work contains ``only``. Goals are ratios: at least 1/1.3 = 0.77 of FAISS's speed.
+    """Measures rows whose name contains ``only``. Goals are ratios: at least 1/1.3 = 0.77 of FAISS's speed.
 
-    Without ``only`` and ``full`` those that end within five minutes on two cores: COCO's pictures once (200 s of the
-    processor for both sides), and the growth up to 30,000 (22 s a run).
+    Without ``only`` and ``full``, measures those that take at most five minutes on two cores: COCO's pictures once (200
+    s of CPU time for both sides), and the growth up to 30,000 (22 s per run).
     """
     if importlib.util.find_spec("faiss") is None:
         raise UsageError("FAISS, the reference, is not installed; run: pip install 'tellapart[faiss]'")
@@ -100,8 +100,9 @@ def _against_faiss(work: str, n: int, repeat: int, more: bool = False) -> list[R
 
 
 def _approximate(work: str, n: int, repeat: int) -> list[Row]:
-    """Measures time and recall of our search with FAISS's cells. Exact search would take hours, so the reference is the
-    time of FAISS's flat index for a sample of the pictures, times the number of samples."""
+    """Measures time and recall of our search with FAISS's cells. An exact search would take hours, so the reference is
+    extrapolated from FAISS's flat index on a sample of the pictures.
+    """
     ours = [_run("approximate", n) for _ in range(repeat)]
     flat = [_run("flat-sample", n) for _ in range(repeat)]
     sample, queries = min(SAMPLE, n), min(SEARCHED, n)
@@ -144,8 +145,8 @@ def features(n: int, uneven: bool = False) -> np.ndarray:
 def feature_blocks(n: int, uneven: bool = False) -> Iterator[np.ndarray]:
     """Yields the features of `features` in blocks of rows.
 
-    uneven: the i-th direction has 1/i of the first one's variance, as in encoders' features. The recall of an
-    approximate search depends on it, an exact search does not.
+    uneven: the i-th direction has 1/i of the first one's variance, as in real encoders. This affects the recall of an
+        approximate search but not an exact search.
     """
     rng = np.random.default_rng(0)
     centre_CD = rng.standard_normal((max(1, n // 40), D), dtype=np.float32)

@@ -58,7 +58,7 @@ def rows(
     precision: str = "auto",
     full: bool = False,
 ) -> list[Row]:
-    """Measures rows, in seconds per picture, whose work contains ``only``; ``repeat`` is the number of parts.
+    """Measures rows, in seconds per picture, whose name contains ``only``. ``repeat`` is the number of parts.
 
     Without ``only``, ``pictures`` and ``full`` those that end within five minutes on two cores: greedy captions of a
     few photos in two parts, without the largest model.
@@ -115,7 +115,7 @@ def sides_of(
 
 
 def photos() -> list[Path]:
-    """Returns the COCO photos beside the project. Raises `UsageError` if they are missing."""
+    """Returns the COCO photos next to the project. Raises `UsageError` if they are missing."""
     folder = Path(os.environ.get("TELLAPART_DATA", "../shared/data")) / "coco280" / "images"
     found = sorted(folder.glob("*.jpg"))
     if not found:
@@ -152,7 +152,7 @@ class Sides:
     precisions: tuple[Precision, ...]
 
     def measure(self, work: str, parts: Sequence[Sequence[Path]]) -> tuple[list[Row], bool]:
-        """Runs all sides on each part, rotating which goes first; also returns whether Ctrl-C ended the measurement."""
+        """Runs all sides on each part, in rotating order. Also returns whether Ctrl-C ended the measurement."""
         sides: dict[str, Run] = {**self.ours, **self.theirs}
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         written: dict[str, list[str]] = {name: [] for name in sides}

@@ -30,7 +30,7 @@ def full_size_captioner(name: str) -> Captioner:
 
 
 def clip_scorer() -> Scorer:
-    """CLIP ViT-B/32."""
+    """Builds a scorer of CLIP ViT-B/32's size."""
     from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 
     from tellapart.scorers.base import Scorer
@@ -42,7 +42,7 @@ def clip_scorer() -> Scorer:
 
 
 def clipcap_gpt2() -> Captioner:
-    """CLIP ViT-B/32, an MLP of ten positions, GPT-2: paper 3's."""
+    """Builds paper 3's captioner: CLIP ViT-B/32, an MLP with ten positions, and GPT-2."""
     from transformers import CLIPImageProcessorPil, GPT2Config
 
     from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
@@ -54,7 +54,7 @@ def clipcap_gpt2() -> Captioner:
 
 
 def blip_base() -> Captioner:
-    """Salesforce/blip-image-captioning-base, pictures of 384 pixels."""
+    """Builds Salesforce/blip-image-captioning-base, for pictures of 384 pixels."""
     from transformers import BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
 
     from tellapart.captioners.blip import Blip
@@ -68,7 +68,7 @@ def blip_base() -> Captioner:
 
 
 def qwen2_vl_2b() -> Captioner:
-    """Qwen/Qwen2-VL-2B-Instruct with weights in bf16 and LoRA of rank 32 on its language model."""
+    """Builds Qwen/Qwen2-VL-2B-Instruct with bf16 weights and LoRA of rank 32 on its language model."""
     import torch
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 

@@ -1,4 +1,4 @@
-"""``benchmarks growth``: scaling of time and memory of evaluation, captioning and mining with the data.
+"""``benchmarks growth``: how time and memory of evaluation, captioning and mining scale with the data.
 
 Inputs are synthetic (`benchmarks.growth_data`). Each size runs in a separate process (`benchmarks.growth_work`), so
 that its peak memory can be measured; generating the inputs counts for memory, not for time.
@@ -22,7 +22,7 @@ FIRST = 1000
 LARGEST = 10**6
 GOAL_ITEMS, GOAL_MB = 100_000, 2048.0  # memory limit for evaluating this many captions
 ROW_BYTES = 12_288  # size of a picture's features in the store: 16 cells of 192 numbers
-LINEAR = 1.15  # maximum exponent of the time's growth from 10⁴ on that counts as linear
+LINEAR = 1.15  # maximum growth exponent of the time, from 10⁴ on, that counts as linear
 WORKS = {"eval": "captions", "caption": "pictures", "bags": "pictures"}  # and their items
 
 

@@ -1,7 +1,7 @@
 """Synthetic inputs of any size for ``benchmarks growth``: captions, references, and features that fit them.
 
-Captions are walks on a chain of words, in which each word has few successors and the first ones are likelier. So the
-number of distinct n-grams grows as that of people's captions does: ever more slowly, for single words soonest.
+Captions are walks on a chain of words, in which each word has few successors, and the first ones are likelier. So the
+number of distinct n-grams grows as in human captions: ever more slowly, single words first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tellapart.types import Encoder
 
 VOCABULARY, SUCCESSORS = 10_000, 200
-SHORTEST, LONGEST = 8, 14  # words; COCO's captions have 10.5 on the mean
+SHORTEST, LONGEST = 8, 14  # number of words; COCO's captions have 10.5 on average
 REFERENCES = 5
 D = 512
 KEPT = 0.6  # fraction of a reference's words that other texts about the picture share
@@ -38,7 +38,7 @@ def word(number: int) -> str:
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions and references of ``count`` pictures; for a given seed, they do not depend on the count."""
+    """Captions and references of ``count`` pictures. For a given seed, a picture's texts do not depend on the count."""
 
     count: int
     seed: int = 0
@@ -58,7 +58,7 @@ class Captions:
         return successor_VS.astype(np.int32), np.cumsum(share_S / share_S.sum())
 
     def texts(self, which: int) -> list[str]:
-        """Returns one text per picture: 0 is the first reference, others share some of its words."""
+        """Returns one text per picture. Number 0 is the first reference; others share some of its words."""
         found: list[str] = []
         for start in range(0, self.count, BLOCK):
             rows = min(BLOCK, self.count - start)
@@ -79,7 +79,7 @@ class Captions:
         return list(zip(*(self.texts(which) for which in range(REFERENCES)), strict=True))
 
     def _walk(self, rows: int, start: int, which: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns word numbers rows×LONGEST, and how many words of each row count."""
+        """Returns word numbers, rows×LONGEST, and each row's length in words."""
         rng = np.random.default_rng([self.seed, start, which])
         successor_VS, share_S = self._chain
         at_NT = np.empty((rows, LONGEST), np.int32)
@@ -115,7 +115,7 @@ class WordScorer:
 
     @property
     def encoder(self) -> Encoder:
-        """Its fingerprint alone is read: features are given."""
+        """Only its fingerprint is read, because features are given."""
         from tellapart.types import Encoder
 
         def unused(given: object) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Runs one size of ``benchmarks growth`` in a separate process and prints its seconds as JSON. Inputs are not timed.
+"""Runs one size of ``benchmarks growth`` in this process and prints its seconds as JSON. Inputs are not timed.
 
 python -m benchmarks.growth_work eval 100000
 """
@@ -25,7 +25,9 @@ BAG = 5
 
 
 def measure_eval(count: int) -> float:
-    """Times ``evaluate``: two systems' captions, R@1 in pools of 100, BLEU and CIDEr, intervals and a pair."""
+    """Times ``evaluate`` on two systems' captions: R@1 in pools of 100, BLEU and CIDEr, intervals and a paired
+    difference.
+    """
     from benchmarks.growth_data import Captions, WordScorer, image_features
     from tellapart.evaluation.evaluate import evaluate
 
@@ -48,7 +50,7 @@ def measure_eval(count: int) -> float:
 
 @dataclass(frozen=True)
 class NamedPicture:
-    """A picture with a key only: its features are in the store, so it is never decoded."""
+    """A picture that only has a key: its features are in the store, so it is never decoded."""
 
     name: str
 

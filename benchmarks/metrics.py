@@ -35,7 +35,7 @@ ALL = "bleu1,bleu2,bleu3,bleu4,meteor,rouge_l,cider"
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Measures rows whose work contains ``only``: ``repeat`` runs of each implementation, with progress on stderr."""
+    """Measures rows whose name contains ``only``: ``repeat`` runs of each implementation, with progress on stderr."""
     folder = published_captions()
     check_tools()
     with tempfile.TemporaryDirectory() as few:
@@ -87,11 +87,11 @@ def _lines(path: Path) -> list[str]:
 
 
 class _Batches:
-    """Batches of pictures with samples, as text and as token ids: real captions, different ones in each round.
+    """Batches of pictures with samples, as text and as token ids: real captions, which differ in each round.
 
-    The samples of a picture are the captions of two published systems, and the first one with about every fifth word
-    replaced by one of its next captions. The references of all 5,000 pictures are kept, as in training; documents are
-    those of the batch, each picture's once for every sample, as pycocoevalcap counts them in a batch.
+    A picture's samples are the captions of two published systems, and variants of the first one in which about every
+    fifth word comes from one of the next captions. The references of all 5,000 pictures are kept, as in training.
+    Documents are those of the batch; a picture counts once per sample, as in pycocoevalcap.
     """
 
     def __init__(self, references: list[list[str]], systems: list[list[str]]) -> None:
@@ -194,7 +194,7 @@ def _numbers(done: process.CompletedRun) -> list[float]:
 
 
 def _corpus(folder: Path, work: str, metric: str, theirs: str, goal: float, tolerance: float) -> Comparison:
-    """A metric from text in a fresh process, against pycocoevalcap in another: the seconds of the metric."""
+    """Compares a metric's seconds, from text and in a fresh process, with pycocoevalcap in another process."""
     captions, references = folder / CAPTIONS, folder / REFERENCES
     command = [sys.executable, "-m", "benchmarks.run_metric", metric, str(captions), str(references)]
 
@@ -212,7 +212,7 @@ def _corpus(folder: Path, work: str, metric: str, theirs: str, goal: float, tole
 
 
 def _short_meteor(folder: Path, few: Path, work: str) -> Comparison:
-    """Our whole command against METEOR's jar only, from its start."""
+    """Compares our whole command with METEOR's jar alone, from its start."""
     captions, references = few / CAPTIONS, few / REFERENCES
     for path in (captions, references):
         path.write_text("\n".join(_lines(folder / path.name)[:PICTURES]) + "\n", encoding="utf-8")
@@ -229,7 +229,7 @@ def _short_meteor(folder: Path, few: Path, work: str) -> Comparison:
 
 
 class _WholeCommand:
-    """``tellapart eval`` of 5,000 captions against a process of pycocoevalcap, and the peak memory of ours."""
+    """Compares ``tellapart eval`` on 5,000 captions with a pycocoevalcap process, and measures our peak memory."""
 
     def __init__(self, folder: Path) -> None:
         self.captions, self.references = folder / CAPTIONS, folder / REFERENCES
@@ -248,7 +248,7 @@ class _WholeCommand:
         return RunResult(done.seconds, done.output["scores"])
 
     def memory_rows(self) -> list[Row]:
-        """The peak memory of the command, if it ran, against its bound."""
+        """Returns the command's peak memory and its bound, if the command ran."""
         if not self.peaks:
             return []
         return [Row("memory of that command (theirs: the bound)", self.peaks, [MEMORY_MB], 1, "MB")]

@@ -25,7 +25,7 @@ class CompletedRun:
     peak_mb: float
 
 
-# A program's peak memory is never below that of the process that started it, until that one is small: this one.
+# A program's peak memory is never below that of the process that started it, so this small process starts it.
 _MEASURED = """\
 import json, os, sys, time
 start = time.perf_counter()

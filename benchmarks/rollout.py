@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 PICTURES, SAMPLES, TOKENS = 50, 4, 35
-TOLERANCE = 1e-3  # for sums over all tokens in float32, which are computed in different order
+TOLERANCE = 1e-3  # for float32 sums over all tokens in different orders
 NOT_COMPARED = float("nan")  # samples differ, because the two draw different random numbers
 
 
 def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
-    """Measures rows, in milliseconds, whose work contains ``only``: ``repeat`` alternating runs of each side."""
+    """Measures rows, in milliseconds, whose name contains ``only``: ``repeat`` alternating runs of each side."""
     if model:
         from benchmarks.step_rows import step_rows
 
@@ -56,7 +56,7 @@ def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
 
 
 class _RolloutStep:
-    """The shipped captioner and encoded pictures; each round samples its own captions."""
+    """The shipped captioner with encoded pictures. Each round samples its own captions."""
 
     @cached_property
     def captioner(self) -> ClipCap:

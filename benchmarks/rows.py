@@ -1,4 +1,4 @@
-"""Comparisons of two implementations, and the rows that benchmarks print."""
+"""Comparisons of two implementations, and the rows that a benchmark prints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two implementations of the same work. Both are called with the number of the round and do the same work in it.
+    """Two implementations of the same work. Both are called with the round's number and do the same work in that round.
 
     goal: the ratio to reach. tolerance: the largest difference between their outputs (NaN: outputs are not compared).
     """
@@ -65,7 +65,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """The amounts of each run; ``ratio`` is their median over our median, above 1 if ours is better.
+    """The amounts of each run. ``ratio`` is their median over our median, above 1 if ours is better.
 
     Without ``theirs_R`` there is no ratio and no goal.
     """
@@ -93,7 +93,7 @@ class Row:
         return self.ratio is None or self.ratio >= self.goal
 
     def to_json(self) -> dict[str, Any]:
-        """``{"work", "ours", "theirs", "ratio", "goal", "unit"}``."""
+        """Returns ``{"work", "ours", "theirs", "ratio", "goal", "unit"}``."""
         keys = ("work", "ours", "theirs", "ratio", "goal", "unit")
         return {key: getattr(self, key) for key in keys}
 

@@ -1,7 +1,7 @@
 """``benchmarks smile``: SMILE fused with the output layer against paper 1's Algorithm 1 on logits, at BLIP's size.
 
-Both multiply the same hidden states with the same layer, and go forward and backward to the gradients of both. On
-the processor, and on a GPU too if there is one: ``--only cpu``, ``--only cuda``.
+Both multiply the same hidden states with the same layer and compute the gradients of both. Runs on the CPU and, if
+there is one, on a GPU; select one with ``--only cpu`` or ``--only cuda``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Measure = Callable[[Step, str, int], "tuple[float, torch.Tensor]"]
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Measures time and peak memory on each device (works that contain ``only``), ``repeat`` times, alternately."""
+    """Measures time and peak memory per device (rows whose name contains ``only``), ``repeat`` times, alternately."""
     import torch
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -116,7 +116,7 @@ class _Layer:
         return loss.detach()
 
     def _summarize(self, loss: torch.Tensor, hidden_BTH: torch.Tensor) -> list[float]:
-        """The loss, and of each gradient the size and one sum with fixed signs; the gradients are cleared."""
+        """Returns the loss, and for each gradient its size and a sum with fixed signs. Clears the gradients."""
         values = [float(loss)]
         for leaf in (hidden_BTH, self.weight_VH, self.bias_V):
             assert leaf.grad is not None
@@ -178,7 +178,7 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _allocated_bytes(profiler: torch.profiler.profile) -> Iterator[int]:
-    """Bytes allocated after each call of torch's allocator for the processor's memory."""
+    """Returns the allocated bytes after each call of torch's CPU allocator."""
     results: Any = profiler.profiler  # torch gives its events no types
     events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
     allocated = 0

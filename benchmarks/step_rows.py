@@ -18,8 +18,8 @@ from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
 COCO, DENSE = (12, 15), (50, 50)  # tokens per caption, including the end token
-TOLERANCE = 1e-3  # of log-probabilities in fp32
-GOALS = {  # of the whole step, by model, samples and precision
+TOLERANCE = 1e-3  # tolerance for log-probabilities in fp32
+GOALS = {  # goals for the whole step, by model, samples and precision
     ("clipcap-gpt2", 1): {"fp32": 2.5, "bf16": 5.0},
     ("clipcap-gpt2", 4): {"fp32": 3.0, "bf16": 6.0},
     ("clipcap-gpt2", 8): {"fp32": 3.0, "bf16": 6.0},
@@ -46,7 +46,7 @@ PAIRINGS = (
 
 
 def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
-    """Measures rows, in milliseconds, whose work contains ``only``. Raises `UsageError` if there is none."""
+    """Measures rows, in milliseconds, whose name contains ``only``. Raises `UsageError` if there is none."""
     device = best_device()
     settings, pairings = works(name, device), pairings_of(name, device)
     wanted = only.lower()
@@ -123,7 +123,7 @@ def rows_of(
     check(name, *workers["theirs"].submit(gap_of, work).result())
     runs: dict[tuple[str, bool], list[Milliseconds]] = {}
     sides = [("theirs", p.theirs_bf16) for p in pairings] + [("ours", p.ours_bf16) for p in pairings]
-    for number in range(repeat + 1):  # the first is not counted: memory is allocated, kernels are chosen
+    for number in range(repeat + 1):  # the first run does not count, because it allocates memory and chooses kernels
         for side, bf16 in dict.fromkeys(sides if number % 2 else sides[::-1]):
             found = workers[side].submit(run_side, side, work, number, bf16).result()
             progress.advance()

@@ -1,8 +1,9 @@
-"""Times one self-retrieval step by `tellapart.training` and by a plain implementation, part by part on the same work.
+"""Times one self-retrieval step by `tellapart.training` and by a plain implementation, part by part, on the same work.
 
-The plain way encodes the pictures with both towers in every step, generates with transformers' ``generate`` from
-features that are repeated for every sample, pads the scorer's texts to 77 tokens, computes the logits of all positions
-of all rows, and uses the optimizer's default settings. Both draw the same numbers, so they write the same captions.
+The plain implementation encodes the pictures with both towers in every step, generates with transformers' ``generate``
+from features that are repeated for every sample, pads the scorer's texts to 77 tokens, computes the logits of all
+positions in all rows, and uses the optimizer's default settings. Both draw the same numbers, so they write the same
+captions.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ Milliseconds = dict[str, float]
 
 @dataclass(frozen=True)
 class Work:
-    """``samples`` captions of ``pictures`` pictures, of ``shortest`` to ``longest`` tokens, the end counted."""
+    """``samples`` captions for each of ``pictures`` pictures, with ``shortest`` to ``longest`` tokens including the
+    end.
+    """
 
     samples: int
     pictures: int
@@ -55,7 +58,7 @@ class Work:
 
 @dataclass
 class ForcedLengths:
-    """Stands for the seeds of a batch: numbers whose tokens end a caption at its length, and not before.
+    """Replaces a batch's seeds: its numbers end each caption exactly at its length.
 
     The end token is the last of the vocabulary, so a number close to 1 draws it.
     """
@@ -246,7 +249,7 @@ class TrainingStep:
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], 1)
 
     def plain_logits(self, visual_R: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Logits R×T×V, of those of all positions."""
+        """Returns logits R×T×V, after computing those of all positions."""
         captioner, tokens_RT = self.plain_captioner, rollout.tokens_RT
         if isinstance(captioner, ClipCap):
             model, prefix_RPH = captioner.model.language_model, captioner.model.mapper(visual_R)
@@ -264,7 +267,7 @@ class TrainingStep:
         return rows_RTV
 
     def gap(self, prepared: Prepared) -> float:
-        """Returns the largest difference of both sides' log-probabilities of the same captions, without dropout."""
+        """Returns the largest difference of the two sides' log-probabilities of the same captions, without dropout."""
         self.captioner.model.eval()
         self.plain_captioner.model.eval()
         with torch.no_grad():

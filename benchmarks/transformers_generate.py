@@ -1,6 +1,6 @@
 """Generates captions with transformers' ``generate``, as the reference of benchmarks and tests.
 
-Supports all decodings; every row is as long as the longest, and the picture is copied for every beam.
+Supports all decodings. Every row is as long as the longest one, and the picture is copied for every beam.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tellapart.models.decoding import Decoding
 def generate(
     captioner: Captioner, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Generates tokens_RT for the pictures; tokens after a row's first stop token are undefined.
+    """Generates tokens_RT for the pictures. Tokens after a row's first stop token are undefined.
 
     ``uniform_RT``: random numbers to sample tokens with, as in `tellapart.captioners.decoding.generate`.
     """
@@ -101,7 +101,9 @@ def default_generation_settings(*owners: Any, start: int | None = None) -> Itera
 
 
 class TokenSampler:
-    """A logits processor that leaves each row one token, drawn with its own number. ``before``: tokens not new."""
+    """A logits processor that leaves each row one token, drawn with its own number. ``before``: number of prompt
+    tokens.
+    """
 
     def __init__(self, decoding: Decoding, uniform_RT: torch.Tensor, before: int) -> None:
         self.decoding, self.uniform_RT, self.before = decoding, uniform_RT, before
@@ -120,7 +122,7 @@ class GeneratingRecurrentModel(RecurrentModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # its state is an LSTM's, not keys and values
+        return False  # its state is that of an LSTM, not keys and values
 
     def forward(
         self,
@@ -130,7 +132,9 @@ class GeneratingRecurrentModel(RecurrentModel, GenerationMixin):
         state: tuple[torch.Tensor, ...] | None = None,
         return_dict: bool = True,
     ) -> CausalLMOutputWithPast:
-        """Logits R×T×V after each of ``input_ids``; ``values`` and ``there`` are what `RecurrentModel.look` gives."""
+        """Returns logits R×T×V after each of ``input_ids``. ``values`` and ``there``: the result of
+        `RecurrentModel.look`.
+        """
         if state is None:
             state = self.language_model.start(values, there)
         hidden_RTH, state = self.language_model(input_ids, state, values, there)

@@ -1,10 +1,10 @@
 """``replication claims``: replicates the findings of the four papers on `scenes`, under pre-registered rules.
 
-`claim` has the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` the measures, `bootstrap`
-the decision rule, `multiple` the correction for multiple comparisons. `seeds` assigns seeds to purposes, `power`
-computes how many are needed; `verdict` and `stamp` store the verdict. `lab` trains each arm and writes its captions
-once, `worker_pool` does so in parallel; `replay` runs the claims, `page` shows them. `ndlb` and `tables` are the tables
-of paper 2 (``tellapart tables``).
+`claim` contains the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` the measures,
+`bootstrap` the decision rule, and `multiple` the correction for multiple comparisons. `seeds` assigns seeds to
+purposes, and `power` computes how many are needed; `verdict` and `stamp` store the verdict. `lab` trains each arm and
+writes its captions once, `worker_pool` does so in parallel, `replay` runs the claims, and `page` shows them. `ndlb` and
+`tables` contain paper 2's tables (``tellapart tables``).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def further_claims() -> tuple[Claim, ...]:
-    """Returns the further findings, which no verdict counts."""
+    """Returns the further findings, which are not part of any verdict."""
     from replication.further import FURTHER
 
     return FURTHER
 
 
 def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
-    """Returns the claims with these ids; without ids the 28 claims or, with ``further``, the further ones.
+    """Returns the claims with these ids [default: the 28 claims, or with ``further`` the further findings].
 
     Raises `UsageError` if an id is unknown.
     """
@@ -54,12 +54,12 @@ def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
 def run_claims(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> list[ClaimResult]:
-    """Runs claims (default: the 28) on ``seeds`` (`replication.seeds`), writes the page and returns the results.
+    """Runs claims (default: the 28) on ``seeds`` (`replication.seeds`), writes the page, and returns the results.
 
-    Each arm is trained once, under ``folder``. The page is written from the first result on. A run of some claims has a
-    separate page, and a page with more claims is replaced only when as many are done. ``settings`` are keys of all
-    recipes, in the format of ``--set``. Raises `UsageError` before training if an id or seeds are unknown, and for the
-    seeds of the verdict (see `run_verdict`).
+    Each arm is trained once, under ``folder``. The page is updated after each result. A run of only some claims has its
+    own page, and a page with more claims is replaced only once as many are done. ``settings`` apply to all recipes, as
+    in ``--set``. Raises `UsageError` before training if an id or a seed is unknown, or if seeds are reserved for the
+    verdict (see `run_verdict`).
     """
     from replication.seeds import parse_seeds
     from tellapart.errors import UsageError
@@ -71,7 +71,7 @@ def run_claims(
 
 
 def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the verdict on all claims, which is given only once per settings; see `replication.verdict`."""
+    """Returns the verdict on all claims. There is only one verdict per settings; see `replication.verdict`."""
     from replication.seeds import VERDICTS, Seeds
     from replication.verdict import claims_verdict, to_json
 
@@ -82,7 +82,8 @@ def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str
 def run_power(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """Computes the power of claims (default: all) and its record; stores the record of all claims on ``dev``.
+    """Computes the power of claims (default: all), and its record. Stores the record if it covers all claims on ``dev``
+    seeds.
 
     Raises `UsageError` if the arms of these development seeds are not trained.
     """
@@ -100,7 +101,7 @@ def run_power(
 
 
 def make_lab(folder: Path = FOLDER, settings: Sequence[str] = ()) -> Lab:
-    """Creates the lab with the arms, pictures and decodings of all claims."""
+    """Creates the lab with all claims' arms, pictures and decodings."""
     from replication.arms import DECODINGS
     from replication.further import FURTHER_ARMS, FURTHER_SETS
     from replication.lab import Lab

@@ -44,16 +44,14 @@ def claims(
     ] = False,
     further: Annotated[
         bool,
-        typer.Option(
-            "--further", help="Run the further findings, which are not among the 28 claims and not part of a verdict."
-        ),
+        typer.Option("--further", help="Run further findings, which are not part of the 28 claims or of a verdict."),
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the claims without running them.")] = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Replicate the papers' findings in the synthetic world. After Ctrl-C, the same command goes on."""
+    """Replicate the papers' findings in the synthetic world. Interrupted runs resume when you repeat the command."""
     from replication import find_claims, run_claims
     from replication.page import claims_table, results_table
     from replication.seeds import parse_seeds
@@ -110,14 +108,14 @@ def tradeoff(
         list[str] | None, typer.Argument(metavar="[ARM]...", help="Arms to run. Default: those of a verdict.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (30-34, once), or numbers: 0,1.")] = "quick",
-    start: Annotated[str, typer.Option(help="The captioner that all arms start from.")] = "scenes",
+    start: Annotated[str, typer.Option(help="Captioner that all arms start from.")] = "scenes",
     steps: Annotated[
-        int, typer.Option(min=1, help="Training steps of every arm; detail takes five times as many.")
+        int, typer.Option(min=1, help="Number of training steps per arm; the detail arm takes five times as many.")
     ] = 70,
-    svg: Annotated[Path | None, typer.Option(help="Plot R@1 against hallucination into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="File for a plot (SVG) of R@1 against hallucination.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare self-distillation with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
+    """Compare self-distillation with self-retrieval, controls and the exact ground truth. Resumes after Ctrl-C."""
     from replication import cores
     from replication.seeds import parse_seeds
     from replication.tradeoff import run_tradeoff, verdict
@@ -147,11 +145,13 @@ def tradeoff(
 @app.command(rich_help_panel=RESEARCH)
 def front(
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (50-54, once), or numbers: 0,1.")] = "quick",
-    power: Annotated[bool, typer.Option("--power", help="Estimate the power of each part from trained seeds.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Plot the curves into this file.")] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Estimate the statistical power of each part from trained seeds.")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option(help="File for a plot (SVG) of the curves.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a captioner of several amounts of detail with self-retrieval and others, as curves. Resumes."""
+    """Compare detail and hallucination of captioners as curves; repeat the command to resume after Ctrl-C."""
     from replication import front as compared
     from replication.power import power_table
     from replication.seeds import VERDICTS, parse_seeds
@@ -175,7 +175,7 @@ def front(
 
 
 def front_tables(found: dict[str, Any]) -> Group:
-    """The table of all rows, the outcome of each claim, and the verdicts that were given."""
+    """Returns the table of all rows, the outcome of each claim, and the verdicts so far."""
     from rich.console import Group
 
     from replication.front import CLAIMS, RECORDS
@@ -189,7 +189,9 @@ def front_tables(found: dict[str, Any]) -> Group:
 @app.command(rich_help_panel=RESEARCH)
 def objectives(
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (60-64, once), or numbers: 0,1.")] = "quick",
-    power: Annotated[bool, typer.Option("--power", help="Estimate the power of each part from trained seeds.")] = False,
+    power: Annotated[
+        bool, typer.Option("--power", help="Estimate the statistical power of each part from trained seeds.")
+    ] = False,
     subset: Annotated[
         bool,
         typer.Option(
@@ -197,9 +199,9 @@ def objectives(
         ),
     ] = False,
     on_photos: Annotated[
-        bool, typer.Option("--photos", help="Compare on Flickr8k with pretrained encoders; the verdict is 70-72.")
+        bool, typer.Option("--photos", help="Compare on Flickr8k with pretrained encoders; verdict: 70-72.")
     ] = False,
-    workers: Annotated[int, typer.Option(min=0, help="Training processes. Default: one per core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Number of training processes. Default: one per core.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Compare recent objectives and rewards with self-retrieval on scenes or photos. Resumes after Ctrl-C."""
@@ -229,7 +231,7 @@ def objectives(
 
 
 def systems_table(found: dict[str, Any]) -> Table:
-    """The table of all rows: means over seeds, with intervals."""
+    """Returns the table of all rows: means over seeds, with intervals."""
     from replication.tradeoff import format_cell
 
     measures = next(iter(found["systems"].values()))
@@ -238,7 +240,9 @@ def systems_table(found: dict[str, Any]) -> Table:
 
 
 def objectives_tables(found: dict[str, Any], compared: Comparison) -> Group:
-    """The table of all rows, the outcome of each comparison, its p-value by Holm, and the verdicts that were given."""
+    """Returns the table of all rows, the outcome of each comparison with its Holm-corrected p-value, and the verdicts
+    so far.
+    """
     from rich.console import Group
 
     from replication.page import verdict_table
@@ -250,25 +254,25 @@ def objectives_tables(found: dict[str, Any], compared: Comparison) -> Group:
 @app.command(rich_help_panel=RESEARCH)
 def photos(
     seeds: Annotated[
-        str, typer.Option(help="Comma-separated seeds; those below 10 are for tuning. Findings: verdict (40-42, once).")
+        str, typer.Option(help="Comma-separated seeds, below 10 for tuning. With --findings: verdict (40-42, once).")
     ] = "0",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every arm. Repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a recipe key for every arm. Repeatable.")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Page of all arms. Default: runs/photos.html.")] = None,
+    page: Annotated[Path | None, typer.Option(help="HTML page about all arms. Default: runs/photos.html.")] = None,
     findings: Annotated[
-        bool, typer.Option("--findings", help="The papers' central findings, one row with an interval each.")
+        bool, typer.Option("--findings", help="Show the papers' central findings, one row with an interval each.")
     ] = False,
     rows: Annotated[str | None, typer.Option(metavar="ID,…", help="Comma-separated findings. Default: all.")] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="Estimate the power of each finding from trained seeds.")
+        bool, typer.Option("--power", help="Estimate the statistical power of each finding from trained seeds.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the findings without running them.")] = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train and measure the papers' objectives on Flickr8k with pretrained parts. Resumes after Ctrl-C."""
+    """Train and measure the papers' objectives on Flickr8k with pretrained encoders. Resumes after Ctrl-C."""
     from replication.photos import run_photos
     from replication.seeds import parse_seeds
     from tellapart.models.devices import running_on
@@ -294,7 +298,7 @@ def photos(
 def show_findings(
     ids: Sequence[str], seeds: Seeds, settings: Sequence[str], as_json: bool, *, power: bool, listed: bool
 ) -> None:
-    """Runs ``photos --findings``: the list, the power, the verdict or the rows themselves."""
+    """Runs ``photos --findings``: shows the list, the power, the verdict or the rows."""
     from replication import photo_findings as found_on
     from replication.page import claims_table, results_table, verdict_table
     from replication.power import power_table
@@ -321,7 +325,7 @@ def show_findings(
 
 
 def check_folder(option: str, file: Path | None) -> None:
-    """Raises `UsageError` where there is no folder for the file that is written at the end."""
+    """Raises `UsageError` if the folder for an output file does not exist."""
     if file is not None and not file.parent.is_dir():
         raise UsageError(
             f"{option} is {file}, but the folder {file.parent} does not exist; create it, or use another file"
@@ -329,7 +333,7 @@ def check_folder(option: str, file: Path | None) -> None:
 
 
 def photos_table(found: Photos) -> Group:
-    """The table of the photos' systems, and where the page of them lies."""
+    """Returns the table of systems on photos, and the path of their page."""
     from rich.console import Group
 
     from replication.photos import table_lines
@@ -341,7 +345,7 @@ def photos_table(found: Photos) -> Group:
 
 
 def tables_of(found: dict[str, Any]) -> Group:
-    """The table of arms, the rule, and the stamp of a verdict."""
+    """Returns the table of arms, the parts of the rule, and a verdict's stamp."""
     from rich.console import Group
 
     from replication.stamp import stamp_line
@@ -359,7 +363,7 @@ def tables_of(found: dict[str, Any]) -> Group:
 
 
 def main() -> None:
-    """Run ``python -m replication COMMAND``."""
+    """Runs ``python -m replication COMMAND``."""
     run(app_of([app]), "python -m replication")
 
 

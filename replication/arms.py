@@ -14,7 +14,7 @@ from replication.lab import SIMPLEST
 from tellapart.models.decoding import Decoding
 
 FRAMES = "&frames=4"
-CLIP_MAX_TOKENS = 30  # beside the 32 cells of two frames, in the 64 positions of the shipped captioner
+CLIP_MAX_TOKENS = 30  # next to the 32 cells of two frames, in the shipped captioner's 64 positions
 # Probability that a reference names a detail; 0.3 by default.
 MIDDLE_DETAIL, BLENDED_DETAIL, RICH_DETAIL = "&detail=0.33", "&detail=0.5", "&detail=0.75"
 WORLD = "scenes:{domain}?split={split}&n={n}&seed=31"
@@ -38,7 +38,7 @@ DECODINGS = {
 SLOW_REWARD: dict[str, Any] = {"steps": 80, "rate": 3e-4}
 LOW_RATE = 6e-5  # for further MLE on the same data
 HIGH_RATE: dict[str, Any] = {"rate": 5e-4, "batch": 100}  # for MLE towards another style
-# SMILE until captions are about twice as long; until it has converged, as in tables of its settings; and longer,
+# SMILE until captions are about twice as long; until it has converged, as in the tables of its settings; and longer,
 # until it begins to forget.
 SHORT_SMILE: dict[str, Any] = {"steps": 80, "rate": 2e-5}
 LONG_SMILE: dict[str, Any] = {"steps": 100, "rate": 3e-4, "batch": 100}
@@ -52,9 +52,9 @@ def data(extra: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str
 
 
 def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
-    """Returns the recipe of an arm. Validation runs before and after its steps; the last weights count.
+    """Returns an arm's recipe. Validation runs before and after its steps; results use the last weights.
 
-    Dropout is off, which saves a fifth of a step and makes a caption's log p that of the policy that sampled it.
+    Dropout is off. This saves a fifth of a step's time, and a caption's log p is that of the policy that sampled it.
     """
     steps = training["steps"]
     return {
@@ -100,7 +100,7 @@ def reward(
     pictures: Mapping[str, str] | None = None,
     **objective: Any,
 ) -> Arm:
-    """An arm of policy gradients: the demo's recipe (four samples, leave-one-out baseline, KL 0.2) and what differs."""
+    """Returns a policy-gradient arm: the demo's recipe (four samples, leave-one-out baseline, KL 0.2) with changes."""
     samples = {"kind": "sample", "samples": 4, "max_tokens": 35}
     defaults = {"kind": "reinforce", "decoding": samples, "baseline": "leave_one_out", "kl": 0.2}
     settings = {"batch_size": 50, "schedule": "linear", "warmup": 5, "optimizer": "adam"}
@@ -115,7 +115,7 @@ def reward(
 
 
 def lora(*parts: str) -> dict[str, Any]:
-    """The ``captioner`` table of LoRA on these parts; the mapper beside them trains in full (paper 2, section 4.2)."""
+    """Returns the ``captioner`` table for LoRA on these parts; the mapper is trained in full (paper 2, section 4.2)."""
     modules = {"language_model": ["c_attn", "attn.c_proj"], "vision": ["convolution"]}
     adapted = [module for part in ("language_model", "vision") if part in parts for module in modules[part]]
     train = [part for part in ("vision", "mapper", "language_model") if part in (*parts, "mapper")]
@@ -123,7 +123,7 @@ def lora(*parts: str) -> dict[str, Any]:
 
 
 def scratch() -> Arm:
-    """A captioner that cannot caption yet: a few steps from random weights."""
+    """Returns an arm that cannot caption yet: a few steps from random weights."""
     arm = mle("scratch", steps=60, rate=2e-3, batch=100)
     new = {"vision": "scenes", "visual": "cells", "mapper": "linear", "width": 128, "heads": 4, "dropout": 0.0}
     captioner = {"new": new, "train": ["mapper", "language_model"]}
@@ -131,7 +131,7 @@ def scratch() -> Arm:
 
 
 def of_clips(arm: Arm, **captioner: Any) -> Arm:
-    """The same arm on clips of four frames; its captioner reads two of them."""
+    """Returns the arm on clips of four frames; its captioner reads two of them."""
     table = {**(arm.table or {})}
     table["validation"] = {
         **table["validation"],
@@ -141,14 +141,14 @@ def of_clips(arm: Arm, **captioner: Any) -> Arm:
 
 
 def alt() -> Arm:
-    """The alt-text captioner: it learns the style and the words of alt-text."""
+    """Returns the alt-text captioner's arm, which learns the style and the words of alt text."""
     arm = mle("alt", **HIGH_RATE, domain="alt", steps=160)
     table = arm.table or {}
     return Arm(arm.name, {**table, "captioner": {**table["captioner"], "new_words": 5}}, arm.start)
 
 
 def overlap(weight: float = 1.0) -> dict[str, Any]:
-    """A CIDEr reward."""
+    """Returns a CIDEr reward."""
     return {"kind": "cider", "weight": weight}
 
 

@@ -58,7 +58,7 @@ def ratio_statistic(
 
 
 def weighted_statistic(picture_key: str, n: int, function: Callable[[np.ndarray], float]) -> Statistic:
-    """Wraps a statistic that is not a ratio of sums, such as vocabulary size, from a function of one row of weights."""
+    """Builds a statistic other than a ratio of sums, such as vocabulary size, from a function of one row of weights."""
     return Statistic(picture_key, n, lambda weight_RN: np.array([function(weight_N) for weight_N in weight_RN]))
 
 
@@ -106,7 +106,7 @@ def draw_seeds(weighted_statistics: WeightedStatistics, resamples: int = RESAMPL
         for seed, statistic in enumerate(statistics):
             value_S[seed] += factor * statistic.value()
             drawn_SR[seed] += factor * statistic.compute(weights[statistic.picture_key])
-    # A resample misses pictures, which biases counts of words, so use its spread but not its centre.
+    # A resample misses pictures, which biases counts of words. So use its spread but not its centre.
     drawn_SR += (value_S - np.nanmean(drawn_SR, axis=1))[:, None]
     return value_S, drawn_SR
 

@@ -12,14 +12,14 @@ from typing import Any
 class Arm:
     """One arm of an experiment: a recipe (without name and seed) that starts from another arm or a shipped model.
 
-    table: the recipe as a plain dict. None: nothing is trained and the captions come from ``model``; if ``model`` is
-    None, too, they come from the pictures' references, see ``reference`` and ``boosted``.
+    table: the recipe as a plain dict. If None, nothing is trained and the captions come from ``model``; if ``model`` is
+        None, too, they come from the pictures' references (see ``reference`` and ``boosted``).
     start: the arm whose captioner is trained further.
     model: name of a captioner that is measured without training.
     reference: index of the reference that serves as the caption.
-    boosted: a stage of `tellapart.boost`. Without a table its texts are the captions; with a table they replace the
-    references of the training pictures. With a table also "simplest": the references' articles and nouns alone.
-    options: appended to the name of the captioner of ``start`` (NAME?key=value) for measuring.
+    boosted: a stage of `tellapart.boost`. Without a table, its texts are the captions; with a table, they replace the
+        training pictures' references. With a table, it can also be "simplest": only the references' articles and nouns.
+    options: appended to the name of the captioner of ``start`` (NAME?key=value) when it is measured.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Part:
 
     effect: the smallest effect size of interest in the measurements' unit, pre-registered. A part whose true value lies
     this far inside its bound should be detected. Between two bounds, the true value is assumed to be the middle.
-    paper: the paper's figures for the measurements, in order, without factors; empty if it has none.
+    paper: the paper's figures for the measurements, in order, without factors; empty if the paper has none.
     """
 
     statement: str
@@ -90,9 +90,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Control:
-    """Control of a claim, with more MLE instead of the objective under test. It must come out false.
+    """A claim's control, with more MLE instead of the objective under test. It must come out false.
 
-    No part may then compare an arm with itself, because that would be trivially false (or true).
+    With the replacements, no part may compare an arm with itself, because that would be trivially false (or true).
 
     arms: maps arms to their replacements. measures, test_sets: replacements in measurements whose arm was replaced, or
     in all measurements if ``arms`` is empty.
@@ -123,7 +123,7 @@ class Claim:
     """One finding of a paper.
 
     paper_number, location: paper 1 to 4, and its table or figure. paper_result: the paper's figures.
-    pending: what the claim waits for; pending claims have no parts yet.
+    pending: says what the claim is waiting for; pending claims have no parts yet.
     """
 
     id: str
@@ -149,7 +149,7 @@ def outcome(claim: Claim, parts: Sequence[tuple[bool, float]], control: Sequence
 
     Args:
         parts: for each part of the claim, whether it lies within its bounds on every seed, and its value.
-        control: for each part of the control, whether it does.
+        control: for each part of the control, whether it lies within its bounds.
     """
     if not all(within for within, _ in parts) or not control or all(control):
         return "fails"

@@ -18,7 +18,7 @@ END = "<!-- end -->"
 
 
 def with_tables(text: str) -> str:
-    """Returns the page with the text between each table's mark and the next end regenerated."""
+    """Returns the page with its tables regenerated: the text between each table's mark and the next end mark."""
     for mark, table in TABLES.items():
         if f"<!-- {mark} -->" not in text:
             continue

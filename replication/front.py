@@ -2,13 +2,13 @@
 
 One captioner, trained once, captions at five levels of detail, by beam search or best-of-n; the scorer reranks among
 the same look-alikes that evaluate it. Baselines are self-retrieval with several KL weights, with a cost per word, with
-CIDEr or with consensus, best-of-n and MBR decoding of the start, and objectives after BalCapRL and MOCHa with our
-components; points of one curve may differ in KL, see `replication.tradeoff_arms`. Each claim concerns self-retrieval
-with one of six KL weights: a row of ours, with R@1 among look-alikes at most 2 points lower, has at most a quarter of
-its hallucinations and wrong bindings, and higher CIDEr. The last claim concerns the upper end of the curve. Settings
-were chosen on seeds 0 and 1; the rule was pre-registered before the verdict on seeds 50 to 54.
+CIDEr or with consensus; best-of-n and MBR decoding of the initial captioner; and objectives after BalCapRL and MOCHa
+with our components. Points of one curve can differ in KL, see `replication.tradeoff_arms`. Each claim compares a row of
+ours with self-retrieval at one of six KL weights: our R@1 among look-alikes is at most 2 points lower, hallucinations
+and wrong bindings are at most a quarter, and CIDEr is higher. The last claim is about the upper end of the curve.
+Settings were chosen on seeds 0 and 1; the rule was pre-registered before the verdict on seeds 50 to 54.
 
-``--svg`` (also of ``tradeoff``) plots R@1 among look-alikes against hallucination, with intervals.
+``--svg`` plots R@1 among look-alikes against hallucination, with intervals (also for ``tradeoff``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tellapart.report.curves import PlotFrame
 
 COMMAND, RECORDS = "front", CLAIMS_RECORDS / "front"
 SHARE = 0.25  # fraction of self-retrieval's false claims that may remain
-# Our row with at least the R@1 of self-retrieval with this KL weight, on development seeds.
+# Our row that reaches the R@1 of self-retrieval with this KL weight on development seeds.
 AGAINST = {
     "kl1": "detail0_sure",
     "equal_kl": "detail0.25_sure",
@@ -43,7 +43,7 @@ AGAINST = {
     "sr_free": "detail1_bold",
 }
 UPPER_END = "detail1_best_of"
-TYPE = {  # what is typed for a row of ours
+TYPE = {  # the options of each row of ours
     "detail0_sure": "--detail 0 --confidence 0.7",
     "detail0.25_sure": "--detail 0.25 --confidence 0.7",
     "detail0.5_sure": "--detail 0.5 --confidence 0.7",
@@ -55,7 +55,7 @@ KL = {"kl1": "1", "equal_kl": "0.5", "sr": "0.2", "kl0.1": "0.1", "kl0.05": "0.0
 
 
 def _against(theirs: str, ours: str) -> Claim:
-    """Returns the claim that our row is better than self-retrieval with a KL weight."""
+    """Returns the claim that our row is better than self-retrieval with one KL weight."""
 
     def fewer(name: str, what: str) -> Part:
         return greater(f"at most a quarter of its {what}", of(theirs, name, SHARE), of(ours, name), effect=0.2)
@@ -81,7 +81,7 @@ CLAIMS = (
         "no figures: the paper has no look-alikes and does not count false claims",
         (
             Part("R@1 among look-alikes above 45", (of(UPPER_END, "hard"),), lower=45.0, effect=3.0),
-            # Between 0 and 1.5, so that its interval alone counts, and its power is that of the middle.
+            # Bounds of 0 and 1.5: only the interval counts, and power is computed for the middle.
             Part("hallucination below 1.5", (of(UPPER_END, "hallucination"),), upper=1.5, effect=0.2),
         ),
         Control("self-retrieval with CIDEr in its place", {captions_of(UPPER_END)[0]: "sr_cider"}),
@@ -120,10 +120,10 @@ def front_verdict() -> dict[str, Any]:
 
 WIDTH, HEIGHT, LEFT, BELOW, MARGIN = 640, 400, 56, 48, 24
 FRAME = PlotFrame(WIDTH, HEIGHT, left=LEFT, right=MARGIN, top=MARGIN, bottom=BELOW)
-LETTER, LINE = 6.6, 14  # of a name, in the units of the picture
+LETTER, LINE = 6.6, 14  # size of a label, in units of the picture
 FLOOR = HEIGHT - BELOW
 Box = tuple[float, float, float, float]  # left, top, right, bottom
-At = Callable[[float, float], tuple[float, float]]  # from both values to the picture's units
+At = Callable[[float, float], tuple[float, float]]  # maps both values to the picture's units
 X, Y = "hallucination", "hard"
 OURS = "#0b6e99"
 OTHER = "#5f6368"

@@ -1,4 +1,5 @@
-"""Findings of the papers in addition to the 28 claims: ``replication claims --further``. No verdict counts them.
+"""The papers' findings in addition to the 28 claims: ``replication claims --further``. They are not part of any
+verdict.
 
 Paper 1's start that is pre-trained only, paper 2's training until R@1 is equal, paper 3's choice on another data set's
 validation pictures, paper 4's sweeps of α and of the entropy's weight.
@@ -34,7 +35,7 @@ def until_equal(name: str, part: str) -> Arm:
 
 
 def sweep(name: str, **objective: Any) -> Arm:
-    """Returns an SLL arm with other settings of the objective."""
+    """Returns an SLL arm with different objective settings."""
     return reward(name, **ON_COCO, **objective)
 
 

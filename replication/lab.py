@@ -1,8 +1,8 @@
 """Run cache of the claims: every arm is trained once and writes its captions once.
 
-A run's folder is named after its arm, its seed, and a fingerprint of its recipe and of everything that determines it
-(`tellapart.training.fingerprint`): the arm that it starts from, the shipped weights, the versions of the code. Captions
-are in that folder, named after pictures and decoding. Work that was finished before Ctrl-C is therefore reused, and
+A run's folder is named after its arm, its seed, and a fingerprint (`tellapart.training.fingerprint`) of its recipe and
+of all that determines the result: the arm that it starts from, the shipped weights, the code versions. Captions are in
+the same folder, named after pictures and decoding. Therefore, work that was finished before Ctrl-C is reused, and
 changing a setting retrains only that arm and those that start from it.
 """
 
@@ -83,7 +83,7 @@ class Lab:
         self.test_sets = TestSets(test_sets, scorer)
         self.trained: list[str] = []  # folders of the runs that this lab trained itself
         self._memo = Memo()
-        self._identities: dict[tuple[str, str], str] = {}  # of models and data, which claims do not change
+        self._identities: dict[tuple[str, str], str] = {}  # identities of models and data, which claims do not change
 
     @property
     def scorer_identity(self) -> str:
@@ -99,7 +99,7 @@ class Lab:
 
     # Training
     def lineage(self, arm: str) -> list[str]:
-        """Returns the arms that this one starts from, earliest first, and the arm itself."""
+        """Returns the arms that this one starts from, earliest first, followed by the arm itself."""
         start = self.arms[arm].start
         return [*(self.lineage(start) if start else []), arm]
 
@@ -138,7 +138,7 @@ class Lab:
         return str(self.run_of(arm, seed).folder)
 
     def train(self, arm: str, seed: int) -> None:
-        """Trains the arm unless it is trained already; the arm that it starts from must be trained.
+        """Trains the arm unless this has been done. The arm that it starts from must be trained.
 
         Uses the last weights, not the best checkpoint, because claims about an objective concern all its steps.
         """
@@ -167,7 +167,7 @@ class Lab:
             with sdpa_kernel(SDPBackend.MATH) if setup.device.type == "cpu" else nullcontext():
                 fit(setup, run)
             write_folder(run.folder / "model", setup.learner.save)
-        finally:  # also after Ctrl-C, because the time so far is part of the run's time
+        finally:  # even after Ctrl-C, because the time so far is part of the run's time
             spent = run.info.get("seconds", 0.0) + time.monotonic() - started
             write_json(run.folder / "run.json", {**run.info, "seconds": round(spent, 3)})
         run.finish()
@@ -176,7 +176,7 @@ class Lab:
 
     # Boosted references
     def boosted_file(self, stage: str, pictures: str) -> Path:
-        """Returns the file of training pictures with boosted captions; its name identifies its content."""
+        """Returns the path of the training pictures with boosted captions. Its name identifies its content."""
         from tellapart.boost.scripted import Scripted
         from tellapart.boost.stage_prompts import read_prompt
         from tellapart.boost.stages import STAGE_NAMES
@@ -191,7 +191,7 @@ class Lab:
         return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
 
     def make_boosted(self, name: str) -> None:
-        """Writes the captions that the arm learns instead of references, unless they exist already."""
+        """Writes the captions that the arm learns instead of references, unless the file exists."""
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return
@@ -219,18 +219,20 @@ class Lab:
             lines = (record(Boosted(item, texts), arm.boosted, path) for item, texts in boosted)
             made = {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}
         with Output.open(path, made) as output:
-            for line in lines:  # making a line also draws its picture beside the file
+            for line in lines:  # writing a line also draws its picture next to the file
                 output.write(line)
 
     # Captions
     def writes_captions(self, measurement: Measurement) -> bool:
-        """Returns whether the measurement reads captions by the arm's captioner."""
+        """Returns whether the measurement reads captions that the arm's captioner wrote."""
         arm = self.arms[measurement.arm]
         has_captioner = arm.table is not None or arm.model is not None or bool(arm.options)
         return has_captioner and "model" not in MEASURES[measurement.measure].needs
 
     def arm_folder(self, arm: str, seed: int) -> Path:
-        """Returns the folder of the arm's run, or of the captions of a captioner that is untrained or has options."""
+        """Returns the folder of the arm's run. A captioner that is untrained or has options has a folder of captions
+        instead.
+        """
         if self.arms[arm].table is not None:
             return self.run_of(arm, seed).folder
         if (options := self.arms[arm].options) and (start := self.arms[arm].start):
@@ -239,9 +241,9 @@ class Lab:
         return self.folder / f"{arm}-s{seed}-{digest(identity)}"
 
     def generate_captions(self, measurement: Measurement, seed: int, reference_stage: str = "") -> ArmCaptions:
-        """Returns the arm's captions of the measurement's pictures, from the cache or newly generated.
+        """Returns the arm's captions of the measurement's pictures, either cached or newly generated.
 
-        reference_stage: the boosting stage whose captions replace the references, see `ArmCaptions`.
+        reference_stage: the boosting stage whose captions replace the references (see `ArmCaptions`).
         """
         written = self.writes_captions(measurement)
         key = ("captions", measurement.arm, measurement.test_set, measurement.decoding, seed, written, reference_stage)
@@ -271,7 +273,7 @@ class Lab:
         )
 
     def caption_lists(self, arm: str, seed: int, test_set: str, decoding: str) -> dict[str, list[str]]:
-        """Returns the captions of the arm's captioner by picture id, from the cache if they exist."""
+        """Returns the captions of the arm's captioner by picture id, cached if possible."""
         settings, picture_key = self.decodings[decoding], self.test_sets.picture_key(test_set)
         key = digest(f"{picture_key} {settings.model_dump_json()} {self.caption_code}")
         path = self.arm_folder(arm, seed) / CAPTIONS_FOLDER / f"{decoding}-{key}.json"
@@ -308,7 +310,7 @@ class Lab:
         self.generate_captions(measurement, seed)
 
     def seconds(self, arm: str, seed: int) -> float:
-        """Returns the time that the arm's training and captioning took, now or earlier."""
+        """Returns the seconds that the arm's training and captioning took, now or in an earlier call."""
         folder = self.arm_folder(arm, seed)
         files = [folder / "run.json", *sorted((folder / CAPTIONS_FOLDER).glob("*.json"))]
         infos = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
@@ -316,10 +318,10 @@ class Lab:
 
 
 def digest(text: str) -> str:
-    """Returns a hash of eight hex digits."""
+    """Returns an eight-digit hex hash."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def code_versions(*parts: str) -> str:
-    """Returns the versions of these parts of the code, see `tellapart.utils.versions`."""
+    """Returns the versions of these parts of the code (see `tellapart.utils.versions`)."""
     return " ".join(f"{part} {VERSIONS[part]}" for part in parts)

@@ -1,7 +1,8 @@
-"""What is measured of an arm's captions: one registry that claims and the tables of paper 2 read.
+"""The measures of an arm's captions, in one registry that serves the claims and paper 2's tables.
 
-A measure is a function from `ArmCaptions` to a `Statistic`. Its entry says the name, the label of tables and pages, and
-the direction. ``needs``: "model" (it runs the captioner and reads no captions), "samples" (several captions a picture).
+A measure is a function that maps `ArmCaptions` to a `Statistic`. Its entry has a name, a label for tables and pages,
+and a direction. ``needs``: "model" (it runs the captioner and reads no captions) or "samples" (it reads several
+captions per picture).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from replication.test_sets import ArmCaptions, describe_setting
 from tellapart.scenes.world import Scene
 from tellapart.utils.registry import Direction, Entry, Registry
 
-CIDER_NEAR_ZERO = 10.0  # CIDEr in percent that a reader of a table takes for "this caption is wrong"
+CIDER_NEAR_ZERO = 10.0  # CIDEr in percent below which readers of a table take a caption for wrong
 BAG_SIZES = (3, 5, 7)
 
 MeasureFunction = Callable[[ArmCaptions], Statistic]
@@ -26,7 +27,7 @@ MEASURES: Registry[Entry[MeasureFunction]] = Registry("measure", Entry)
 def measure(
     name: str, label: str, direction: Direction | None = None, needs: tuple[str, ...] = ()
 ) -> Callable[[MeasureFunction], MeasureFunction]:
-    """Register a function as a measure."""
+    """Registers a function as a measure."""
 
     def register(function: MeasureFunction) -> MeasureFunction:
         help = (function.__doc__ or label).partition("\n")[0]
@@ -45,7 +46,7 @@ def _mean(captions: ArmCaptions, value_N: Sequence[float] | np.ndarray) -> Stati
 
 @measure("length", "words in a caption")
 def length(captions: ArmCaptions) -> Statistic:
-    """Words in a caption."""
+    """Number of words in a caption."""
     from tellapart.metrics.lexical import length
 
     return _mean(captions, length(captions.first_captions)[1])
@@ -53,7 +54,7 @@ def length(captions: ArmCaptions) -> Statistic:
 
 @measure("distinct", "distinct words", "higher")
 def distinct(captions: ArmCaptions) -> Statistic:
-    """Distinct words over all captions."""
+    """Number of distinct words over all captions."""
     from tellapart.metrics.lexical import words_used
 
     return weighted_statistic(captions.picture_key, len(captions.items), words_used(captions.first_captions))
@@ -61,7 +62,7 @@ def distinct(captions: ArmCaptions) -> Statistic:
 
 @measure("vocabulary", "distinct words used at least 5 times", "higher")
 def vocabulary(captions: ArmCaptions) -> Statistic:
-    """Distinct words used at least five times."""
+    """Number of distinct words that are used at least five times."""
     from tellapart.metrics.lexical import FREQUENT, words_used
 
     used = words_used(captions.first_captions, FREQUENT, lower=True)
@@ -69,10 +70,10 @@ def vocabulary(captions: ArmCaptions) -> Statistic:
 
 
 def share_of_words(captions: ArmCaptions, slot: str) -> Statistic:
-    """Words of a group as a percentage of all words; an empty ``slot``: generic nouns.
+    """The words of a group as a percentage of all words. An empty ``slot`` means generic nouns.
 
-    A group's association with a system (local mutual information, table 7 of paper 3) is positive exactly where this
-    share is above that of all systems together, so shares are compared.
+    A group's association with a system (local mutual information, table 7 of paper 3) is positive exactly if this share
+    exceeds that of all systems together, so claims compare shares.
     """
     from tellapart.metrics.lexical import words
     from tellapart.scenes import vocabulary as v
@@ -113,7 +114,7 @@ def generic(captions: ArmCaptions) -> Statistic:
 
 
 def recall_at_1(captions: ArmCaptions, candidates: str) -> Statistic:
-    """R@1 in percent by the scorer that gives rewards; see `TestSets.candidate_sets`."""
+    """R@1 in percent by the reward scorer; see `TestSets.candidate_sets`."""
     test_sets = captions.test_sets
     statistic = _mean(captions, 100 * test_sets.hits_at_1(captions, candidates))
     return replace(statistic, setting=test_sets.recall_setting(captions, candidates))
@@ -121,19 +122,19 @@ def recall_at_1(captions: ArmCaptions, candidates: str) -> Statistic:
 
 @measure("r1", "RD100 R@1", "higher")
 def recall(captions: ArmCaptions) -> Statistic:
-    """R@1 in percent among consecutive hundreds."""
+    """R@1 in percent among consecutive blocks of 100."""
     return recall_at_1(captions, "random")
 
 
 @measure("hard", "R@1 among look-alikes", "higher")
 def hard_recall(captions: ArmCaptions) -> Statistic:
-    """R@1 in percent among the ten pictures that are nearest to each other in the scorer's features."""
+    """R@1 in percent among a picture and its nine nearest ones by the scorer's features."""
     return recall_at_1(captions, "lookalikes")
 
 
 @measure("frames", "R@1 among frames", "higher")
 def frame_recall(captions: ArmCaptions) -> Statistic:
-    """R@1 in percent among the frames of one clip, each a picture."""
+    """R@1 in percent among the frames of one clip, each of which is a picture."""
     return recall_at_1(captions, "frames")
 
 
@@ -151,13 +152,13 @@ for _size in BAG_SIZES:
 
 @measure("clipscore", "ClipScore", "higher")
 def clipscore(captions: ArmCaptions) -> Statistic:
-    """100 · cosine, as in paper 2: without the factor 2.5 and the prefix."""
+    """100 · cosine, as in paper 2: without the factor of 2.5 and the prefix."""
     return _mean(captions, 100 * captions.test_sets.cosines(captions))
 
 
 @measure("listener", "exact listener's accuracy", "higher")
 def listener(captions: ArmCaptions) -> Statistic:
-    """Percent of pictures that the exact listener, which knows the truth and no scorer, picks in their family."""
+    """Percentage of pictures that an exact listener (it knows the ground truth) picks in their family."""
     from tellapart.scenes.listener import listener_accuracy
 
     families: dict[str, list[Scene]] = {}
@@ -198,12 +199,13 @@ def _cider_per_caption(captions: ArmCaptions) -> np.ndarray:
 
 @measure("sampled-cider", "mean CIDEr of samples", "higher", needs=("samples",))
 def sampled_cider(captions: ArmCaptions) -> Statistic:
-    """Mean CIDEr-D in percent over all captions of a picture."""
+    """CIDEr-D in percent, averaged over all captions of a picture."""
     from tellapart.metrics.cider import cider_d
 
     texts = [text for row in captions.captions for text in row]
     references = [own for own, row in zip(captions.references, captions.captions, strict=True) for _ in row]
-    # Document frequencies and the number of documents both count a picture once for each caption: the same idf.
+    # A picture counts once per caption both in document frequencies and in the number of documents, so idf is
+    # unchanged.
     value_R = 100 * cider_d(texts, references)[1]
     ends = np.cumsum([len(row) for row in captions.captions])[:-1]
     return _mean(captions, [float(part.mean()) for part in np.split(value_R, ends)])
@@ -211,7 +213,7 @@ def sampled_cider(captions: ArmCaptions) -> Statistic:
 
 @measure("near-zero", "correct captions with CIDEr below 10, %", "lower")
 def near_zero(captions: ArmCaptions) -> Statistic:
-    """Percent of the captions without a false claim whose CIDEr is below ten."""
+    """Percentage of captions without a false claim whose CIDEr is below ten."""
     correct_N = np.array([c.claims > 0 and c.correct == c.claims for c in captions.claim_counts], dtype=float)
     near_zero_N = _cider_per_caption(captions) < CIDER_NEAR_ZERO
     return ratio_statistic(captions.picture_key, 100 * correct_N * near_zero_N, correct_N)
@@ -228,7 +230,7 @@ def precision(captions: ArmCaptions) -> Statistic:
 
 @measure("hallucination", "hallucinations, % of claims", "lower")
 def hallucination(captions: ArmCaptions) -> Statistic:
-    """Claims about what is nowhere in the picture, as a percentage of all claims."""
+    """Claims whose value is nowhere in the picture, as a percentage of all claims."""
     return _share_of_claims(captions, [c.hallucinations for c in captions.claim_counts])
 
 
@@ -239,7 +241,7 @@ def _share_of_claims(captions: ArmCaptions, count_N: Sequence[int]) -> Statistic
 
 @measure("facts", "claims that a reference makes, %", "higher")
 def facts(captions: ArmCaptions) -> Statistic:
-    """Claims that a reference of the picture makes, as a percentage of all claims; the metric ``facts_precision``."""
+    """Claims that a reference of the picture makes, as a percentage of all claims (``facts_precision``)."""
     from tellapart.evaluation.facts.by_references import verify_references
 
     pairs = zip(captions.first_captions, captions.references, strict=True)
@@ -249,7 +251,7 @@ def facts(captions: ArmCaptions) -> Statistic:
 
 @measure("kept-out", "describer's errors kept out, %", "higher")
 def kept_out(captions: ArmCaptions) -> Statistic:
-    """Percent of the describer's errors that contradict references and are not in the caption (`tellapart.boost`)."""
+    """Percentage of the describer's errors that contradict references and are not in the caption."""
     from tellapart.boost.errors import describer_errors
 
     boosted = captions.test_sets.boosted(captions.test_set, captions.seed)
@@ -266,7 +268,7 @@ def kept_out(captions: ArmCaptions) -> Statistic:
 
 @measure("div1", "Div-1", "higher", needs=("samples",))
 def div1(captions: ArmCaptions) -> Statistic:
-    """Distinct words over all words of a picture's captions, in percent."""
+    """Distinct words / all words of a picture's captions, in percent."""
     from tellapart.metrics.diversity import div1
 
     return _mean(captions, 100 * div1(captions.captions)[1])
@@ -274,7 +276,7 @@ def div1(captions: ArmCaptions) -> Statistic:
 
 @measure("div2", "Div-2", "higher", needs=("samples",))
 def div2(captions: ArmCaptions) -> Statistic:
-    """Distinct bigrams over all words of a picture's captions, in percent."""
+    """Distinct bigrams / all words of a picture's captions, in percent."""
     from tellapart.metrics.diversity import div2
 
     return _mean(captions, 100 * div2(captions.captions)[1])

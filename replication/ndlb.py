@@ -1,7 +1,7 @@
-"""The arms of paper 2 (No Detail Left Behind), from boosted captions on, and the miniatures of its tables.
+"""The arms of paper 2 (No Detail Left Behind), starting from boosted captions, and miniatures of its tables.
 
-The tables are those of `tellapart.recipe.paper_tables` whose columns and rows all stand for something on `scenes`. The
-arms are the recipes ``recipes/ndlb_*.toml``. Those that claims train, too, are shared with them.
+The tables are those in `tellapart.recipe.paper_tables` whose columns and rows all have a counterpart on `scenes`. The
+arms are the recipes ``recipes/ndlb_*.toml``. Arms that claims train, too, are shared.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ BOTH: dict[str, Any] = {
 
 
 def with_boosted_references(stage: str, arm: Arm) -> Arm:
-    """The arm with boosted captions in place of the references of its training pictures."""
+    """Returns the arm with boosted captions instead of its training pictures' references."""
     return replace(arm, boosted=stage)
 
 
 def with_bag_curriculum(name: str, start: str, part: str) -> Arm:
-    """Self-retrieval with paper 2's curriculum of bags."""
+    """Returns a self-retrieval arm with paper 2's curriculum of bags."""
     return reward(name, start, captioner=PARTS[part], rate=LORA_RATE, bags=CURRICULUM, pictures=FEW_PICTURES)
 
 
@@ -73,7 +73,7 @@ NDLB = {arm.name: arm for arm in (*(ARMS[name] for name in SHARED), *NDLB_ARMS)}
 class PaperRow:
     """One row of a printed table: its labels, our arm, and the paper's figures.
 
-    stage: the stage of boosting whose captions CIDEr and BLEU-4 take for references; empty for the references.
+    stage: the boosting stage whose captions CIDEr and BLEU-4 use as references; "" for the references themselves.
     """
 
     labels: tuple[str, ...]
@@ -84,7 +84,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A printed table. label_columns, measures: the columns of labels and of figures, in the paper's order."""
+    """A printed table. label_columns, measures: the label columns and the figure columns, in the paper's order."""
 
     number: int
     title: str
@@ -94,7 +94,7 @@ class PaperTable:
 
 
 def on_scenes(paper: Paper, table: Definition) -> PaperTable:
-    """Returns the miniature of a table of the paper: its arms and measures in place of systems and columns."""
+    """Returns the miniature of a table in the paper, with our arms and measures instead of its systems and columns."""
     rows = []
     for row in table.rows:
         system = paper.systems[row.system]

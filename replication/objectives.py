@@ -1,9 +1,9 @@
 """``replication objectives``: recent objectives and rewards on scenes, compared with self-retrieval at equal truth.
 
-Every arm is a shipped recipe with one change of its objective: ``scenes_rloo`` for policy gradients, ``scenes_smile``
-for likelihood training, which has a table only. The rule was pre-registered (docs/research/objectives.md): a method
-beats ``base`` if R@1 among look-alikes is higher and the precision of claims is at most one point lower. Settings were
-chosen on seeds 0 to 4; the verdict is given once, on seeds 60 to 64.
+Every arm is a shipped recipe with a changed objective: ``scenes_rloo`` for policy gradients, ``scenes_smile`` for
+likelihood training. Likelihood training has a table but no rule. The rule was pre-registered
+(docs/research/objectives.md): a method beats ``base`` if R@1 among look-alikes is higher and the precision of claims is
+at most one point lower. Settings were chosen on seeds 0 to 4. The verdict is given once, on seeds 60 to 64.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tellapart.recipe.shipped_recipes import find_recipe
 
 COMMAND = "objectives"
 FOLDER, RECORDS = Path("runs") / COMMAND, CLAIMS_RECORDS / COMMAND
-SMALLEST_EFFECT, TRUTH_TOLERANCE = 2.0, 1.0  # points of R@1; points of precision that may be lost
+SMALLEST_EFFECT, TRUTH_TOLERANCE = 2.0, 1.0  # in points of R@1; and points of precision that may be lost
 DECODINGS = {
     "beams": Decoding(kind="beam", beams=3, max_tokens=35),
     "long": Decoding(kind="beam", beams=3, max_tokens=40),  # as in scenes_smile
     "samples": Decoding(kind="sample", samples=5, max_tokens=40),
 }
 RETRIEVAL = {"kind": "self_retrieval"}
-# Fewer steps than the recipes have, at a higher rate.
+# Fewer steps than in the recipes, at a higher learning rate.
 TRAINING: dict[str, dict[str, Any]] = {
     "scenes_rloo": {"steps": 40, "learning_rate": 4e-4, "schedule": "linear", "warmup": 5},
     "scenes_smile": {"steps": 100, "learning_rate": 3e-4},
@@ -52,27 +52,26 @@ def beside(kind: str, weight: float) -> dict[str, Any]:
     return {"rewards": [RETRIEVAL, {"kind": kind, "weight": weight}]}
 
 
-METHODS: dict[str, dict[str, Any]] = {  # changes of the objective of scenes_rloo
+METHODS: dict[str, dict[str, Any]] = {  # changes to the objective of scenes_rloo
     "max2": {"max_at_k": {"k": 2, "k_end": 1, "steps": 20}},
     "marginal": {"set_quality": {"form": "marginal", "weight": 0.5}},
     "claims": beside("claims", 0.5),
     "calibration": beside("calibration", 5.0),
 }
 RLOO: dict[str, dict[str, Any]] = {"base": {}, **METHODS}
-SUBSET: dict[str, dict[str, Any]] = {  # the objectives in place of that of scenes_smile
+SUBSET: dict[str, dict[str, Any]] = {  # objectives that replace the one of scenes_smile
     "mle": {"kind": "mle"},
     "smile": {},
     "gem": {"kind": "gem", "beta": 0.7},
     "sparsemax": {"kind": "sparsemax"},
 }
-LONG_MEASURES = ("length", "hard", "precision")  # of the subset losses; div1 of samples beside them
+LONG_MEASURES = ("length", "hard", "precision")  # measures of the subset losses; div1 is measured on samples
 MEASURES = ("hard", "precision", "hallucination", "length")
 
 
 def changed(name: str, recipe: str, change: Mapping[str, Any]) -> Arm:
-    """Returns an arm: a shipped recipe with a changed objective, which a changed ``kind`` replaces.
-
-    The last weights count, as in all arms of `replication`.
+    """Returns an arm: a shipped recipe with a changed objective. A changed ``kind`` replaces the whole objective.
+    Results use the last weights, as in all arms of `replication`.
     """
     table = tomllib.loads(find_recipe(recipe).read_text(encoding="utf-8"))
     objective = change if "kind" in change else {**table["objective"], **change}
@@ -104,7 +103,8 @@ def beats_base(
 ) -> Claim:
     """Returns the claim that a method finds more pictures than ``base`` at equal truth.
 
-    of: returns a measurement of an arm. truth: the measure of truth. prefix: of the claim's id.
+    of: function that returns a measurement of an arm. truth: the measure of truth. prefix: the beginning of the claim's
+        id.
     """
     return Claim(
         f"{prefix}-{name}", 3, "beyond the papers", f"{name} finds more pictures than self-retrieval at equal truth",
@@ -131,7 +131,7 @@ def make_lab(folder: Path = FOLDER) -> Lab:
 class Comparison:
     """Methods compared with ``base`` by one lab; ``rows`` are the measurements of each arm in the table."""
 
-    command: str  # whose seeds the verdict has
+    command: str  # command whose seeds the verdict uses
     claims: Sequence[Claim]
     rows: Mapping[str, Sequence[Measurement]]
     lab: Callable[[], Lab]

@@ -1,4 +1,4 @@
-"""Shows results of claims: as a table in the terminal, and as a self-contained HTML page."""
+"""Shows the results of claims: as a table in the terminal, and as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_NAME = 60  # maximum number of characters of ids in a file name
 
 
 def verdict_text(outcome: str) -> str:
-    """Returns the label of an outcome of `replication.claim.outcome`."""
+    """Returns the label of an outcome (`replication.claim.outcome`)."""
     return {"fails": "does not hold", "not worse": "holds as not worse only"}.get(outcome, outcome)
 
 
@@ -81,7 +81,7 @@ def results_table(results: Sequence[ClaimResult]) -> Table:
 
 
 def verdict_table(found: Mapping[str, Any], claims: Sequence[Claim] | None = None, records: Path = RECORDS) -> Group:
-    """Returns a stored verdict on these claims (default: the 28) for the terminal, with its stamp and all before it."""
+    """Returns a stored verdict on these claims (default: the 28) for the terminal, with stamp and earlier verdicts."""
     from rich.console import Group
     from rich.table import Table
 
@@ -114,7 +114,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def page_path(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
-    """Returns the path of the page for these claims (none: all). A run of some claims has a separate page."""
+    """Returns the path of the page for these claims (none: all). A run of only some claims has its own page."""
     name = "+".join(ids)
     if len(name) > LONGEST_NAME:
         name = f"{ids[0]}+{len(ids) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -131,8 +131,8 @@ def write_page(
 ) -> Path:
     """Writes the page atomically and returns its path.
 
-    The path is ``path``, unless a page with claims that ``results`` lacks exists there (from an earlier run that was
-    finished); then it is ``….partial.html`` beside it. Raises `TellapartError` if it cannot be written.
+    The path is ``path``, unless a finished earlier run left a page there with claims that ``results`` lacks; then it is
+    ``….partial.html`` next to it. Raises `TellapartError` if it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial.html")
@@ -157,7 +157,7 @@ def command(seeds: Seeds, selected: Sequence[str]) -> str:
 
 
 def coverage(results: Sequence[ClaimResult], total: int, selected: Sequence[str]) -> str:
-    """Returns which claims the page has, if not all ``total``; otherwise ""."""
+    """Returns a text that names the claims on the page; "" if it contains all ``total``."""
     if len(results) == total:
         return ""
     ids = ", ".join(result.claim.id for result in results)
@@ -168,7 +168,7 @@ def coverage(results: Sequence[ClaimResult], total: int, selected: Sequence[str]
 
 
 def measure_label(name: str) -> str:
-    """The label of a measure, with an arrow for its direction: "CIDEr ↑"."""
+    """Returns a measure's label, with an arrow for its direction: "CIDEr ↑"."""
     if name not in MEASURES:
         return name
     entry = MEASURES[name]
@@ -186,7 +186,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class PartView:
-    """A part as the page shows it; the paper's figures and ours are those of its measurements."""
+    """A part as the page shows it. The paper's figures and ours are those of its measurements."""
 
     part: Part
     result: PartResult
@@ -202,7 +202,7 @@ class PartView:
 
 @dataclass(frozen=True)
 class ExampleView:
-    """A picture (``symbol``: its id on the page) with captions, whose false words are marked."""
+    """A picture (``symbol``: its id on the page) and its captions, with false words marked."""
 
     id: str
     symbol: str
@@ -253,9 +253,10 @@ def render(
     power: Mapping[str, float] = MappingProxyType({}),
     records: Path = RECORDS,
 ) -> str:
-    """Renders the page as HTML, in the style of the report. selected: the ids that were typed; none: all ``total``.
+    """Renders the page as HTML, in the style of the report. selected: the ids that the user named; none means all
+    ``total``.
 
-    power: the power of claims by id, see `replication.verdict.power_of_claims`.
+    power: the power of claims by id (see `replication.verdict.power_of_claims`).
     """
     from tellapart.report.template import template
 

@@ -25,9 +25,9 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.utils.options import fill_in
 
-COMMAND = "photos"  # whose seeds the verdict has
+COMMAND = "photos"  # command whose seeds the verdict uses
 LISTED_BY = "photos --findings"
-SCORER, JUDGE = "photos_scorer", "photos_judge"  # of rewards; held out
+SCORER, JUDGE = "photos_scorer", "photos_judge"  # reward scorer; held-out scorer
 FOLDER, RECORDS = Path("runs") / "photo-findings", CLAIMS_RECORDS / "photos"
 PHOTOS = "flickr8k:$TELLAPART_DATA/flickr8k?split="
 DECODINGS = {
@@ -243,9 +243,9 @@ CLAIMS = (
 
 
 def make_lab(settings: Sequence[str] = ()) -> Lab:
-    """Creates the lab of these arms; the held-out scorer evaluates on all photos that no arm was trained on.
+    """Creates the lab of these arms. The held-out scorer evaluates on all photos that no arm was trained on.
 
-    settings: keys of all arms, in the format of ``--set``.
+    settings: recipe keys for all arms, in the format of ``--set``.
     """
     held_out = {"photos": fill_in(f"{PHOTOS}test,validation")}
     return Lab(FOLDER, arms(), held_out, DECODINGS, str(find_recipe(JUDGE)), settings)
@@ -264,16 +264,17 @@ def run_findings(ids: Sequence[str], seeds: Sequence[int], settings: Sequence[st
 def findings_power(
     ids: Sequence[str], seeds: Seeds, settings: Sequence[str] = ()
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """Computes the power of these findings (default: all) with the verdict's number of seeds, and its record.
+    """Computes the power of these findings (default: all) with the verdict's number of seeds, and the record of it.
 
-    Stores the record of all rows for the verdict. Raises `UsageError` if an arm of these seeds is not trained.
+    Stores the record for the verdict if it covers all rows. Raises `UsageError` if an arm of these seeds is not
+    trained.
     """
     claims = select_claims(ids, CLAIMS, LISTED_BY)
     return claims_power(claims, make_lab(settings), seeds, RECORDS, COMMAND, keep=len(claims) == len(CLAIMS))
 
 
 def findings_verdict(settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the verdict on all findings, given once per settings after the power is stored, see `claims_verdict`."""
+    """Returns the verdict on all findings, given once per settings after the power is stored (see `claims_verdict`)."""
 
     def run() -> dict[str, Any]:
         return to_json(run_findings((), VERDICTS[COMMAND], settings))

@@ -2,7 +2,7 @@
 
 The counterpart of `replication.objectives` on photos, with the same rule. All arms start from ``photos_mle`` and train
 on photos that the reward scorer has never seen; R@1 is by the held-out scorer. Truth is the share of claims that a
-reference makes, which counts a true claim that no reference makes as false.
+reference makes, so a true claim that no reference makes counts as false.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEASURES = ("r1", "hard", "facts", "cider", "length")
 TRAINING: dict[str, Any] = {
     "steps": 80,
     "rate": 3e-4,
-}  # half the steps of `replication.photo_findings`, at a higher rate
+}  # half the steps of `replication.photo_findings`, at a higher learning rate
 
 
 def arms() -> dict[str, Arm]:

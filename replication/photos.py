@@ -1,8 +1,9 @@
 """The papers' objectives on real photos: one start, SMILE, self-retrieval and truthful self-retrieval on Flickr8k.
 
 The recipes ``photos_*`` put new heads and a new decoder on pretrained encoders (`tellapart.models.packages`). Every
-system is measured by a scorer of another encoder, trained on other photos, that gave no reward. The start is measured
-twice: by beams, as SMILE and self-retrieval are, and by the decoding of the truthful arm, which has a scorer in it.
+system is measured by a held-out scorer with another encoder, trained on other photos. The initial captioner
+is measured twice: with beam search, like SMILE and self-retrieval, and with the truthful arm's decoding, which uses a
+scorer.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
 START, SMILE, RETRIEVAL, TRUTHFUL = "MLE", "SMILE", "self-retrieval", "truthful"
-ALIKE = "MLE, consensus"  # the start decoded as the truthful arm is
+ALIKE = "MLE, consensus"  # the initial captioner, decoded like the truthful arm
 ARMS = {SMILE: "photos_smile", RETRIEVAL: "photos_sr", TRUTHFUL: "photos_truthful"}
 LONGEST_FIRST = (TRUTHFUL, RETRIEVAL, SMILE)
 METRICS = (
@@ -46,7 +47,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Photos:
-    """Result of `run_photos`: ``results`` over all seeds, ``runs`` of each arm, and the page about them."""
+    """Result of `run_photos`: ``results`` over all seeds, the ``runs`` of each arm, and the page about them."""
 
     seeds: tuple[int, ...]
     results: Results
@@ -62,9 +63,9 @@ class Photos:
 def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: Path | None = None) -> Photos:
     """Trains missing models, evaluates every system with the held-out scorer, and writes the page of the arms.
 
-    seeds: seeds of the arms; scorers and start have the seeds of their recipes. settings: ``KEY=VALUE`` for every arm.
-    page: default ``runs/photos.html``. Interrupted runs resume. Several seeds are evaluated as several captions per
-    picture, so that values are means and intervals are over pictures.
+    seeds: seeds of the arms; scorers and initial captioner use the seeds in their recipes. settings: ``KEY=VALUE`` for
+        every arm. page [default: ``runs/photos.html``]. Interrupted runs resume. Several seeds are evaluated as several
+        captions per picture, so values are means over seeds and intervals are over pictures.
     """
     jobs = {(arm, seed): Job(ARMS[arm], (f"seed={seed}", *settings)) for arm in LONGEST_FIRST for seed in seeds}
     recipe = jobs[RETRIEVAL, seeds[0]].recipe()
@@ -74,7 +75,7 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     train_jobs([Job(name, evaluate=False) for name in first], workers)
     train_jobs(list(jobs.values()), workers)
     runs = {arm: [train(jobs[arm, seed].recipe()) for seed in seeds] for arm in ARMS}
-    captions = {START: [captions_of(runs[SMILE][0], "before")]}  # the start is one for all seeds and arms
+    captions = {START: [captions_of(runs[SMILE][0], "before")]}  # all seeds and arms share the initial captioner
     captions |= {ALIKE: [captions_of(run, "before") for run in runs[TRUTHFUL]]}
     captions |= {arm: [captions_of(run, "after") for run in own] for arm, own in runs.items()}
     results = measure(captions, runs[RETRIEVAL][0])
@@ -85,7 +86,9 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to train: its recipe by name or file, with settings ``KEY=VALUE``; without ``evaluate`` only the model."""
+    """A run to train: its recipe (name or file) and settings ``KEY=VALUE``. Without ``evaluate``, only the model is
+    trained.
+    """
 
     name: str
     settings: tuple[str, ...] = ()
@@ -123,7 +126,8 @@ def train_jobs(jobs: Sequence[Job], workers: int) -> None:
 def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Results:
     """Evaluates the systems and human references on the test photos of ``run``'s recipe, with its held-out scorer.
 
-    captions: one mapping from id to caption per seed, by system. Raises SystemExit if that scorer gave the reward.
+    captions: one mapping from id to caption per seed, by system. Raises SystemExit if that scorer was the reward
+        scorer.
     """
     recipe = run.recipe
     assert recipe.data.test is not None and recipe.scorer is not None
@@ -145,7 +149,9 @@ def captions_of(run: Run, which: str) -> dict[str, str]:
 
 
 def table_lines(found: Photos) -> list[tuple[str, ...]]:
-    """Returns the header and one row per metric: the systems' values, and each arm minus the equally decoded start."""
+    """Returns the header and one row per metric: the systems' values, and each arm minus the initial captioner with
+    equal decoding.
+    """
     results = found.results
     names = list(results.systems)
     differences = {(p.a, p.b, p.metric): p.difference for p in results.pairs}

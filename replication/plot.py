@@ -13,7 +13,7 @@ from replication.bootstrap import PartResult
 from replication.claim import Part
 from replication.replay import Corrected
 
-PADDING = 6.0  # percent of the width at each side
+PADDING = 6.0  # margin at each side, in percent of the width
 FAR = 2.0  # paper figures further away than this many widths of our figures are drawn as an arrow at the edge
 
 
@@ -31,10 +31,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class PartPlot:
-    """inside: from where to where the part's bounds allow. low, high: the interval; holm: its corrected one.
+    """inside: the range that the part's bounds allow. low, high: the interval. holm: the corrected interval.
 
-    control: (low, value, high) of the control, or None. paper: the paper's figure; ``beyond`` is -1 or 1 where it lies
-    beyond the left or the right edge.
+    control: (low, value, high) of the control, or None. paper: the paper's figure. ``beyond``: -1 or 1 if that figure
+        lies beyond the left or right edge.
     """
 
     inside: tuple[float, float]

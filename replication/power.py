@@ -1,16 +1,16 @@
 """Power analysis of the claims, given the smallest effects of interest: ``replication claims --power``.
 
 Development seeds give the covariance of the parts over seeds and, by the rule's own bootstrap, over pictures. The
-latter is split into a component shared by all seeds (which see the same pictures) and a component of each seed. Values
+latter is split into a component that all seeds share, because they see the same pictures, and one for each seed. Values
 of all parts are then drawn jointly for new seeds and pictures, from a normal distribution around the assumed true
 values: each part's smallest effect of interest, inside its bound. The rule (`replication.bootstrap.verdict`, with its
 percentile bootstrap over seeds and pictures) is applied to each draw, and the power is the fraction of draws in which
 every part holds. This accounts for correlated parts, the sign rule on every seed (harder with more seeds) and the
 interval (narrower with more seeds).
 
-Approximations: values are normal; the uncertainty of estimated covariances is ignored (six seeds have five degrees of
-freedom, so an SD is known to about a third); a measure's variance over pictures falls as 1 / n (only roughly true of
-counts of distinct words); pictures of different test sets are independent.
+Approximations: values are normal; estimated covariances are taken as exact (although with six seeds, an SD is known
+    only to about a third); a measure's variance over pictures falls as 1 / n (only roughly true for counts of distinct
+    words); pictures of different test sets are independent.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 GOAL = 0.98
-SEEDS = 5  # seeds of a verdict
+SEEDS = 5  # number of seeds in a verdict
 MOST_SEEDS = 12
-PICTURES = (1, 2, 4, 8)  # multiples of the size of the test sets
-TRIALS, FEW_TRIALS = 10_000, 2_000  # for the printed power; for the search
-RESAMPLES = 400  # for each trial's interval
+PICTURES = (1, 2, 4, 8)  # multiples of the test sets' size
+TRIALS, FEW_TRIALS = 10_000, 2_000  # numbers of trials, for the printed power and for the search
+RESAMPLES = 400  # number of resamples for each trial's interval
 BLOCK = 500  # trials per block: 500 · 400 resamples · 8 bytes per part
 
 
@@ -57,7 +57,7 @@ class Variation:
     pictures_P: np.ndarray
 
     def picture_sd(self) -> np.ndarray:
-        """Returns the SD of one seed's value over pictures, for each part."""
+        """Returns each part's SD over pictures, for one seed."""
         sd_P: np.ndarray = np.sqrt(np.diag(self.shared_PP) + np.diag(self.own_PP))
         return sd_P
 
@@ -66,8 +66,8 @@ class Variation:
 class PartPower:
     """Power of one part: its bounds, smallest effect of interest, assumed true value, SDs, and ``power`` on its own.
 
-    value: on the development seeds. detectable: the effect that these seeds and pictures detect with 98 % power; None
-    if there is none.
+    value: the value on the development seeds. detectable: the effect that these seeds and pictures detect with 98 %
+        power; None if there is none.
     """
 
     says: str
@@ -87,9 +87,10 @@ class PartPower:
 class ClaimPower:
     """Power of one claim: all parts together, with five seeds and the available pictures.
 
-    expected: where the truth is as the development seeds had it. needed_seeds, needed_pictures: the fewest seeds, then
-    the fewest times as many pictures, that reach 98 %; None where none does. control: in how many of the trials the
-    control comes out false, where it is as the development seeds had it.
+    expected: the power if the true values are those of the development seeds. needed_seeds, needed_pictures: the
+        smallest number of seeds, then the smallest multiple of the pictures, that reaches 98 %; None if none does.
+        control: the fraction of trials in which the control comes out false, if its true values are those of the
+        development seeds.
     """
 
     id: str
@@ -105,7 +106,7 @@ class ClaimPower:
 
 
 def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation:
-    """Estimates the variation of these parts from at least two development seeds; their arms must be trained."""
+    """Estimates the variation of these parts from at least two development seeds, whose arms must be trained."""
     values, draws, pictures = [], [], []
     for part in parts:
         statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
@@ -122,15 +123,15 @@ def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation
 
 
 def variation(value_SP: np.ndarray, error_SRP: np.ndarray, pictures_P: np.ndarray) -> Variation:
-    """Computes the variation from each seed's values, and from how far each resample of the pictures moves them.
+    """Computes the variation from each seed's values, and from their changes in each resample of the pictures.
 
-    Two seeds' errors in the same resample covary by what the pictures do to all seeds; the rest of a seed's variance
-    over pictures is its own, and so part of the variance over seeds, from which it is taken.
+    The covariance of two seeds in the same resample is the effect that the pictures have on all seeds. The rest of a
+    seed's variance over pictures is its own. It is also part of the variance over seeds, from which it is subtracted.
     """
     count, resamples, _ = error_SRP.shape
     sum_RP = error_SRP.sum(0)
     each_PP = np.einsum("srp,srq->pq", error_SRP, error_SRP) / (count * resamples)
-    all_PP = sum_RP.T @ sum_RP / resamples  # of all ordered pairs of seeds, a seed with itself included
+    all_PP = sum_RP.T @ sum_RP / resamples  # over all ordered pairs of seeds, including a seed with itself
     shared_PP = semidefinite((all_PP - count * each_PP) / (count * (count - 1)))
     own_PP = semidefinite(each_PP - shared_PP)
     total_PP = np.atleast_2d(np.cov(value_SP, rowvar=False, ddof=1))
@@ -152,7 +153,7 @@ def simulate(
     rng = np.random.default_rng([seeds, pictures, len(truth_P)])
     count_RS = np.stack([(resampled_seeds(seeds, RESAMPLES) == seed).sum(1) for seed in range(seeds)], axis=1)
     squares_R = (count_RS**2).sum(1) / seeds**2
-    # What the resampled pictures add to a trial's draws of the mean: of all seeds alike, and of each one's own.
+    # What resampling the pictures adds to a trial's draws of the mean: a shared part, and one for each seed.
     deviation_PR = np.sqrt(
         (np.diag(spread.shared_PP)[:, None] + np.diag(spread.own_PP)[:, None] * squares_R) / pictures
     )
@@ -169,7 +170,7 @@ def simulate(
             mean_TR += rng.standard_normal(RESAMPLES) * deviation_PR[p]
             low_T, high_T = np.quantile(mean_TR, [ALPHA, 1 - ALPHA], axis=1)
             block_TP[:, p] = (low_T > lower) & (high_T < upper)
-            if not (math.isfinite(lower) and math.isfinite(upper)):  # the sign of every seed
+            if not (math.isfinite(lower) and math.isfinite(upper)):  # every seed must have the right sign
                 block_TP[:, p] &= ((value_TSP[:, :, p] > lower) & (value_TSP[:, :, p] < upper)).all(1)
         holds.append(block_TP)
     return np.concatenate(holds)
@@ -231,9 +232,8 @@ def _part_power(part: Part, n: int, spread: Variation, power: float, planned: in
 
 
 def detectable(part: Part, alone: Variation, planned: int = SEEDS) -> float:
-    """The effect that a one-sided part alone is found with in 98 %, by bisection to a hundredth of itself.
-
-    Infinite where the spread is not finite.
+    """Returns the effect at which a one-sided part alone has 98 % power, by bisection to a relative error of 0.01.
+    Infinite if the spread is not finite.
     """
     sign, bound = (1.0, part.lower) if math.isfinite(part.lower) else (-1.0, part.upper)
 
@@ -256,17 +256,17 @@ def detectable(part: Part, alone: Variation, planned: int = SEEDS) -> float:
 
 
 def untrained(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[str]:
-    """The arms, with their seeds, that the claims need and that are not trained: "sr, seed 3"."""
+    """Returns the untrained arms and seeds that the claims need, such as "sr, seed 3"."""
     arms = dict.fromkeys(arm for claim in claims for one in claim.measurements() for arm in lab.lineage(one.arm))
     trained = [arm for arm in arms if lab.arms[arm].table is not None]
     return [f"{arm}, seed {seed}" for arm in trained for seed in seeds if not lab.run_of(arm, seed).finished]
 
 
 def measure_power(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int], command: str = "claims") -> list[ClaimPower]:
-    """The power of each claim from these development seeds, whose results must lie in the lab's folder.
+    """Computes each claim's power from these development seeds, whose results must be in the lab's folder.
 
-    command: that which gives the verdict, and so its number of seeds. Raises `UsageError` where there are fewer than
-    two seeds, or where an arm is not trained.
+    command: the command that gives the verdict, which determines the number of seeds. Raises `UsageError` if there are
+        fewer than two seeds or if an arm is not trained.
     """
     if len(seeds) < 2:
         raise UsageError(
@@ -335,7 +335,7 @@ def power_table(found: Sequence[ClaimPower], planned: int = SEEDS) -> Table:
 
 
 def needed_text(one: ClaimPower) -> str:
-    """ "5 seeds, pictures × 2"."""
+    """Formats what a claim needs: "5 seeds, pictures × 2"."""
     if one.needed_seeds is None:
         return f"none up to {MOST_SEEDS} seeds, pictures × {PICTURES[-1]}"
     return f"{one.needed_seeds} seeds, pictures × {one.needed_pictures}"

@@ -1,4 +1,4 @@
-"""Replays claims: trains their arms, takes the measurements, applies the rule to the claim and to its control."""
+"""Replays claims: trains their arms, takes the measurements, and applies the rule to the claim and its control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tellapart.utils.messages import say
 
 @dataclass(frozen=True)
 class Corrected:
-    """A part's adjusted one-sided p-value, and its interval at the level of the comparison."""
+    """A part's adjusted one-sided p-value, and its interval at Holm's level."""
 
     p: float
     low: float
@@ -34,7 +34,7 @@ class ClaimResult:
     """The result of one claim.
 
     parts, control: results of the claim's parts, and of the same parts under its control. means: the mean of each
-    measurement over seeds. settings: n, candidates and chance of measurements that are recalls. seconds: time of
+    measurement over seeds. settings: n, candidates and chance of measurements that are recalls. seconds: the time for
     training, captioning and measuring. examples: three pictures with the captions of each arm's first seed.
     """
 
@@ -70,7 +70,7 @@ class ClaimResult:
         return None if self.claim.pending else self.outcome == "holds"
 
     def corrected(self) -> list[Corrected]:
-        """Applies Holm's correction over the parts of the claim, in order (`replication.multiple`)."""
+        """Applies Holm's correction over the claim's parts; returns the results in order (`replication.multiple`)."""
         p_values = [part.p for part in self.parts]
         return [
             Corrected(p, *part.interval(level))
@@ -89,7 +89,7 @@ class ClaimResult:
         return "; ".join([*parts, verdict])
 
     def _remark(self, part: int) -> str:
-        """Returns why part number ``part`` does not count for the claim; "" if it does."""
+        """Returns the reason why part number ``part`` does not support the claim; "" if it does."""
         found, declared = self.parts[part], self.claim.parts[part]
         if not found.holds:
             return ", not so"
@@ -147,7 +147,8 @@ def _finite(value: float) -> float | None:
 
 
 def select_claims(ids: Sequence[str], claims: Sequence[Claim], command: str = "claims") -> list[Claim]:
-    """Returns the claims with these ids; all without ids. Raises `UsageError` with the nearest id if one is unknown.
+    """Returns the claims with these ids, or all claims if there are no ids. Raises `UsageError` with the nearest id if
+    one is unknown.
 
     ``command``: the command of `replication` that lists them.
     """
@@ -167,10 +168,11 @@ def replay(
     on_result: Callable[[ClaimResult], None] = lambda result: None,
     workers: int = 1,
 ) -> list[ClaimResult]:
-    """Runs the claims and returns their results in order; calls ``on_result`` with each as soon as it is available.
+    """Runs the claims and returns their results in order. Calls ``on_result`` with each result as soon as it is
+    available.
 
-    Arms are trained in this process or in ``workers`` others. An arm's time counts for the first claim that needs it,
-    and is divided by the number of processes, so that the times add up to the time of the call.
+    Arms are trained in this process or in ``workers`` others. An arm's time counts for the first claim that needs it.
+    It is divided by the number of processes, so that the times add up to the duration of the call.
     """
     counted: set[tuple[str, int]] = set()
     results = []
@@ -190,7 +192,7 @@ def replay(
 
 
 def make_tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[Task]:
-    """Returns a task for each arm and seed, in the order in which the claims need them, with the captions they need."""
+    """Returns a task for each arm and seed, with the captions to write, in the order in which the claims need them."""
     captions: dict[str, dict[tuple[str, str], None]] = {}
     for measurement in (one for claim in claims for one in claim.measurements()):
         for arm in lab.lineage(measurement.arm):
@@ -201,7 +203,7 @@ def make_tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[
 
 
 def evaluate_claim(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> ClaimResult:
-    """Evaluates one claim, after training missing arms. ``seconds`` counts only the measuring."""
+    """Evaluates one claim, after training missing arms. ``seconds`` covers only the measurements."""
     if claim.pending:
         return ClaimResult(claim)
     measurements = list(claim.measurements())

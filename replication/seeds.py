@@ -1,6 +1,6 @@
 """Assigns seeds to purposes: choosing settings, the verdicts, and checks by other people.
 
-Settings are chosen on seeds below 10. Each verdict has reserved seeds, which nothing else may use. Seeds from 100 on
+Settings are chosen on seeds below 10. Each verdict has reserved seeds that nothing else may use. Seeds from 100 on
 are reserved for others to check the findings; the project never runs them.
 """
 
@@ -19,7 +19,7 @@ VERDICTS = {  # by the command that gives the verdict
     "objectives": tuple(range(60, 65)),
     "photo-objectives": (70, 71, 72),
 }
-# What is typed for a verdict
+# The words that a user types for a verdict
 TYPED = {name: name for name in VERDICTS} | {"photos": "photos --findings", "photo-objectives": "objectives --photos"}
 
 

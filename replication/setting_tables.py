@@ -12,12 +12,12 @@ from replication.further import FURTHER_ARMS
 from replication.stand_ins import STAND_INS
 
 _DATA = re.compile(r"scenes:(?P<domain>\w+)\?split=\w+&n=(?P<n>\d+)&seed=\d+(?P<extra>.*)")
-# Options of an objective that are written otherwise.
+# Objective options with a special notation.
 _UNSAID = {"kind", "decoding", "rewards"}
 
 
 def markdown(claims: Sequence[Claim]) -> str:
-    """Returns the table of the claims, and the table of the arms that they and their controls need."""
+    """Returns two tables: the claims, and the arms that they and their controls need."""
     lines = ["| claim | stands in | differs besides | arms; control | parts: bound, effect that matters, the paper |",
              "|---|---|---|---|---|"]  # fmt: skip
     for claim in claims:
@@ -38,7 +38,7 @@ def arms_of(claim: Claim) -> str:
 
 
 def parts_of(claim: Claim) -> str:
-    """ "R@1 gained: over 0, 10, +3.3; …"."""
+    """Formats a claim's parts: "R@1 gained: over 0, 10, +3.3; …"."""
     texts = []
     for part in claim.parts:
         effect = "the middle" if part.equivalence else f"{part.effect:g}"
@@ -48,14 +48,14 @@ def parts_of(claim: Claim) -> str:
 
 
 def bound_text(part: Part) -> str:
-    """ "over 0", "below 2", "-1 to 1"."""
+    """Formats bounds: "over 0", "below 2", "-1 to 1"."""
     if part.equivalence:
         return f"{part.lower:g} to {part.upper:g}"
     return f"over {part.lower:g}" if math.isfinite(part.lower) else f"below {part.upper:g}"
 
 
 def arm_row(arm: Arm) -> str:
-    """The row of an arm."""
+    """Returns an arm's row."""
     if arm.table is None:
         return _row(f"`{arm.name}`", "", _untrained_text(arm), "", "")
     training, objective = arm.table["training"], arm.table["objective"]
@@ -74,7 +74,7 @@ def _untrained_text(arm: Arm) -> str:
 
 
 def objective_text(objective: Mapping[str, Any]) -> str:
-    """ "reinforce, self_retrieval, 4 samples, baseline leave_one_out, kl 0.2"."""
+    """Formats an objective: "reinforce, self_retrieval, 4 samples, baseline leave_one_out, kl 0.2"."""
     texts = [str(objective["kind"])]
     rewards = objective.get("rewards", [{"kind": "self_retrieval"}] if objective["kind"] == "reinforce" else [])
     texts += [_options(one["kind"], one) for one in rewards]
@@ -116,7 +116,7 @@ def _bags_text(bags: Mapping[str, Any] | None) -> str:
 
 
 def data_text(arm: Arm) -> str:
-    """ "3,000 plain, detail=0.75", and whose captions are learned where it is not the references."""
+    """Formats training data: "3,000 plain, detail=0.75", and the captions to learn if they are not the references."""
     assert arm.table is not None
     found = _DATA.fullmatch(str(arm.table["data"]["train"]))
     if found is None:

@@ -1,7 +1,7 @@
 """Stamps verdicts: a verdict is given once per settings, and verdicts are numbered permanently.
 
-All verdicts of a question are in one file. An entry is written when a verdict begins, so that interrupted verdicts are
-on record, too; running with the same settings completes them.
+Each question has one file with all of its verdicts. An entry is written when a verdict begins, so that interrupted
+verdicts are on record, too. Running with the same settings completes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def read_verdicts(path: Path) -> list[dict[str, Any]]:
-    """Reads all verdicts that were begun, oldest first. Raises `TellapartError` if the file is damaged."""
+    """Reads all verdicts, including unfinished ones, oldest first. Raises `TellapartError` if the file is damaged."""
     if not path.is_file():
         return []
     try:
@@ -34,7 +34,7 @@ def read_verdicts(path: Path) -> list[dict[str, Any]]:
 
 
 def given_verdict(path: Path, settings: str) -> dict[str, Any] | None:
-    """Returns the finished verdict of these settings; None if there is none."""
+    """Returns the finished verdict for these settings; None if there is none."""
     return next((one for one in read_verdicts(path) if _is_of(one, settings) and one["stamp"]["date"]), None)
 
 
@@ -65,7 +65,7 @@ def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]]
 
 @contextmanager
 def _updating(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Yields all verdicts of the file and writes them back at the end, under a lock."""
+    """Yields all verdicts in the file, and writes them back at the end, under a lock."""
     with write_errors(path, "cannot save the verdict; make the folder writable"), locked(path.parent, wait=True):
         given = read_verdicts(path)
         yield given
@@ -81,14 +81,18 @@ def now() -> str:
 
 
 def commit() -> str:
-    """Returns the commit of the running code, with "-dirty" if files were changed since; "" outside a clone."""
+    """Returns the commit of the running code, with "-dirty" if there are uncommitted changes; "" outside a clone."""
     found = _git("rev-parse", "--short", "HEAD")
-    code = ("src", "replication", ":(exclude)replication/records")  # which also contain the lock of this record
+    code = (
+        "src",
+        "replication",
+        ":(exclude)replication/records",
+    )  # uncommitted changes include the lock of this record
     return found + ("-dirty" if found and _git("status", "--porcelain", "--", *code) else "")
 
 
 def require_commit(typed: str) -> None:
-    """Raises `UsageError` outside a clone of the project. typed: the command to use there instead."""
+    """Raises `UsageError` outside a clone of the project. typed: the command to suggest instead."""
     if not commit():
         raise UsageError(
             "a verdict records the commit of the project's repository, but this is not a clone of it; to check "

@@ -1,4 +1,4 @@
-"""For each claim, what stands in for what of the paper, and how its experiment differs from it."""
+"""For each claim, the stand-ins for the paper's models and data, and how the experiment differs from the paper's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StandIn:
-    """here: what takes the place of the paper's models, data and measures. differs: what else is not the paper's."""
+    """here: the stand-ins for the paper's models, data and measures. differs: other differences from the paper."""
 
     here: str
     differs: str

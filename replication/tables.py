@@ -1,7 +1,7 @@
-"""Tables of paper 2 on `scenes`, each figure beside the paper's: ``tellapart tables``.
+"""Paper 2's tables on `scenes`, with each figure next to the paper's: ``tellapart tables``.
 
 RD100 is as in the paper. TrueMatch's bags are mined from the test pictures and their holistic captions by algorithms 1
-and 2, without human selection. CIDEr and BLEU-4 compare with captions of the kind that MLE was trained on.
+and 2, without human selection. CIDEr and BLEU-4 use captions of the kind that MLE was trained on as references.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TEST_SET = "plain"
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """A table of the paper, with our figures.
+    """One of the paper's tables, with our figures.
 
-    ours: one row per row of the table, means over ``seeds``. intervals: the 95 % interval of each figure over seeds and
-    pictures. settings: n, candidates and chance of its recalls.
+    ours: one row per row of the table, with means over ``seeds``. intervals: the 95 % interval of each figure over
+    seeds and pictures. settings: n, candidates and chance of its recalls.
     """
 
     table: PaperTable
@@ -41,7 +41,9 @@ class MeasuredTable:
     settings: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "intervals", "paper"}], "settings"}``."""
+        """Returns ``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "intervals", "paper"}],
+        "settings"}``.
+        """
         rows = [
             {
                 "labels": dict(zip(self.table.label_columns, row.labels, strict=True)),
@@ -84,7 +86,7 @@ def run_tables(
     workers: int = 1,
     settings: Sequence[str] = (),
 ) -> list[MeasuredTable]:
-    """Measures tables (default: all); shares the folder and its trained arms with `replication.run_claims`.
+    """Measures tables (default: all). Shares the folder and its trained arms with `replication.run_claims`.
 
     Raises `UsageError` before training if a number is unknown.
     """
@@ -103,7 +105,7 @@ def run_tables(
 def measure_tables(
     tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int], workers: int = 1
 ) -> list[MeasuredTable]:
-    """Returns the tables with our figures; trains arms in this process or in ``workers`` others."""
+    """Returns the tables with our figures. Trains arms in this process or in ``workers`` others."""
     tasks = [task for task in make_tasks(tables, lab, seeds) if task.captions]  # the others are references
     if workers > 1 and tasks:
         with WorkerPool(lab, tasks, workers) as pool:
@@ -122,7 +124,7 @@ def measure_tables(
 
 
 def make_tasks(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int]) -> list[Task]:
-    """Returns a task for each arm and seed, after the task of the arm that it starts from."""
+    """Returns a task for each arm and seed, preceded by the task of the arm that it starts from."""
     arms = dict.fromkeys(arm for table in tables for row in table.rows for arm in lab.lineage(row.arm))
     captions = {arm: ((TEST_SET, "greedy"),) if lab.writes_captions(Measurement(arm, "r1")) else () for arm in arms}
     return [Task(arm, seed, captions[arm]) for arm in arms for seed in seeds]

@@ -1,4 +1,4 @@
-"""Test sets of the arms: items, features, candidate sets and boosted captions, computed once."""
+"""The arms' test sets: items, features, candidate sets and boosted captions, computed once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOKALIKE_SET_SIZE = 10  # pictures in a set of look-alikes, including the targe
 
 
 class HasEncoder(Protocol):
-    """A captioner or a scorer."""
+    """An object with an encoder: a captioner or a scorer."""
 
     @property
     def encoder(self) -> Encoder: ...
@@ -89,7 +89,7 @@ class TestSets:
         return self._memo.get(("items", test_set), lambda: list(open_data(self.specifications[test_set])))
 
     def picture_key(self, test_set: str) -> str:
-        """Hashes the ids to 16 hex digits; test sets that differ only in references share captions and resamples."""
+        """Hashes the ids to 16 hex digits. Test sets that differ only in references share captions and resamples."""
         ids = [item.id for item in self.items(test_set)]
         return self._memo.get(("pictures", test_set), lambda: hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16])
 
@@ -103,7 +103,7 @@ class TestSets:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """Loads the scorer on first use; trains a recipe's scorer unless it is trained already."""
+        """Loads the scorer on first use. Trains a recipe's scorer first if necessary."""
         from tellapart.scorers import load_scorer
         from tellapart.training.runs import upstream
 
@@ -120,11 +120,11 @@ class TestSets:
         return self._memo.get(("features", captions.picture_key), lambda: self.features(captions.items, self.scorer))
 
     def cosines(self, captions: ArmCaptions) -> np.ndarray:
-        """Returns the cosine of each first caption with its picture, N values in −1..1."""
+        """Returns the cosine of each first caption and its picture, N values in −1..1."""
         return np.asarray((captions.text_features * self.image_features(captions)).sum(1))
 
     def candidate_sets(self, captions: ArmCaptions, candidates: str) -> CandidateSets:
-        """Returns the candidates of every picture, which are the same for all arms.
+        """Returns every picture's candidates, which are the same for all arms.
 
         candidates: "random" (consecutive hundreds), "lookalikes" (ten nearest), "frames" (the frames of one clip, ids
         are ``CLIP#FRAME``), or "bag3", "bag5", …: bags by algorithms 1 and 2 of paper 2, mined from the pictures and

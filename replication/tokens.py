@@ -11,8 +11,8 @@ from tellapart.scenes.world import Scene
 def caption_pair(scene: Scene) -> tuple[str, str]:
     """Returns (rich, plain): the same true sentence with and without the colour of its only object.
 
-    The noun is the noun of terse captions, as in the paper's figure, in which the model predicts "bus" where the label
-    has "white", and "bus" is a word of the label.
+    The noun is that of terse captions, as in the paper's figure: there, the model predicts "bus" where the label has
+    "white", and "bus" is a later word of the label.
     """
     from tellapart.language.english import with_article
     from tellapart.scenes import vocabulary as v
@@ -24,7 +24,8 @@ def caption_pair(scene: Scene) -> tuple[str, str]:
 def second_word_loss(captions: ArmCaptions, objective: str, label: str) -> np.ndarray:
     """Computes −log p in nats of the word after the article, N values; ``captions`` gives model and pictures.
 
-    label: "rich" (the colour, where a plain caption has the noun) or "plain" (the noun, where a rich one has it).
+    label: "rich" (the colour, at the position where a plain caption has the noun) or "plain" (the noun, at the position
+        where a rich caption has the colour).
     objective: "mle" (over the whole vocabulary) or "smile" (over the words of the caption).
     """
     import torch

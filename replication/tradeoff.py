@@ -1,10 +1,11 @@
 """``replication tradeoff``: detail against hallucination, compared with self-retrieval, controls and an upper bound.
 
-All arms start from the same captioner and take the same steps. ``truthful`` is the recipe that is asked about;
-``speaker`` arms are the same one at other factors on the start's likelihood, which set how much is said: from them the
-curve of R@1 against hallucination is drawn, on development seeds only. All captions are written by the same beam
-search. The recipe also leaves out nouns that it is not sure of (`Decoding.confidence`); what that alone does to either
-is measured, too, and so is greedy decoding. Settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
+All arms start from the same captioner and take the same number of steps. ``truthful`` is the recipe under test.
+``speaker`` arms are the same recipe with other weights on the initial captioner's likelihood, which control how much
+captions say; the curve of R@1 against hallucination is drawn from them, on development seeds only. All captions are
+written with the same beam search. The recipe also removes nouns that it is not sure of (`Decoding.confidence`). The
+effect of this removal alone is measured, too, and so is greedy decoding. Settings are chosen on seeds 0-5, and one
+verdict is given on seeds 30-34.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ VERDICT_FILE = "tradeoff.json"
 
 
 class ArmsLab(Lab):
-    """Lab that reranks several samples: the first is the best by the scorer among the picture's look-alikes."""
+    """A lab that reranks several samples: the first one is the best by the scorer among the picture's look-alikes."""
 
     def _arm_captions(self, measurement: Measurement, seed: int, written: bool, reference_stage: str) -> ArmCaptions:
         captions = super()._arm_captions(measurement, seed, written, reference_stage)
@@ -56,7 +57,7 @@ class ArmsLab(Lab):
 
 
 def best_first(captions: ArmCaptions) -> ArmCaptions:
-    """Sorts the captions of each picture by `BestOf` among the look-alikes of R@1, best first."""
+    """Sorts each picture's captions by `BestOf`, best first, among the look-alikes that R@1 uses."""
     tests = captions.test_sets
     sets = tests.candidate_sets(captions, "lookalikes").sets  # the picture itself is the first member
     places = {item.id: row for row, item in enumerate(captions.items)}
@@ -80,7 +81,9 @@ class TradeoffResult:
         return bool(self.parts) and all(part.holds for part in self.parts)
 
     def closed(self, name: str) -> float | None:
-        """Returns the closed fraction of the gap between self-retrieval and the ground-truth reward, for a measure."""
+        """Returns the fraction of the gap between self-retrieval and the ground-truth reward that is closed, for a
+        measure.
+        """
         if not {"sr", "truthful", "truth"} <= set(self.table):
             return None
         plain, ours, bound = (self.table[arm][name].value for arm in ("sr", "truthful", "truth"))
@@ -88,7 +91,9 @@ class TradeoffResult:
         return share if math.isfinite(share) else None
 
     def to_json(self) -> dict[str, Any]:
-        """``{"systems": {ARM: {METRIC: {"value", "low", "high", "n"}}}, "parts": […], "closed": {…}, "holds", …}``."""
+        """Returns ``{"systems": {ARM: {METRIC: {"value", "low", "high", "n"}}}, "parts": […], "closed": {…}, "holds",
+        …}``.
+        """
         return {
             "systems": systems_json(self.table, len(self.seeds)),
             "parts": [{"says": part.statement, **interval(part), "holds": part.holds} for part in self.parts],
@@ -100,12 +105,12 @@ class TradeoffResult:
 
 
 def systems_json(table: Mapping[str, Mapping[str, PartResult]], seeds: int) -> dict[str, Any]:
-    """Returns ``{ARM: {METRIC: {"value", "low", "high", "n"}}}`` of a table of `measure_rows`."""
+    """Returns ``{ARM: {METRIC: {"value", "low", "high", "n"}}}`` for a table from `measure_rows`."""
     return {arm: {name: {**interval(one), "n": seeds} for name, one in row.items()} for arm, row in table.items()}
 
 
 def interval(part: PartResult) -> dict[str, float | None]:
-    """``{"value", "low", "high"}``, None for what is not a number (of captions that claim nothing)."""
+    """Returns ``{"value", "low", "high"}``; None replaces NaN (captions that claim nothing)."""
     found: dict[str, float | None] = json_value({"value": part.value, "low": part.low, "high": part.high})
     return found
 
@@ -119,7 +124,8 @@ def run_tradeoff(
     folder: Path = FOLDER,
     workers: int = 1,
 ) -> TradeoffResult:
-    """Trains the arms of some rows (default: the verdict's), measures them, and applies the rule if it has its rows.
+    """Trains and measures the arms of some rows (default: the verdict's), and applies the rule if its rows are among
+    them.
 
     Resumes after Ctrl-C.
     """
@@ -134,7 +140,7 @@ def run_tradeoff(
 def measure_rows(
     lab: ArmsLab, rows: Sequence[str], seeds: Sequence[int], workers: int = 1
 ) -> dict[str, dict[str, PartResult]]:
-    """Returns all of `MEASURED` by row, after training missing arms in ``workers`` processes."""
+    """Returns all measures in `MEASURED` by row, after training missing arms in ``workers`` processes."""
     decodings: dict[str, list[str]] = {}
     for arm, decoding in map(captions_of, rows):
         for one in lab.lineage(arm):
@@ -157,7 +163,7 @@ def measure_rows(
 
 
 def verdict_rows() -> list[str]:
-    """Returns the rows of a verdict's table: its arms, and other decodings of some."""
+    """Returns the rows of a verdict's table: its arms, and some arms with other decodings."""
     return [*JUDGED, *DECODED_OTHERWISE]
 
 
@@ -173,8 +179,8 @@ def _part(lab: Lab, seeds: Sequence[int], part: Part) -> PartResult:
 def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
     """Hashes everything that determines a verdict to eight hex digits, as `replication.verdict.settings_digest` does.
 
-    That is: the fingerprint of the recipe of every arm in a verdict (with the weights that it starts from, its data and
-    the versions of the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
+    These are: the fingerprint of each arm's recipe (with its initial weights, its data and the versions of the code),
+    the rule's parts except their wordings, the measures, the pictures and the decodings.
     """
     lab = Lab(folder, arms(start, steps), TEST_SETS, DECODINGS)
     folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in JUDGED)
@@ -190,9 +196,9 @@ def verdict(
     *, start: str = "scenes", steps: int = STEPS, folder: Path = FOLDER, workers: int = 1,
     seeds: Sequence[int] = VERDICTS["tradeoff"], records: Path = RECORDS,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the verdict on seeds 30-34, which is given once per settings and read from its record later (`stamp`).
+    """Returns the verdict on seeds 30-34. It is given once per settings, and read from its record afterwards (`stamp`).
 
-    Its record is in the repository, beside the claims' record. Raises `UsageError` outside a clone of the project.
+    Its record is in the repository, next to the claims' record. Raises `UsageError` outside a clone of the project.
     """
     path, settings = records / VERDICT_FILE, settings_digest(start, steps, folder)
     if given_verdict(path, settings) is None:
@@ -205,7 +211,7 @@ def verdict(
 
 
 def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """Returns header and rows of the table of `TradeoffResult.to_json`: mean over seeds and interval."""
+    """Returns the header and rows of a table of `TradeoffResult.to_json`: means over seeds, and intervals."""
     rows = [["arm", *MEASURED]]
     for arm, values in found["systems"].items():
         rows.append([arm, *(format_cell(one) for one in values.values())])
@@ -213,6 +219,6 @@ def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def format_cell(one: Mapping[str, Any]) -> str:
-    """Formats value and interval, "39.0 [35.1, 43.2]"; a dash for NaN."""
+    """Formats a value and its interval, "39.0 [35.1, 43.2]"; a dash for NaN."""
     found = [one[name] for name in ("value", "low", "high")]
     return "–" if None in found else "{:.1f} [{:.1f}, {:.1f}]".format(*found)

@@ -1,4 +1,4 @@
-"""Measures, rule and arms of `replication.tradeoff`: self-distillation and its controls.
+"""The measures, rule and arms of `replication.tradeoff`: self-distillation and its controls.
 
 The rule was pre-registered before any verdict: each part's interval over seeds and pictures lies on the correct side.
 """
@@ -20,15 +20,21 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.presets import PRESETS
 
 STEPS = 70  # the demo's
-PICTURES = 3000  # without references; with fewer, each picture is repeated too often
-DETAIL_PICTURES = 6000  # of the captioner of all levels, which takes as many steps as captioners of one level together
+PICTURES = 3000  # number of training pictures, without references; with fewer, each one is repeated too often
+DETAIL_PICTURES = 6000  # steps of the captioner of all levels, as many as the captioners of one level take together
 RETRIEVAL = {"kind": "self_retrieval"}
-TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
+TOLERANCE = 2.0  # maximum loss of R@1 among look-alikes, in points
 SHARE = 1 / 3  # fraction of self-retrieval's false claims that may remain
 TEST_SET = "plain"
-SPEAKERS = (0.002, 0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
-# One captioner for all of them: a prompt for each, the recipe's own without one. Places from 0, which says least, to 1.
-# Behind the last two the start says most (10 and 25 words, else 3 to 6): other words take more steps to be told apart.
+SPEAKERS = (
+    0.002,
+    0.005,
+    0.010,
+    0.015,
+)  # weights on the start's likelihood of a caption, in addition to the recipe's own
+# One captioner covers all levels, from 0 (says least) to 1, each with a prompt; the recipe's own level has none.
+# After the last two prompts, the start says most (10 and 25 words, otherwise 3 to 6); other words would take more steps
+# to distinguish.
 LEVELS = (
     {"prompt": "little", "speaker": 0.02},
     {"prompt": "few", "speaker": 0.010},
@@ -74,14 +80,14 @@ DECODINGS = {
     "sure": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.7),
     "consensus": Decoding(kind="consensus", candidates=8, temperature=0.6, max_tokens=40),
 }
-# Further rows of the table: an arm's captions with the decoding of another arm.
+# Additional rows of the table: an arm's captions with another arm's decoding.
 DECODED_OTHERWISE = {
     "start_best_of": ("start", "best_of"),
     "sr_greedy": ("sr", "greedy"),
     "sr_confident": ("sr", "confident"),
     "truthful_beams": ("truthful", "beams"),
 }
-# Further rows of `replication.front`, and self-retrieval decoded as our boldest row is.
+# Additional rows of `replication.front`, and self-retrieval decoded like our boldest row.
 FRONT_DECODED = {
     "start_best_of3": ("start", "best_of3"),
     "start_consensus": ("start", "consensus"),
@@ -93,12 +99,12 @@ FRONT_DECODED = {
 CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
 AT_PLACES = {f"detail{place:g}": f"detail={place:g}" for place in PLACES}  # rows of the captioner of all levels
 CONFIDENT = ("truthful", "shuffled", "unselected", *CURVE, "detail", *AT_PLACES)
-# The arms of the verdict on seeds 30 to 34; others are settings that were tried, and curves of `replication.front`.
+# The arms of the verdict on seeds 30 to 34. The others are settings that were tried, and curves of `replication.front`.
 JUDGED = ["start", "sr", "truthful", "shuffled", "unselected", "length", "equal_kl", "sr_free", "sr_cider", "truth"]
 
 
 def captions_of(row: str) -> tuple[str, str]:
-    """Returns the arm and the decoding of a row of the table."""
+    """Returns the arm and the decoding of a row."""
     otherwise = {**DECODED_OTHERWISE, **FRONT_DECODED}
     return otherwise.get(row, (row, "confident" if row in CONFIDENT else "beams"))
 
@@ -130,35 +136,35 @@ PARTS = (
         lower=-math.inf, upper=0.1,
     ),
 )  # fmt: skip
-FURTHER_KL = (1.0, 0.1, 0.05)  # beside 0.5 (equal_kl), 0.2 (sr) and 0 (sr_free)
-RENTS = (0.1,)  # a price of each content word, in nats, without KL; `length` has 0.3 with KL
-OVERLAPS = (1.0, 2.0)  # weights of CIDEr beside self-retrieval, without KL
-AGREEMENTS = (0.5, 2.0)  # weights of consensus beside self-retrieval, without KL
-UTILITIES = (4.0, 16.0)  # BalCapRL: the weight of utility beside coverage and fluency
+FURTHER_KL = (1.0, 0.1, 0.05)  # KL weights, in addition to 0.5 (equal_kl), 0.2 (sr) and 0 (sr_free)
+RENTS = (0.1,)  # cost of each content word, in nats, without KL; `length` has 0.3 with KL
+OVERLAPS = (1.0, 2.0)  # weights of CIDEr relative to self-retrieval, without KL
+AGREEMENTS = (0.5, 2.0)  # weights of consensus relative to self-retrieval, without KL
+UTILITIES = (4.0, 16.0)  # BalCapRL: the weight of utility relative to coverage and fluency
 FIDELITIES = (0.5,)  # MOCHa: the share of fidelity in the reward
 
 
 def agreement(weight: float) -> dict[str, Any]:
-    """Returns the reward for words that the start's own samples agree on."""
+    """Returns a reward for words that the start's own samples agree on."""
     return {"kind": "consensus", "weight": weight, "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}}
 
 
 def balanced(weight: float) -> dict[str, Any]:
-    """After BalCapRL (Ye et al. 2026), with our parts: utility, coverage and fluency, each by its deviation (GDPO).
+    """Returns an arm after BalCapRL (Ye et al. 2026) with our parts: utility, coverage and fluency, each normalized
+    (GDPO).
 
-    Utility is self-retrieval, where theirs counts correct statements by a language model; coverage is CIDEr; fluency is
-    the consensus of the start's samples, which is paid only for captions of at most twice as many words as references
-    have (length-conditional masking). KL as in ``sr``.
+    Utility is self-retrieval (theirs: the number of correct statements according to a language model). Coverage is
+    CIDEr. Fluency is the consensus of the start's samples; only captions with at most twice as many words as the
+    references receive it (length-conditional masking). KL is as in ``sr``.
     """
     rewards = [{**RETRIEVAL, "weight": weight}, overlap(), {**agreement(1.0), "within": 2.0}]
     return {"rewards": rewards, "group_normalization": True, "baseline": "group_mean"}
 
 
 def faithful(share: float) -> list[dict[str, Any]]:
-    """After MOCHa (Ben-Kish et al. 2024), with our parts: fidelity and adequacy, KL as in ``sr``.
+    """Returns an arm after MOCHa (Ben-Kish et al. 2024) with our parts: fidelity and adequacy, with KL as in ``sr``.
 
-    Fidelity is the consensus of the start's samples, where theirs asks an entailment model about references; adequacy
-    is CIDEr.
+    Fidelity is the consensus of the start's samples (theirs: an entailment model on the references). Adequacy is CIDEr.
     """
     return [agreement(share), overlap(1 - share)]
 
@@ -179,7 +185,9 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
         return replace(made, table={key: part for key, part in (made.table or {}).items() if key != "captioner"})
 
     def truthful(name: str, *, turns: int = 1, pictures: int = PICTURES, **changes: Any) -> Arm:
-        """The preset, on more pictures a step: as many captions are read as self-retrieval samples."""
+        """Returns the preset's arm with more pictures per step, so that it reads as many captions as self-retrieval
+        samples.
+        """
         plain = arm(name, turns=turns, pictures=pictures)
         table: dict[str, Any] = {**(plain.table or {})}
         captions = table["training"]["batch_size"] * table["objective"]["decoding"]["samples"]

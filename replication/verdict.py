@@ -1,6 +1,6 @@
-"""Verdict of the claims: given once per settings, after the power is stored, with a stamp.
+"""The verdict on the claims: given once per settings, after the power is stored, with a stamp.
 
-Its record is in the repository, beside the claims. `settings_digest` defines the settings.
+Its record is in the repository, next to the claims. `settings_digest` defines "settings".
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ VERDICT_FILE, POWER_FILE = "verdicts.json", "power.json"
 def settings_digest(claims: Sequence[Claim], lab: Lab, command: str = "claims") -> str:
     """Hashes everything that determines a verdict, except wordings and the paper's figures, to eight hex digits.
 
-    That is: what each part and control compares and with which bounds, the fingerprint of every arm's recipe (with the
-    arms and weights that it starts from, its data and the versions of the code), pictures, decodings and the rule.
+    These are: the measurements and bounds of each part and control, the fingerprint of every arm's recipe (with its
+    initial arms and weights, its data and the versions of the code), the pictures, the decodings and the rule.
     command: the command that gives the verdict.
     """
     seed = VERDICTS[command][0]
@@ -63,7 +63,7 @@ def read_power(records: Path = RECORDS) -> dict[str, Any]:
 def power_of_claims(
     claims: Sequence[Claim], lab: Lab, records: Path = RECORDS, command: str = "claims"
 ) -> dict[str, float]:
-    """Returns the stored power by claim id; empty if it was computed with different settings of the claims."""
+    """Returns the stored power by claim id; empty if it was computed for different settings."""
     kept = read_power(records)
     if not kept or kept["settings"] != settings_digest(claims, lab, command):
         return {}
@@ -71,7 +71,7 @@ def power_of_claims(
 
 
 def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
-    """Stores the power in the repository, where a verdict looks for it; does nothing outside a clone."""
+    """Stores the power in the repository, where a verdict looks for it. Does nothing outside a clone."""
     if not commit():
         return
     path = records / POWER_FILE
@@ -84,7 +84,7 @@ def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
 def claims_power(
     claims: Sequence[Claim], lab: Lab, seeds: Seeds, records: Path, command: str, *, keep: bool = True
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """Computes the power of claims with the verdict's number of seeds, and its record; stores it for the verdict.
+    """Computes the power of claims with the verdict's number of seeds, and its record, which is stored for the verdict.
 
     seeds: development seeds. command: the command that gives the verdict. keep: whether to store the record.
 
@@ -106,7 +106,8 @@ def claims_verdict(
     records: Path = RECORDS,
     command: str = "claims",
 ) -> dict[str, Any]:
-    """Returns ``{"claims": […], "stamp": {…}}`` from the record of these settings, or else calls ``run`` and stores it.
+    """Returns ``{"claims": […], "stamp": {…}}`` from the record of these settings. Without a record, calls ``run`` and
+    stores it.
 
     run: returns the result of `to_json` for these claims, and other values to store. command: the command that gives
     this verdict.
@@ -127,9 +128,10 @@ def claims_verdict(
 
 
 def outcomes(given: Mapping[str, Any], claims: Sequence[Claim]) -> dict[str, str]:
-    """Returns the outcome of each claim of a stored verdict by its id, see `replication.claim.outcome`.
+    """Returns the outcome of each claim in a stored verdict by claim id (see `replication.claim.outcome`).
 
-    Applies the current rule to the stored figures, even if the verdict was given under another; measures nothing.
+    Applies the current rule to the stored figures, even if another rule applied when the verdict was given. Measures
+    nothing.
     """
     declared = {claim.id: claim for claim in claims}
     return {
@@ -152,7 +154,7 @@ def to_json(results: Sequence[ClaimResult]) -> dict[str, Any]:
 
 
 def history(given: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns one line per verdict that was begun, oldest first: "verdict 1, …: 24 of 28 held"."""
+    """Returns one line per verdict, finished or not, oldest first: "verdict 1, …: 24 of 28 held"."""
     from replication.stamp import stamp_line
 
     lines = []

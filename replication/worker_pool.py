@@ -1,4 +1,4 @@
-"""Trains arms on all cores: each process trains whole arms and writes their captions, with one thread.
+"""Trains arms on all cores: each process trains whole arms and writes their captions, on one thread.
 
 Models this small train faster in parallel, with one core each, than one after the other on all cores.
 """
@@ -36,10 +36,10 @@ class Task:
 
 
 class WorkerPool:
-    """Runs tasks in order in ``workers`` processes, each arm after the one that it starts from.
+    """Runs tasks in order in ``workers`` processes; each arm runs after the one that it starts from.
 
     ``with WorkerPool(lab, tasks, workers) as pool: pool.finish(keys)`` returns when those tasks are done; others
-    continue. The processes log to ``lab.folder / "workers.log"``. This process, too, uses a single thread meanwhile,
+    continue. The processes log to ``lab.folder / "workers.log"``. Meanwhile this process, too, uses a single thread,
     because more threads would compete with the workers for cores.
     """
 
@@ -81,7 +81,9 @@ class WorkerPool:
             self._submit()
 
     def _submit(self) -> None:
-        """Submits tasks whose start arm is done; slightly more than workers, so that none waits for this process."""
+        """Submits tasks whose initial arm is done: slightly more than there are workers, so that none waits for this
+        process.
+        """
         while len(self.running) < 2 * self.workers and (ready := [task for task in self.todo if self._is_ready(task)]):
             # Near the end, submit the longest tasks first, so that no process runs alone while the others are idle.
             near_the_end = len(self.todo) <= LONGEST_FIRST_BELOW * self.workers
@@ -94,7 +96,7 @@ class WorkerPool:
         return start is None or (start, task.seed) in self.done
 
     def _work(self, task: Task) -> int:
-        """Returns the work of training the arm: captions per picture of a batch, over all steps."""
+        """Estimates the work of training the arm: captions per step, summed over all steps."""
         table = self.lab.arms[task.arm].table
         if table is None:
             return 0
@@ -123,7 +125,7 @@ def _start(lab: Lab | None, log: str) -> None:
 
 
 def _exit_with_parent() -> None:
-    """A process whose parent was killed would work on for nobody."""
+    """Exits when the parent is killed, because the worker would otherwise continue for nobody."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -131,7 +133,7 @@ def _exit_with_parent() -> None:
 
 
 def until_interrupted(work: Callable[[], None]) -> None:
-    """Runs a task of a worker; Ctrl-C, which reaches this process, too, ends it: it must not take the next task."""
+    """Runs a worker's task. Ctrl-C, which reaches this process, too, ends it before it takes the next task."""
     try:
         work()
     except KeyboardInterrupt:
