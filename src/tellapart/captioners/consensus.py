@@ -1,7 +1,7 @@
 """MBR decoding: selects the sample that agrees most with all samples.
 
-A captioner repeats what it knows about a picture in most of its samples, and any one error in few. The likeliest
-caption, which beam search looks for, is different: its probability is split among all phrasings of the same content
+A captioner repeats what it knows about a picture in most of its samples, but any given error in only a few. The most
+likely caption, which beam search looks for, is different: probability is split among all phrasings of the same content
 (Kumar and Byrne 2004; Eikema and Aziz 2020).
 """
 

@@ -21,8 +21,8 @@ def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rol
 
     A word's probability is that of its tokens under the captioner that generated them, given the picture and the
     preceding text. A sentence needs its nouns, so a noun's probability measures how likely it is to be correct.
-    Adjectives are
-    optional: their probability also reflects how often they are mentioned and does not measure truth (docs/research).
+    Adjectives
+    are optional: their probability also reflects how often they are mentioned, so it does not measure truth.
     visual: the captioned input, B rows. Needs one additional pass over the captions and none over the pictures.
     """
     found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)

@@ -15,7 +15,7 @@ from tellapart.models.protocols import CaptionerLike
 
 
 def is_adapter(name: str) -> bool:
-    """Returns whether ``name`` is that of a LoRA parameter."""
+    """Returns whether ``name`` belongs to a LoRA parameter."""
     return ".lora_" in name
 
 

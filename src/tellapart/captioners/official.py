@@ -58,7 +58,7 @@ CAPTIONERS.register(
     CaptionerEntry(
         name="official",
         factory=open_official,
-        help="A checkpoint in the format of its authors.",
+        help="A checkpoint in its authors' format.",
         takes=r"(?s:.*)\.(pth?|tar)|clipcap",
     )
 )

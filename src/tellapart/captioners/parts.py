@@ -14,8 +14,8 @@ from tellapart.models.saved import checked_model_folder, load_whole, loading_err
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
-    """Loads a vision encoder and its processor: any from transformers, a scorer's, or CLIP's ResNet from a weights
-    file.
+    """Loads a vision encoder and its processor: a transformers model, a scorer's encoder, or CLIP's
+    ResNet from a weights file.
 
     ``NAME?pixels=192`` makes its processor resize pictures to 192 × 192; a CNN accepts any size. Raises the errors of
     `load_captioner`.
