@@ -10,8 +10,8 @@ Names of arrays end in their axes: ``logits_BTV``, ``reward_BS``, ``features_ND`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.shares import share_of
 from tellapart.utils.untrusted_text import clean_text
 
 if TYPE_CHECKING:
@@ -220,42 +221,3 @@ class StepContext:
     def share(self, total: int) -> slice:
         """Returns this rank's share of ``total`` rows (see `share_of`)."""
         return share_of(total, self.rank, self.world_size)
-
-
-def share_of(total: int, rank: int, world_size: int) -> slice:
-    """Returns this rank's share of ``total`` rows. Shares are consecutive, and their sizes differ by at most
-    one row.
-    """
-    each, more = divmod(total, world_size)
-    place = rank if world_size > 1 else 0  # a rank that has left the process group keeps its number
-    begin = place * each + min(place, more)
-    return slice(begin, begin + each + (place < more))
-
-
-def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns token rows as ``tokens_RT``, padded on the right, and ``valid_RT``, True on tokens."""
-    import torch
-
-    lengths = torch.tensor([len(row) for row in rows])
-    width = max(1, int(lengths.max())) if len(rows) else 1
-    tokens_RT = torch.full((len(rows), width), pad, dtype=torch.long)
-    for r, row in enumerate(rows):
-        tokens_RT[r, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return tokens_RT, torch.arange(width)[None, :] < lengths[:, None]
-
-
-@contextmanager
-def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
-    """Sets a model's training or inference mode, and restores the previous mode on exit.
-
-    Leaves a model alone that is already in this mode, because switching hundreds of modules takes milliseconds.
-    """
-    before = model.training
-    changes = any(module.training != training for module in model.modules())
-    if changes:
-        model.train(training)
-    try:
-        yield
-    finally:
-        if changes:
-            model.train(before)

@@ -15,10 +15,11 @@ from command_line import Cli
 from judge_server import JudgeServer
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.agreement import deviation_over_repeats, mean_over_repeats, measure_agreement
+from tellapart.evaluation.agreement import measure_agreement
 from tellapart.evaluation.judgements import read_judgements
 from tellapart.evaluation.judges.answers import answers_in
 from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
+from tellapart.evaluation.repeated_answers import deviation_over_repeats, mean_over_repeats
 
 REFS = {"1.jpg": ["a dog runs on grass", "a brown dog runs"], "2.jpg": ["two cats sleep", "cats on a bed"]}
 ROWS = [

@@ -14,7 +14,7 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.agreement import spearman
+from tellapart.evaluation.correlations import spearman
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
 from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references

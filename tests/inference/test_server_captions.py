@@ -19,7 +19,9 @@ from PIL import Image
 from tellapart.captioners import load_captioner
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.server import PROMPT, ServerSummary, caption_by_server, open_server, system_name
+from tellapart.inference.captions_file import system_name
+from tellapart.inference.server import ServerSummary, caption_by_server
+from tellapart.inference.server_backend import PROMPT, open_server
 from tellapart.models.decoding import Decoding
 
 COUNT = 12

@@ -10,9 +10,10 @@ import pytest
 import torch
 from transformers import CLIPTokenizer
 
+from tellapart.models.padding import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.objectives.contrastive import symmetric_loss
-from tellapart.types import Batch, pad_rows
+from tellapart.types import Batch
 
 
 def test_the_loss_of_equal_matches_is_the_log_of_their_number() -> None:

@@ -16,7 +16,7 @@ from tiny_blip import save_blip
 from tellapart.captioners import load_captioner
 from tellapart.captions.provenance import Provenance
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.server import system_name
+from tellapart.inference.captions_file import system_name
 from tellapart.objectives.detail import Levels
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation

@@ -14,6 +14,7 @@ from transformers import CLIPImageProcessor
 from tellapart.bags.sampler import BagSampler, BatchRows, Sampler
 from tellapart.errors import UsageError
 from tellapart.models import ranks
+from tellapart.models.padding import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
@@ -31,7 +32,7 @@ from tellapart.training.objective import train_features
 from tellapart.training.pixels import TrainingPixels
 from tellapart.training.runs import upstream
 from tellapart.training.samplers import ShuffleSampler, families
-from tellapart.types import Item, pad_rows
+from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
 
 LEARNER = SimpleNamespace(device="cpu")

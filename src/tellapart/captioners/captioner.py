@@ -33,10 +33,12 @@ from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.devices import precision_of
 from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.onednn import LARGE, linear, speed_up
+from tellapart.models.padding import pad_rows
 from tellapart.models.saved import silence_transformers
 from tellapart.models.tokens import caption_rows
+from tellapart.models.training_mode import in_mode
 from tellapart.models.weight_permissions import readable_weights
-from tellapart.types import Encoder, Rollout, in_mode, pad_rows
+from tellapart.types import Encoder, Rollout
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds

@@ -11,7 +11,8 @@ import torch
 from tellapart.captioners.consensus import consensus
 from tellapart.captioners.doubtful_nouns import confident_texts
 from tellapart.models.decoding import Decoding
-from tellapart.types import Rows, in_mode
+from tellapart.models.training_mode import in_mode
+from tellapart.types import Rows
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 

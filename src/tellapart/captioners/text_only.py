@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from tellapart.captioners.captioner import Captioner, check_room
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
-from tellapart.types import Encoder, in_mode
+from tellapart.models.training_mode import in_mode
+from tellapart.types import Encoder
 
 NONE = -1  # left padding of prompt rows; differs from every token id, including the padding token's
 

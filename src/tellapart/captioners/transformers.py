@@ -25,7 +25,7 @@ from tellapart.captioners.text_only import TextOnly
 from tellapart.captioners.transformers_vision import PicturesOfHf
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.saved import load_whole
-from tellapart.types import in_mode
+from tellapart.models.training_mode import in_mode
 from tellapart.utils.checksums import write_sums
 
 TOLERANCE = 1e-3  # tolerance for the outputs after a cached prompt, in float32

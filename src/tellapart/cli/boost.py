@@ -13,7 +13,8 @@ import rich.table
 import typer
 
 from tellapart.boost.dataset import Summary, boost_dataset, check_out, parse_shard
-from tellapart.boost.output import merge, read_records, stage_of_captions
+from tellapart.boost.merge import merge
+from tellapart.boost.output import read_records, stage_of_captions
 from tellapart.boost.stages import stages as make_stages
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json

@@ -76,7 +76,7 @@ def evaluate(
         if path is not None:
             check_output(path, *suffixes)
     if captioner:
-        from tellapart.inference.server import captions_of
+        from tellapart.inference.captions_file import captions_of
 
         files = [captions_of(name, str(options.data), device) for name in captioner]
         options = options.with_captions(files)

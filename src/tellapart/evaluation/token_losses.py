@@ -7,8 +7,9 @@ import torch
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
+from tellapart.models.training_mode import in_mode
 from tellapart.objectives.smile import subset_mask
-from tellapart.types import Item, in_mode
+from tellapart.types import Item
 
 
 def losses_of(model: str, item: Item, text: str, device: str = "auto") -> list[tuple[str, float, float, str, float]]:

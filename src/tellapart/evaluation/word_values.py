@@ -10,10 +10,11 @@ import torch
 
 from tellapart.captioners import Captioner
 from tellapart.language.words import Word
+from tellapart.models.training_mode import in_mode
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Rollout, Rows, in_mode
+from tellapart.types import Batch, Rollout, Rows
 
 
 def add_word_values(

@@ -24,8 +24,8 @@ from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.claims import check_lines
 from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.output_checks import check_lines
 from tellapart.inference.prompts import Prompts
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import hardware

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captions.destinations import LOG, PRINTED, format_of
-from tellapart.captions.lines import METADATA
-from tellapart.errors import UsageError, need_extra
 from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
 from tellapart.language.claims import extract
 from tellapart.language.token_spans import spelled_spans, token_bytes
-from tellapart.models.decoding import Decoding
+from tellapart.models.training_mode import in_mode
 from tellapart.rewards.claims import confidences
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Rollout, in_mode
+from tellapart.types import Rollout
 from tellapart.utils.blocks import blocks_of
 
 Tokens = Sequence[tuple[str, float]]  # text and log-probability in nats
@@ -31,44 +27,6 @@ class Sample:
 
     text: str
     tokens: Tokens = ()
-
-
-def check_claims(decoding: Decoding, best_of: int | None) -> None:
-    """Raises `UsageError` if the settings do not sample several captions, or if the claim extractor is not
-    installed.
-    """
-    need_extra("words", "--claims", "HanTa")
-    if best_of is None and (not decoding.draws or decoding.drawn.samples < 2):
-        raise UsageError(
-            "--claims requires several samples per picture; add --samples 10, --consensus 48 or "
-            "--best-of 10 --scorer MODEL"
-        )
-
-
-def check_lines(
-    out: Path | None,
-    format: str | None,
-    decoding: Decoding,
-    best_of: int | None,
-    *,
-    schema: bool = False,
-    claims: bool = False,
-) -> None:
-    """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs."""
-    chosen = format_of(out, format) if out != PRINTED else format or "jsonl"
-    if (schema or claims) and (chosen != "jsonl" or (out is not None and out.name == METADATA)):
-        raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON lines; use -o captions.jsonl")
-    if decoding.paragraphs and chosen not in ("jsonl", "txt", LOG):
-        raise UsageError(
-            "--decoding paragraphs=keep is not supported for this output; use -o captions.jsonl, or "
-            "--format txt for a file beside each picture"
-        )
-    if decoding.paragraphs and (decoding.samples > 1 or decoding.confidence):
-        raise UsageError(
-            "--decoding paragraphs=keep supports only a single unedited caption; remove --samples and confidence"
-        )
-    if claims:
-        check_claims(decoding, best_of)
 
 
 def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tuple[dict[str, Any], ...]:

@@ -13,9 +13,10 @@ import torch
 from tellapart.captioners.captioner import Captioner
 from tellapart.language.soften import soften
 from tellapart.models.decoding import EVIDENCE
+from tellapart.models.training_mode import in_mode
 from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Rollout, in_mode
+from tellapart.types import Rollout
 
 CONTRASTS = 8  # number of pictures that each caption's own picture is compared with
 

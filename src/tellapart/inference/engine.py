@@ -33,8 +33,9 @@ from tellapart.inference.doubts import CONTRASTS, Beliefs
 from tellapart.language.answers import tidy_lines
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import BatchSize
+from tellapart.models.training_mode import in_mode
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Encoder, Item, Picture, Rollout, in_mode
+from tellapart.types import Encoder, Item, Picture, Rollout
 from tellapart.utils.ahead import ahead
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds

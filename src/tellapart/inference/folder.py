@@ -19,7 +19,9 @@ from tellapart.inference.caption import caption_pictures, nothing_left
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.plan import CaptionPlan, refuse
 from tellapart.inference.prompts import Prompts
-from tellapart.inference.server import CONCURRENCY, caption_by_server, estimate_by_server, open_server
+from tellapart.inference.server import CONCURRENCY, caption_by_server
+from tellapart.inference.server_backend import open_server
+from tellapart.inference.server_estimate import estimate_by_server
 from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.scorers.load import load_scorer
 from tellapart.utils.messages import say

@@ -10,47 +10,40 @@ is listed as failed, with the reason.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from tellapart.boost.backends import open_backend
-from tellapart.boost.batches import ANTHROPIC_URL, BatchBackend, open_batches
+from tellapart.boost.batches import BatchBackend
 from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.load import estimate_line
-from tellapart.boost.openai_server import KEYS
 from tellapart.boost.types import Backend, LacksFeature
-from tellapart.captioners import load_captioner
 from tellapart.captions.destinations import PRINTED
 from tellapart.captions.replacement import Replace
 from tellapart.captions.writers import Writer, open_writer
-from tellapart.data import Dataset, Skipped, open_data
-from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.data import Dataset, Skipped
+from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.caption import caption_pictures, nothing_left
-from tellapart.inference.claims import check_lines
+from tellapart.inference.output_checks import check_lines
 from tellapart.inference.prompts import Prompts
+from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
+from tellapart.inference.server_checks import check_request, check_schema
+from tellapart.inference.server_estimate import announcement
 from tellapart.inference.structured import AnswerSchema
-from tellapart.models.captioner_options import default_decoding
-from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
-from tellapart.models.devices import resolve_device, resolve_precision
+from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.digests import files_digest
-from tellapart.models.names import is_server, warn_outside_scenes
+from tellapart.models.names import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
-PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # characters; longer answers are not captions
 MAX_STRUCTURED_TOKENS = 1024  # limit for structured captions and several paragraphs
 CONCURRENCY = 16
@@ -115,40 +108,6 @@ class ServerSummary:
                 f"none of the {len(self.failed):,} answers is a usable caption ({self.failed[0][1]}); "
                 "try another ?prompt=, model or --max-tokens"
             )
-
-
-def open_server(name: str) -> tuple[Backend, str]:
-    """Opens the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``; returns it and the prompt.
-
-    With ``batch=1``, it is a batch endpoint. Raises `UsageError` for an invalid name.
-    """
-    body, _, query = name.partition("?")
-    pairs = query.split("&") if query else []
-    prompts = [unquote(pair.removeprefix("prompt=")) for pair in pairs if pair.startswith("prompt=")]
-    rest = [pair for pair in pairs if not pair.startswith("prompt=")]
-    for key in (pair.partition("=")[0] for pair in rest):
-        if key not in (*KEYS, "batch"):
-            raise UsageError(
-                f"{body.partition('@')[0]}: unknown setting '{key}'{nearest(key, (*KEYS, 'prompt', 'batch'))}"
-            )
-    if prompts and not prompts[-1].strip():
-        raise UsageError(
-            f"{body.partition('@')[0]}: the prompt is empty; remove prompt= to use the default, '{PROMPT}'"
-        )
-    batch = [pair.removeprefix("batch=") for pair in rest if pair.startswith("batch=")]
-    rest = [pair for pair in rest if not pair.startswith("batch=")]
-    if batch and batch[-1] not in ("0", "1"):
-        raise UsageError(f"{body.partition('@')[0]}: expected batch=1 (the batch endpoint) or batch=0, got {batch[-1]}")
-    spec, prompt = "?".join([body, "&".join(rest)]) if rest else body, (prompts or [PROMPT])[-1]
-    if batch and batch[-1] == "1":
-        return open_batches(spec), prompt
-    if body.startswith("anthropic:"):
-        model = body.partition(":")[2].partition("@")[0]
-        raise UsageError(
-            f"{body}: use 'anthropic:{model}?batch=1' for the batch endpoint, or openai:{model}@{ANTHROPIC_URL} "
-            "for single requests"
-        )
-    return open_backend(spec), prompt
 
 
 def caption_by_server(
@@ -242,36 +201,6 @@ class Counts:
     tally: Tally = field(default_factory=Tally)
 
 
-def check_request(
-    decoding: Decoding, best_of: int | None, scorer: Scorer | None, drop_guesses: bool, concurrency: int
-) -> None:
-    """Raises `UsageError` if a server does not support the settings, or if they are inconsistent."""
-    if decoding.kind == "beam":
-        raise UsageError("--beams requires a local model; a server writes greedy or sampled captions; remove it")
-    if concurrency < 1:
-        raise UsageError(f"concurrent requests: expected at least 1, got {concurrency}")
-    check_choice(decoding, best_of, scorer is not None)
-    if drop_guesses and (best_of is not None or decoding.samples > 1):
-        chosen = "--samples" if best_of is None else "--best-of"
-        raise UsageError(f"--drop-guesses and {chosen} cannot be combined; remove one")
-
-
-def check_schema(
-    name: str, decoding: Decoding, best_of: int | None, schema: AnswerSchema | None, drop_guesses: bool
-) -> None:
-    """Raises `UsageError` if a schema or a batch endpoint cannot be combined with the other settings."""
-    if drop_guesses and "?" in name and "batch=1" in name.partition("?")[2].split("&"):
-        raise UsageError(
-            "--drop-guesses needs additional requests for each caption and cannot be combined with a batch; remove "
-            "one of the two"
-        )
-    if schema is not None and (decoding.kind != "greedy" or best_of or drop_guesses or decoding.confidence):
-        raise UsageError(
-            "--schema keeps a single unedited answer per picture; remove --samples, --best-of, "
-            "--consensus, --drop-guesses and --decoding confidence"
-        )
-
-
 def _settings(
     backend: Backend,
     prompt: str,
@@ -355,72 +284,3 @@ def _add_batch(tally: Tally, batch: Tally) -> None:
         setattr(tally, name, getattr(tally, name) + getattr(batch, name))
     tally.kept = max(0, tally.kept - batch.asked)
     tally.cost = batch.cost if tally.cost is None else tally.cost + (batch.cost or 0.0)
-
-
-def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **settings: Any) -> str:
-    """Returns the expected and maximum number of requests for all pictures, with their cost; sends nothing.
-
-    ``settings``: arguments of `ServerCaptions`.
-    """
-    backend, prompt = open_server(name)
-    captions = ServerCaptions(backend, prompt, prompts=prompts, **settings)
-    half = ", at the batch price (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
-    return announcement(captions, list(dataset), Path()) + half
-
-
-def announcement(captions: ServerCaptions, todo: list[Item], ledger: Path) -> str:
-    """Returns the number of requests and their estimated cost."""
-    backend = captions.backend
-    few, one_each, most = captions.load(todo)
-    several = few.requests != one_each.requests
-    note = f" ({one_each.requests:,} if the server only returns one choice per request)" if several else ""
-    line = f"{backend.name}: {estimate_line(few, most, backend, note)}"
-    return f"{line}; answers in {ledger} are not requested again" if ledger.is_file() else line
-
-
-def captions_of(name: str, data: str, device: str = "auto") -> Path:
-    """Returns the file with a captioner's captions for ``data``, after writing the missing ones.
-
-    The file and the system are named after the captioner. A model behind a server decodes greedily, up to 256 tokens; a
-    model on this machine uses the decoding settings saved with it, by default five beams and at most 30 tokens. Raises
-    the errors of `caption_pictures` and `caption_by_server`, and `UsageError` if a file of that name contains captions
-    with other settings.
-    """
-    out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
-    if is_server(name):
-        summary = caption_by_server(name, dataset, out, decoding=Decoding(max_tokens=MAX_TOKENS))
-        for line in summary.lines():
-            say(line)
-        summary.refuse_unanswered()
-    else:
-        _caption_here(name, dataset, out, device)
-    for line in dataset.report():
-        say(line)
-    dataset.refuse_mostly_unreadable()
-    return out
-
-
-def system_name(captioner: str) -> str:
-    """Returns the last part of a captioner's name as a file name: ``vlm-2-7b`` for ``openai:org/vlm-2:7b@URL?key=K``,
-    ``apart-detail-0.5`` for ``runs/apart?detail=0.5``."""
-    bare, _, options = captioner.partition("?")
-    if is_server(captioner):
-        bare = bare.partition("@http")[0].partition(":")[2]
-    else:
-        chosen = [pair.replace("=", "-") for pair in options.split("&") if pair.startswith("detail=")]
-        bare = "-".join([bare.rstrip("/"), *chosen])
-    found = re.sub(r"[^\w.-]+", "-", bare.rstrip("/").rpartition("/")[2]).strip("-.")
-    if not found:
-        raise UsageError(
-            f"--captioner '{captioner}': missing name; expected a folder, run, hub name, or openai:MODEL@URL"
-        )
-    return found
-
-
-def _caption_here(name: str, dataset: Dataset, out: Path, device: str) -> None:
-    decoding = default_decoding(name)
-    place = resolve_device(device)
-    precision = resolve_precision("auto", place)
-    if not nothing_left(dataset, out, name, decoding=decoding, precision=precision):
-        for line in caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding).lines():
-            say(line)

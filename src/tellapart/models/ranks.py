@@ -24,8 +24,8 @@ from accelerate import PartialState
 from tellapart.errors import TellapartError
 from tellapart.models.devices import best_device
 from tellapart.models.rank_watch import RankWatch
-from tellapart.types import share_of
 from tellapart.utils.messages import Verbosity, say, set_verbosity
+from tellapart.utils.shares import share_of
 
 BUCKET = 2**24  # approximate number of values per all-reduce
 PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends the others
@@ -109,7 +109,7 @@ def is_main() -> bool:
 
 
 def share(total: int) -> slice:
-    """Returns this rank's share of ``total`` rows (see `tellapart.types.share_of`)."""
+    """Returns this rank's share of ``total`` rows (see `tellapart.utils.shares.share_of`)."""
     return share_of(total, index(), count())
 
 

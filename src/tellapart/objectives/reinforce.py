@@ -18,6 +18,7 @@ from tellapart.errors import TellapartError
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
+from tellapart.models.training_mode import in_mode
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.baselines import (
     Baseline,
@@ -41,7 +42,7 @@ from tellapart.rewards.base import (
     build_reward,
 )
 from tellapart.rewards.retrieval import SelfRetrieval
-from tellapart.types import Batch, Item, Loss, Rollout, StepContext, in_mode
+from tellapart.types import Batch, Item, Loss, Rollout, StepContext
 from tellapart.utils.allowed_code import one_line
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables

@@ -22,9 +22,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from tellapart.models.alone import alone
 from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.saved import checked_model_folder, loading_errors
+from tellapart.models.training_mode import in_mode
 from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature, unit_rows
-from tellapart.types import Encoder, in_mode
+from tellapart.types import Encoder
 
 if TYPE_CHECKING:
     from tellapart.features.rows import RowStore
