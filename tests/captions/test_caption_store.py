@@ -107,6 +107,27 @@ def _typed(store: CaptionStore) -> Path | None:
     return getattr(store.layout, "path", Path(".xmp") if ".xmp" in store.layout.name else None)
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("\ufeffein größerer Hund".encode(), "ein größerer Hund"),
+        ("ein größerer Hund\r\nauf der Wiese\r\n".encode(), "ein größerer Hund\nauf der Wiese"),
+        ("ein größerer Hund\n".encode("utf-16"), "ein größerer Hund"),
+        ("ein größerer Hund\n".encode("latin-1"), "ein gr\ufffd\ufffderer Hund"),
+    ],
+)
+def test_a_text_beside_a_picture_is_decoded_as_eval_decodes_it(folder: Path, data: bytes, text: str) -> None:
+    """An unchanged text stays byte by byte, and an undone edit restores its bytes."""
+    (folder / "1.txt").write_bytes(data)
+    store = CaptionStore.open(folder)
+    assert store.caption("1.jpg").text == text
+    assert store.write({"1.jpg": Edit(text)}, "edit").change is None and (folder / "1.txt").read_bytes() == data
+    store.write({"1.jpg": Edit("ein Hund")}, "edit")
+    assert (folder / "1.txt").read_text(encoding="utf-8") == "ein Hund\n"
+    store.undo(store.last(1))
+    assert (folder / "1.txt").read_bytes() == data
+
+
 def test_rows_that_are_not_changed_stay_byte_by_byte(folder: Path) -> None:
     path = folder.parent / "a.csv"
     lines = [

@@ -29,7 +29,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, find_key, find_value, text_keys
 from tellapart.data.records import picture_path
 from tellapart.data.sidecars import sidecars
-from tellapart.data.text_files import plain_suffix
+from tellapart.data.text_files import decode_text, plain_suffix
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import replace_text, writable_file
@@ -191,6 +191,12 @@ class Sidecars(CaptionLayout):
 
     def raw(self, id_: str, text: str) -> str:
         return text if self._suffixes[0] == ".xmp" or not text else text + "\n"
+
+    def text(self, id_: str, raw: str) -> str:
+        data = raw.encode("utf-8", "surrogateescape")
+        with contextlib.suppress(UnicodeDecodeError):  # otherwise of another encoding
+            return raw if self._suffixes[0] == ".xmp" else decode_text(data)
+        return raw
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
         with ThreadPoolExecutor(WRITERS) as pool:  # replacing a file with a renamed one waits for the disk

@@ -55,16 +55,30 @@ def load_ray() -> Any:
 
 
 @contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Restores the SIGTERM handler, which Ray replaces with one that prints a C++ stack trace."""
-    handler = signal.getsignal(signal.SIGTERM)
+def _later_sigterm(ray: Any) -> Iterator[None]:
+    """Delays SIGTERM until the end of the block, in which Ray starts or ends.
+
+    A half-started Ray crashes when the process ends. Ray's own handler in Python would exit at once; that in C++ calls
+    ours, after it has set an alarm that aborts the process after three seconds.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = list[int]()
+
+    def note(number: int, _: object) -> None:
+        signal.alarm(0)
+        received.append(number)
+
+    handler, utils = signal.signal(signal.SIGTERM, note), ray._private.utils
+    set_handler, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda _: None
     try:
         yield
-    except SystemExit:  # raised by Ray during startup
-        raise KeyboardInterrupt from None
     finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
+        utils.set_sigterm_handler = set_handler
+        signal.signal(signal.SIGTERM, handler)  # Ray has replaced or removed the handler in C
+        if received:
+            signal.raise_signal(signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -83,24 +97,24 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
         settings["address"] = "local"
     else:
         del settings["include_dashboard"]
+        settings["address"] = workers.address
     try:
-        if workers.address is not None:
-            settings["address"] = workers.address
+        try:
             if workers.address == "auto":
                 _check_joined()
-        with _own_sigterm():
-            ray.init(**settings)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        where = "on this machine" if workers.address is None else f"at '{workers.address}'"
-        first = " ".join(str(error).split())
-        token = "" if workers.address in (None, "auto") else " (if it asks for a token, export RAY_AUTH_MODE=token)"
-        raise UsageError(
-            f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or remove --ray"
-        ) from None
-    try:
+            with _later_sigterm(ray):
+                ray.init(**settings)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            where = "on this machine" if workers.address is None else f"at '{workers.address}'"
+            first = " ".join(str(error).split())
+            token = "" if workers.address in (None, "auto") else " (if it asks for a token, export RAY_AUTH_MODE=token)"
+            raise UsageError(
+                f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or remove --ray"
+            ) from None
         yield ray, share(workers, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     finally:
-        ray.shutdown()
+        with _later_sigterm(ray):
+            ray.shutdown()
 
 
 def _check_joined() -> None:
