@@ -206,8 +206,8 @@ def word_tokenizer(size: int, special: Mapping[str, str], marks: Sequence[str], 
 
 
 MODELS = {
-    "BLIP-base": Model(blip, False, 200, 32),
-    "Qwen2-VL-0.5B": Model(qwen2_vl, True, 64, 16),
-    "SmolVLM-256M, one tile": Model(smolvlm_one_tile, True, 64, 16),
+    "BLIP-base": Model(blip, False, 200, 16),
+    "Qwen2-VL-0.5B": Model(qwen2_vl, True, 64, 8),
+    "SmolVLM-256M, one tile": Model(smolvlm_one_tile, True, 64, 8),
     "SmolVLM-256M": Model(smolvlm, True, 16, 0),
 }

@@ -198,9 +198,9 @@ def test_by_default_the_rows_that_end_within_minutes(data: None, monkeypatch: py
     monkeypatch.setattr(ChatSides, "measure", measure)
     run_bench("caption", device="cpu")
     assert asked == {
-        "BLIP-base, greedy, 32 photos": [16, 16],
-        "Qwen2-VL-0.5B, greedy, 16 photos": [8, 8],
-        "SmolVLM-256M, one tile, greedy, 16 photos": [8, 8],
+        "BLIP-base, greedy, 16 photos": [8, 8],
+        "Qwen2-VL-0.5B, greedy, 8 photos": [4, 4],
+        "SmolVLM-256M, one tile, greedy, 8 photos": [4, 4],
     }
     asked.clear()
     run_bench("caption", 4, "BLIP-base, 5 beams", device="cpu")
