@@ -13,7 +13,7 @@ import pytest
 
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.verdict import rate_statistic
-from tellapart.evaluation.metrics.facts import percentage
+from tellapart.evaluation.metrics.facts_of_scenes import percentage
 from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
 from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Measurement
 from tellapart.metrics.draws import Draws

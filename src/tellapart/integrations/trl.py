@@ -1,4 +1,4 @@
-"""Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install 'tellapart[trl]'``).
+"""Rewards for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install 'tellapart[trl]'``).
 
 TRL calls a reward function on each rank with that rank's rows: ``completions`` and every column of the data set, with
 each picture repeated once per generation. It gathers only the rewards afterwards. Rewards that compare pictures
@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import accelerate
 import accelerate.utils
-import numpy as np
 import torch
 import transformers
 from PIL import Image
 
-from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.processors import whole_processor
 from tellapart.data.pictures import load_rgb
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
+from tellapart.integrations.trl_bags import bag_order
 from tellapart.metrics.cider import CiderD
 from tellapart.rewards.evidence import mutual_information
 from tellapart.rewards.retrieval import Score, retrieval_reward
@@ -37,8 +35,7 @@ from tellapart.scorers.base import Scorer
 from tellapart.types import Rollout
 from tellapart.utils.blocks import blocks_of
 
-if TYPE_CHECKING:
-    from datasets import Dataset
+__all__ = ["bag_order", "cider", "pmi", "processing_class", "self_retrieval"]
 
 Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages in a conversation
 ENCODED_AT_ONCE = 64
@@ -113,15 +110,6 @@ class RewardFunction(Protocol):
     __name__: str
 
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]: ...
-
-
-class TrainerOptions(Protocol):
-    """The settings of `GRPOConfig` and `RLOOConfig` that determine which pictures share a batch."""
-
-    per_device_train_batch_size: int
-    steps_per_generation: int | None
-    num_generations: int
-    shuffle_dataset: bool
 
 
 @dataclass(frozen=True)
@@ -307,71 +295,6 @@ def pmi(captioner: str | Captioner, *, gather: bool = True, image_column: str = 
     in nats.
     """
     return MutualInformationReward(captioner, gather=gather, image_column=image_column)
-
-
-def bag_order(
-    dataset: Dataset,
-    bags: str | Path | Iterable[Bag | Sequence[str]],
-    args: TrainerOptions,
-    *,
-    size: int | None = None,
-    seed: int = 0,
-    id_column: str = "id",
-) -> Dataset:
-    """Orders the rows of ``dataset`` bag by bag, shuffles the bags, and adds a ``bag`` column with the bag's number.
-
-    bags: lists of ids from ``id_column``; a file written by ``tellapart bags mine``, or TrueMatch's ``3.json``; or the
-        result of `tellapart.bags.mine_bags`. A picture may be in several bags.
-    args: the trainer's `GRPOConfig` or `RLOOConfig`. The trainer must not shuffle, and each rank must get whole bags:
-        ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``.
-    size: which bag size to use if there are several.
-
-    Raises `UsageError` if one of these conditions is not met, or if a bag contains a picture that is not in the data
-    set.
-    """
-    named_bags = _bags(bags)
-    there = ", ".join(map(str, sorted({len(bag) for bag in named_bags}))) or "none"
-    named_bags = [bag for bag in named_bags if size in (None, len(bag))]
-    sizes = sorted({len(bag) for bag in named_bags})
-    if not sizes:
-        raise UsageError(f"no bags of size {size}; available sizes: {there}")
-    if len(sizes) != 1:
-        raise UsageError(f"the file contains bags of sizes {there}; select one of them: size={sizes[0]}")
-    check_whole_bags(args, sizes[0])
-    if id_column not in dataset.column_names:
-        raise UsageError(
-            f"the data set has no column '{id_column}'; available columns: {', '.join(dataset.column_names)}"
-        )
-    row_of_id = {id_text(id_): row for row, id_ in enumerate(dataset[id_column])}
-    if missing := [id_ for bag in named_bags for id_ in bag if id_ not in row_of_id]:
-        raise UsageError(
-            f"a bag contains picture '{missing[0]}', which is not in the data set; expected bags of its pictures"
-        )
-    order = np.random.default_rng(seed).permutation(len(named_bags))
-    rows = [row_of_id[id_] for number in order for id_ in named_bags[number]]
-    numbers = [int(number) for number in order for _ in range(sizes[0])]
-    return dataset.select(rows).add_column("bag", numbers)
-
-
-def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
-    """Raises `UsageError` if a trainer with these settings would split bags of this size."""
-    if args.shuffle_dataset:
-        raise UsageError("the trainer shuffles the data set, which would split the bags; set shuffle_dataset=False")
-    rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
-    if rows % (bag_size * args.num_generations):
-        raise UsageError(
-            f"each rank gets {rows} captions per generation (per_device_train_batch_size "
-            f"{args.per_device_train_batch_size} × steps_per_generation {args.steps_per_generation}), which is "
-            f"not a multiple of bag size {bag_size} × num_generations {args.num_generations} = "
-            f"{bag_size * args.num_generations}, so bags would be split; change one of these"
-        )
-
-
-def _bags(bags: str | Path | Iterable[Bag | Sequence[str]]) -> list[list[str]]:
-    if isinstance(bags, (str, Path)):
-        path = Path(bags)
-        bags = read_truematch(path) if path.suffix.lower() == ".json" else read_bags(path).bags
-    return [[id_text(id_) for id_ in (bag.ids if isinstance(bag, Bag) else bag)] for bag in bags]
 
 
 def processing_class(name: str) -> Any:

@@ -1,0 +1,72 @@
+"""CAPTURE (Dong et al. 2024) with another parser: F of objects, attributes and relations against the references'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.facts.by_references import unmatched_claims
+from tellapart.evaluation.facts.verdict import Verdict
+from tellapart.evaluation.metrics.facts import by_references_of, extractor, fact_metric
+from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.utils.progress import track
+
+_CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Dong et al. 2024)
+
+
+@fact_metric(
+    "capture_like",
+    needs=("references",),
+    signature=lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{extractor(context)}|match:lemma,synonym",
+    label="CAPTURE-like",
+    help="F1 of objects, attributes and relations against the references', weighted 5:5:2 as in CAPTURE",
+)
+def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
+
+    Uses CAPTURE's weights but a different parser. `capture_soft` adds CAPTURE's soft matching.
+    """
+    return _capture({kind: by_references_of(kind, context, slot) for kind in _CAPTURE_WEIGHTS})
+
+
+def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
+    value_N = np.zeros(len(verdicts["object"]))
+    for kind, weight in _CAPTURE_WEIGHTS.items():
+        # If neither side has claims of a kind, the sides agree on it.
+        f_N = [v.f if v.expected else float(not v.claims) for v in verdicts[kind]]
+        value_N += weight * np.array(f_N)
+    return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
+
+
+@fact_metric(
+    "capture_soft",
+    needs=("references", "query_encoder"),
+    signature=lambda context: (
+        f"(5f.objects+5f.attributes+2f.relations)/12|{extractor(context)}|match:lemma,synonym,cosine|"
+        f"{context.loaded_query_encoder.signature}"
+    ),
+    label="CAPTURE-like, soft",
+    help="capture_like with soft matching: a claim that no reference makes counts with its cosine to the "
+    "nearest unmatched claim",
+)
+def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes `capture_like` with CAPTURE's soft matching of unmatched claims by similarity of meaning.
+
+    A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of each side. For precision, an
+    unmatched claim of the caption counts with its largest cosine, 0..1, to the references' unmatched claims; for
+    recall, vice versa.
+    """
+    pairs = list(zip(slot.captions, slot.references or [], strict=True))
+    left = [
+        {kind: unmatched_claims(caption, references, context.inputs.synonyms, kind) for kind in _CAPTURE_WEIGHTS}
+        for caption, references in track(pairs, label="extracting claims")
+    ]
+    texts = list(
+        dict.fromkeys(text for own in left for one in own.values() for side in (one.made, one.known) for text in side)
+    )
+    feature_MD = context.loaded_query_encoder.features(texts) if texts else np.zeros((0, 1))
+    row = {text: number for number, text in enumerate(texts)}
+    return _capture({kind: [own[kind].verdict(feature_MD, row) for own in left] for kind in _CAPTURE_WEIGHTS})
