@@ -128,6 +128,25 @@ def test_a_text_beside_a_picture_is_decoded_as_eval_decodes_it(folder: Path, dat
     assert (folder / "1.txt").read_bytes() == data
 
 
+@pytest.mark.parametrize(
+    ("table", "encoding", "line"),
+    [
+        ("id,caption\n1.jpg,a dog\n", "utf-16", "is in UTF-16, but its rows are changed in place; save it as UTF-8"),
+        ("id,caption,caption\n1.jpg,a dog,a cat\n", "utf-8", "2 columns are named 'caption'; rename or remove all"),
+        (
+            "id,caption\n0.jpg,x,,\n1.jpg,a dog, brown\n",
+            "utf-8",
+            "line 3: more fields than the header; put captions that contain",
+        ),
+    ],
+)
+def test_a_table_that_would_lose_text_is_refused(folder: Path, table: str, encoding: str, line: str) -> None:
+    path = folder.parent / "a.csv"
+    path.write_bytes(table.encode(encoding))
+    with pytest.raises(UsageError, match=line):
+        CaptionStore.open(folder, path).captions()
+
+
 def test_rows_that_are_not_changed_stay_byte_by_byte(folder: Path) -> None:
     path = folder.parent / "a.csv"
     lines = [

@@ -29,7 +29,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, find_key, find_value, text_keys
 from tellapart.data.records import picture_path
 from tellapart.data.sidecars import sidecars
-from tellapart.data.text_files import decode_text, plain_suffix
+from tellapart.data.text_files import UTF16_MARKS, decode_text, plain_suffix
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import replace_text, writable_file
@@ -310,7 +310,10 @@ class ListFile(CaptionLayout):
             return
         if self._signature == (status.st_ino, status.st_size, status.st_mtime_ns):
             return
-        text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
+        data = self.path.read_bytes()
+        if data.startswith(UTF16_MARKS):
+            raise UsageError(f"{self.path} is in UTF-16, but its rows are changed in place; save it as UTF-8")
+        text = data.decode("utf-8-sig", "surrogateescape")
         self._rows = self._table_rows(text) if self._table else self._json_rows(text)
         self._signature = status.st_ino, status.st_size, status.st_mtime_ns
         self._match()
@@ -345,6 +348,11 @@ class ListFile(CaptionLayout):
                 line, start = "".join(lines[start : reader.line_num]), reader.line_num
                 if not rows and not self._header_of(cells, line):
                     continue
+                if any(cells[len(self._header) :]):
+                    raise UsageError(
+                        f"{self.path}, line {reader.line_num}: more fields than the header; put captions that contain "
+                        f"'{self._separator}' in double quotes"
+                    )
                 if any(cells):
                     line = line if line.endswith("\n") else line + "\n"
                     rows.append(self._row(line, dict(zip(self._header, cells, strict=False))))
@@ -357,6 +365,10 @@ class ListFile(CaptionLayout):
         if self._header and self._head != line:
             return True
         has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
+        if double := next((cell for cell in cells if cell and cells.count(cell) > 1), ""):
+            raise UsageError(
+                f"{self.path}: {cells.count(double)} columns are named '{double}'; rename or remove all but one"
+            )
         if not (has_key and text_keys(GENERATED_KEYS, cells)):
             raise UsageError(
                 f"{self.path}: expected the columns 'id' (or image, file_name, …) and 'caption' (or "
