@@ -11,7 +11,7 @@ import pytest
 
 from tellapart.boost import statistics as counted
 from tellapart.boost.new_words import new_word_spans
-from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
+from tellapart.boost.page import headline, render, write_page
 from tellapart.boost.statistics import Statistics
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
@@ -103,11 +103,13 @@ def test_without_the_analyser_the_page_says_what_to_install(made: Statistics, mo
 
 
 def test_bars_share_an_axis_and_the_longest_fills_it(made: Statistics) -> None:
-    drawn = {kind: bars(made, kind) for kind in made.kinds}
-    assert {len(own) for own in drawn.values()} == {len(drawn["human"])}
-    for own in drawn.values():
-        assert max(bar.height for bar in own) == HEIGHT and all(bar.y + bar.height == HEIGHT for bar in own)
-    assert len({bar.x for bar in drawn["human"]}) == len(drawn["human"])
+    charts = re.findall(r'<svg viewBox="0 0 260 138".*?</svg>', render(made), re.DOTALL)
+    drawn = [re.findall(r'<rect x="(.*?)" y="(.*?)" width=".*?" height="(.*?)"', chart) for chart in charts]
+    assert len(drawn) == len(made.kinds) and {len(own) for own in drawn} == {len(made.histogram("human"))}
+    for own in drawn:
+        assert max(float(tall) for _, _, tall in own) == 120
+        assert all(float(y) + float(tall) == pytest.approx(120, abs=0.02) for _, y, tall in own)
+        assert len({x for x, _, _ in own}) == len(own)
 
 
 def test_the_headline_says_what_happened(made: Statistics) -> None:

@@ -42,10 +42,9 @@ def test_items_are_made_on_demand_and_slices_stay_so(tmp_path: Path) -> None:
         dataset[3]
 
 
-def test_index_puts_rows_of_an_id_together_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.data.row_index.RECORDS_PER_CHUNK", 7)  # runs of one id reach over several chunks
+def test_index_puts_rows_of_an_id_together_whatever_their_number() -> None:
     names = [f"id{n * n % 23}" for n in range(400)]
-    index, wanted = RowIndex.open(), dict[str, list[tuple[int, int]]]()
+    index, wanted = RowIndex(), dict[str, list[tuple[int, int]]]()
     for n, name in enumerate(names):
         place = (10 * n + 3, n + 1)
         index.add(name, place)

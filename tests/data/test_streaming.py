@@ -12,7 +12,7 @@ import pytest
 from reader_help import png
 
 FEW, MANY = 2_000, 200_000
-# What the process may take more for a hundred times the rows: pages of the index on disk (24 bytes a row), ten
+# What the process may take more for a hundred times the rows: an index of 24 bytes a row and what sorting it takes, ten
 # thousand names of what is missing, footers of Parquet, the noise of the allocator. A list of the items takes 100 MB.
 ALLOWED_MB = 32
 SCRIPT = """

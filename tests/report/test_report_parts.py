@@ -17,7 +17,7 @@ from sample_run import results
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.results import Results, SystemPair
-from tellapart.report.curves import CURVE, charts, draw_curve, nice_ticks, thin
+from tellapart.report.curves import CURVE, Chart, charts, nice_ticks, thin
 from tellapart.report.page import duration, moment
 from tellapart.report.shown import arrange, format_number
 from tellapart.report.verdict import compare, headline, statistics
@@ -181,14 +181,14 @@ def test_ticks_are_few_and_inside(low: float, span: float) -> None:
 
 
 def test_a_curve_stays_in_its_frame_and_marks_the_kept_checkpoint() -> None:
-    chart = draw_curve("validation recall@1", "Validation R@1", {50: 40.0, 100: 68.0, 150: 61.0}, best_step=100)
-    assert [p.text for p in chart.points] == ["step 50: 40", "step 100: 68", "step 150: 61"]
-    assert chart.best is not None and (chart.best.x, chart.best.y) == (chart.points[1].x, chart.points[1].y)
-    assert chart.points[1].y < chart.points[2].y < chart.points[0].y  # more is higher on the page
-    assert all(0 <= p.x <= CURVE.width and 0 <= p.y <= CURVE.height for p in chart.points)
+    chart = Chart("Validation R@1", {50: 40.0, 100: 68.0, 150: 61.0}, best=100)
+    assert [bucket.text for bucket in chart.buckets] == ["step 50: 40", "step 100: 68", "step 150: 61"]
+    assert chart.y(68) < chart.y(61) < chart.y(40)  # more is higher on the page
+    assert all(0 <= chart.x(b.step) <= CURVE.width and 0 <= chart.y(b.mean) <= CURVE.height for b in chart.buckets)
+    assert chart.y(1e6) == CURVE.top and chart.y(-1e6) == CURVE.height - CURVE.bottom
     assert "; the selected checkpoint, step 100, has 68" in chart.summary
-    alone = draw_curve("loss", "Loss", {7: 0.0})
-    assert alone.points[0].x == pytest.approx((44 + CURVE.width - 10) / 2) and alone.best is None
+    alone = Chart("Loss", {7: 0.0})
+    assert alone.x(7) == pytest.approx((44 + CURVE.width - 10) / 2) and not alone.thinned
 
 
 def log_of(run: Path, *lines: Any) -> Any:

@@ -108,7 +108,7 @@ def test_the_command_prints_hits_figures_and_a_page(cli: Cli, folder: Path, tmp_
     assert done.status == 0 and "05.png" in done.out and "caption 1, picture" in done.out
     html = page.read_text()
     assert (
-        html.count("data:image/") == html.count('<div class="picture p') == 3
+        html.count("data:image/") == html.count('<use href="#p') == 3
         and "<b>zebra" not in html
         and "&lt;b&gt;zebra" in html
         and "<i>" not in html
@@ -163,4 +163,4 @@ def test_queries_that_miss_are_counted_and_each_picture_is_embedded_once(
     done = cli("search", folder, "--queries", queries, "--report", tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text()
     assert "do not find" not in done.err and "<p>looks for 05.png: no picture matches</p>" in page
-    assert page.count("data:image/") == 1 and page.count('<div class="picture p0">') == 2
+    assert page.count("data:image/") == 1 and page.count('<use href="#p0"/>') == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sample_study import make_material, make_study
 
-from tellapart.study.simulate import CAREFUL, Effects, run_participants
+from tellapart.study.simulate import CAREFUL, planted_effects, run_participants
 from tellapart.study.store import AnswerStore
 
 PARTICIPANTS, THINK, LIMIT = 200, 8.0, 0.300  # people, mean seconds before an answer, seconds
@@ -30,7 +30,7 @@ def test_two_hundred_participants_at_once(tmp_path: Path) -> None:
         found = re.search(r"http://127\.0\.0\.1:\d+", server.stderr.readline())
         assert found
         log = run_participants(
-            study, found[0], Effects.of(study), {CAREFUL: PARTICIPANTS}, think=THINK, at_once=PARTICIPANTS
+            study, found[0], planted_effects(study), {CAREFUL: PARTICIPANTS}, think=THINK, at_once=PARTICIPANTS
         )
     finally:
         server.send_signal(signal.SIGINT)

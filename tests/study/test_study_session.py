@@ -27,7 +27,7 @@ from tellapart.study.analysis import analyse, people_of
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.limits import StartLimit, TooManyStarts
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
-from tellapart.study.simulate import Effects, ParticipantLog, Script, Web, local_server
+from tellapart.study.simulate import ParticipantLog, Script, Web, local_server, planted_effects
 from tellapart.study.store import AnswerStore
 from tellapart.utils.web.origins import own_origins
 from tellapart.utils.web.requests import read_body
@@ -604,7 +604,7 @@ def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: 
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web = Web(url, ParticipantLog())
         with pytest.raises(TellapartError, match="a different study from the one in this folder"):
-            Script(other, Effects.of(other), "careful", "s").take(web, ParticipantLog(), 0, "x")
+            Script(other, planted_effects(other), "careful", "s").take(web, ParticipantLog(), 0, "x")
         web.close()
 
 

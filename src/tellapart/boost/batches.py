@@ -29,10 +29,11 @@ from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.openai_server import KEYS, OpenAI, api_key, checked_address
 from tellapart.boost.redaction import redact
 from tellapart.boost.replies import moderated, read_answer
-from tellapart.boost.spec_settings import number_setting, spec_settings
+from tellapart.boost.spec_settings import model_settings, spec_settings
 from tellapart.boost.types import Answer, BackendError, Request, Stage, UnansweredError
 from tellapart.errors import PictureError, TellapartError, UsageError, need_extra
 from tellapart.types import Item
+from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 from tellapart.utils.untrusted_text import clean_text
@@ -216,17 +217,11 @@ class AnthropicBatches:
     most_choices = 1
 
     def __init__(self, model: str, url: str | None, settings: dict[str, str]) -> None:
-        self.sampling = {
-            name: number_setting(settings, name, 0.0) for name in ("temperature", "top_p") if name in settings
-        }
-        typed = "&".join(f"{name}={value:g}" for name, value in self.sampling.items())
-        self.name = f"anthropic:{model}" + (f"?{typed}" if typed else "")
         if not model:
             raise UsageError("anthropic: missing model; use anthropic:MODEL?batch=1")
-        self._model, priced = model, "in" in settings or "out" in settings
-        self.prices = halved(
-            (number_setting(settings, "in", 0.0), number_setting(settings, "out", 0.0)) if priced else None
-        )
+        self._model = model
+        self.name, self.sampling, prices = model_settings("anthropic", model, settings)
+        self.prices = halved(prices)
         key = api_key(settings.get("key"), self.name, ANTHROPIC_KEY)
         headers = {"x-api-key": key, "anthropic-version": ANTHROPIC_VERSION, "content-type": "application/json"}
         self._http = Http(self.name, checked_address(url or ANTHROPIC_URL, self.name), key, headers)
@@ -321,7 +316,7 @@ class BatchBackend:
         stages: samples of the answer to one question, so that none depends on another's answer. Raises `TellapartError`
         if the server rejects a batch or cannot be reached; the same command resumes.
         """
-        log = BatchLog(ledger.path.with_name(ledger.path.name.removesuffix(".ledger.jsonl") + ".batches.jsonl"))
+        log = BatchLog(ledger.path.with_name(ledger.path.name.removesuffix(".ledger.jsonl") + ".batches.json"))
         for attempt in (0, 1):
             lacking = list(self._lacking(stages, items, ledger, attempt))
             if log.pending(self.name):
@@ -376,7 +371,7 @@ class BatchBackend:
                 while line is not None and (not count or self._fits(count, file.tell() + len(line))):
                     file.write(line)
                     count, line = count + 1, next(lines, None)
-                log.add(self.server.send(file), self.name, count)
+                log.add(self.server.send(file), self.name)
         say(
             f"{self.name}: sent {len(lacking):,} requests as a batch, which may take 24 hours; after "
             "Ctrl-C, run the same command again to wait for it"
@@ -427,49 +422,32 @@ class BatchBackend:
                 own = self._places.get(at)
                 note = {"stage": own[1].name if own else "", "model": self.name, "id": own[0].id if own else ""}
                 waiting.append((at, replace(answer, others=()), note))
-            self._count(result)
+            self.tally += Tally.of(result, self, 1 + len(result.others))
             if len(waiting) >= PUT_AT_ONCE:
                 ledger.put_all(waiting)
                 waiting = []
         ledger.put_all(waiting)
 
-    def _count(self, answer: Answer) -> None:
-        self.tally.requests += 1
-        self.tally.asked += 1 + len(answer.others)
-        self.tally.prompt_tokens += answer.prompt_tokens
-        self.tally.completion_tokens += answer.completion_tokens
-        if self.prices is not None:
-            cost = (answer.prompt_tokens * self.prices[0] + answer.completion_tokens * self.prices[1]) / 1e6
-            self.tally.cost = (self.tally.cost or 0.0) + cost
-
 
 class BatchLog:
-    """A log of sent and ended batches, one JSON object per line."""
+    """The batches that were sent and whose answers are not in the ledger yet: a JSON object from id to model."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, batch: str, name: str, requests: int) -> None:
+    def pending(self, name: str) -> list[str]:
+        """Returns the batches of this model."""
+        return [batch for batch, model in self._read().items() if model == name]
+
+    def add(self, batch: str, name: str) -> None:
         """Records a batch; it is on disk when this returns."""
-        self._append({"batch": batch, "model": name, "requests": requests})
+        replace_text(self.path, json.dumps(self._read() | {batch: name}, indent=1) + "\n")
 
     def end(self, batch: str) -> None:
-        """Records that the answers of a batch are in the ledger."""
-        self._append({"batch": batch, "ended": True})
+        """Removes a batch whose answers are in the ledger, or that the server rejected."""
+        left = {id_: model for id_, model in self._read().items() if id_ != batch}
+        replace_text(self.path, json.dumps(left, indent=1) + "\n")
 
-    def pending(self, name: str) -> list[str]:
-        """Returns the batches of this model that have not ended. Ignores a torn last line."""
-        with suppress(FileNotFoundError):
-            values = []
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                with suppress(ValueError):
-                    values.append(parse_json(line))
-            ended = {value["batch"] for value in values if value.get("ended")}
-            return [value["batch"] for value in values if value.get("model") == name and value["batch"] not in ended]
-        return []
-
-    def _append(self, value: Mapping[str, Any]) -> None:
-        with self.path.open("ab") as file:
-            file.write(b"\n" + json.dumps(value).encode() + b"\n")  # the first line break ends a torn line
-            file.flush()
-            os.fsync(file.fileno())
+    def _read(self) -> dict[str, str]:
+        batches: dict[str, str] = parse_json(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
+        return batches

@@ -12,7 +12,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tellapart.boost.ledger import Ledger, address
@@ -21,13 +21,14 @@ from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import (
     Answer,
+    Backend,
     BackendError,
     Boosted,
     Request,
     Stage,
     UnansweredError,
+    cost_of,
     most_choices,
-    prices_of,
 )
 from tellapart.errors import PictureError, TellapartError
 from tellapart.language.answers import answer_text
@@ -58,6 +59,18 @@ class Tally:
     completion_tokens: int = 0
     cost: float | None = None  # None: unknown price
 
+    @classmethod
+    def of(cls, answer: Answer, backend: Backend, asked: int = 1) -> Tally:
+        """Counts the answer to one request."""
+        read, written = answer.prompt_tokens, answer.completion_tokens
+        cost = cost_of(backend, read, written)
+        return cls(asked=asked, requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
+
+    def __add__(self, other: Tally) -> Tally:
+        *counts, costs = zip(astuple(self), astuple(other), strict=True)
+        known = [cost for cost in costs if cost is not None]
+        return Tally(*map(sum, counts), sum(known) if known else None)
+
 
 class BoostJob:
     """Runs items through stages. ``tally`` (by stage) and ``retries`` count while it runs; ``stop`` ends it early.
@@ -71,7 +84,7 @@ class BoostJob:
     ) -> None:
         self.stages, self.ledger, self.in_flight, self.per_reference = stages, ledger, in_flight, per_reference
         self.stop = threading.Event()
-        self.tally = {stage.name: Tally(cost=0.0 if prices_of(stage.backend) else None) for stage in stages}
+        self.tally = {stage.name: Tally(cost=cost_of(stage.backend, 0, 0)) for stage in stages}
         backends = {id(stage.backend): stage.backend for stage in stages}
         self._backends = {key: RetryingBackend(backend, self.stop, **retry) for key, backend in backends.items()}
         self._lock, self._slots = threading.Lock(), threading.Semaphore(in_flight)
@@ -136,7 +149,7 @@ class BoostJob:
                 self._good.add(stage.name)
             else:
                 bad[stage.name] = why
-                self._count(stage, bad=1)
+                self._count(stage, Tally(bad=1))
                 if new:
                     self._end_if_all_bad(stage, why)
         return Boosted(item, texts, bad, unanswered)
@@ -150,7 +163,7 @@ class BoostJob:
         text, why, new = self._attempt(stage, item, texts, request, 0)
         if why is None:
             return text, None, new
-        self._count(stage, second=1)
+        self._count(stage, Tally(second=1))
         return self._attempt(stage, item, texts, stage.build_retry(item, texts, text), 1)
 
     def _attempt(
@@ -173,7 +186,7 @@ class BoostJob:
                 with self._lock:
                     new = key in self._arrived
                     self._arrived.discard(key)
-                self._count(stage, **({"asked": 1} if new else {"kept": 1}))
+                self._count(stage, Tally(asked=1) if new else Tally(kept=1))
                 return answer, new
             rest = self._without_answer(stage, item, texts) if stage.group and not attempt else []
             with self._slots:
@@ -186,13 +199,7 @@ class BoostJob:
             with self._lock:
                 self._arrived |= {at for at, _, _ in kept[1:]}
         self._failed_in_a_row, self._served = 0, True
-        self._count(
-            stage, requests=1, asked=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens
-        )
-        if (prices := prices_of(stage.backend)) is not None:
-            price_in, price_out = prices
-            cost = (answer.prompt_tokens * price_in + answer.completion_tokens * price_out) / 1e6
-            self._count(stage, cost=cost)
+        self._count(stage, Tally.of(answer, stage.backend))
         return answer, True
 
     def _without_answer(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> list[tuple[Stage, str]]:
@@ -246,11 +253,9 @@ class BoostJob:
         for backend in self._backends.values():
             backend.tell_silence()
 
-    def _count(self, stage: Stage, **more: float) -> None:
-        tally = self.tally[stage.name]
+    def _count(self, stage: Stage, more: Tally) -> None:
         with self._lock:
-            for name, amount in more.items():
-                setattr(tally, name, getattr(tally, name) + amount)
+            self.tally[stage.name] += more
 
 
 COMPLETE = ("stop", "eos", "end_turn")  # finish reasons of complete answers

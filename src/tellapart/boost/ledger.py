@@ -24,10 +24,8 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
@@ -62,15 +60,6 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     return hashlib.blake2b(json.dumps(of).encode(), digest_size=16).hexdigest()
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A queued answer. ``stands``: the valid answer for its key, set once the queue has been written."""
-
-    key: str
-    line: bytes
-    stands: Answer | None = None
-
-
 class Ledger:
     """Answers by request address. Thread-safe; several processes can open the same file.
 
@@ -83,7 +72,7 @@ class Ledger:
         self._line = threading.Lock()  # guards the queue
         self._index = threading.Lock()  # guards the table and reads of the file
         self._commit = threading.Lock()  # held by the thread that writes
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[str, bytes]] = []  # the queue: keys and lines
         self._end = 0  # end of the indexed part of the file
         self._unread = 0
 
@@ -129,13 +118,12 @@ class Ledger:
 
     def put_all(self, entries: Sequence[tuple[str, Answer, Mapping[str, str]]]) -> list[Answer]:
         """Stores several answers with a single flush; see `put`."""
-        waiting = [_Waiting(key, _line_of(key, answer, note)) for key, answer, note in entries]
         with self._line:
-            self._waiting += waiting
+            self._waiting += [(key, _line_of(key, answer, note)) for key, answer, note in entries]
         with self._commit:  # the previous thread has usually written the answers of the waiting ones
-            if any(one.stands is None for one in waiting):
+            if self._waiting:
                 self._write_all()
-        return [one.stands for one in waiting if one.stands is not None]
+        return [answer for key, _, _ in entries if (answer := self.get(key)) is not None]
 
     def __len__(self) -> int:
         with self._index:
@@ -144,9 +132,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -167,16 +153,14 @@ class Ledger:
             with self._line:  # the other threads retry by themselves
                 self._waiting = group + self._waiting
             raise
-        for waiting in group:
-            waiting.stands = self.get(waiting.key)
 
-    def _append(self, group: list[_Waiting]) -> None:
+    def _append(self, group: list[tuple[str, bytes]]) -> None:
         """Appends a group's lines to the file, and flushes them. The caller must hold the lock."""
         self._catch_up()
         fresh: dict[str, bytes] = {}
-        for waiting in group:
-            if self.get(waiting.key) is None:
-                fresh.setdefault(waiting.key, waiting.line)
+        for key, line in group:
+            if self.get(key) is None:
+                fresh.setdefault(key, line)
         data = memoryview(b"".join(fresh.values()))
         try:
             while data:

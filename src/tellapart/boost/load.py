@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.boost.types import Backend, Request, prices_of
+from tellapart.boost.types import Backend, Request, cost_of
 
 LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000
 
@@ -39,8 +39,7 @@ class Load:
 
     def cost(self, backend: Backend) -> float | None:
         """Returns the cost; None if the backend has no prices."""
-        prices = prices_of(backend)
-        return None if prices is None else (self.tokens_in * prices[0] + self.tokens_out * prices[1]) / 1e6
+        return cost_of(backend, self.tokens_in, self.tokens_out)
 
 
 def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backend) -> str:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from tellapart.boost.data_url import data_url
 from tellapart.boost.redaction import redact
 from tellapart.boost.replies import failure, moderated, read_answer, read_scores, refused_field
-from tellapart.boost.spec_settings import number_setting
+from tellapart.boost.spec_settings import SAMPLING, model_settings, number_setting
 from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, BackendError, LacksFeature, Request
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.utils.messages import say
@@ -38,7 +38,6 @@ KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")
     "that limits the length of an answer;\nprices per million input and output tokens, for cost "
     "estimates; sampling for requests that do not set it themselves."
 )
-SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields to leave out if the server rejects them
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
@@ -77,15 +76,12 @@ class OpenAI:
         settings = settings or {}
         if not model:
             raise UsageError("openai: missing model; use openai:MODEL@http://127.0.0.1:8000/v1")
-        self.sampling = {key: number_setting(settings, key, 0.0) for key in SAMPLING if key in settings}
-        typed = "&".join(f"{key}={value:g}" for key, value in self.sampling.items())
-        self.model, self.name = model, f"openai:{model}" + (f"?{typed}" if typed else "")
+        self.model = model
+        self.name, self.sampling, self.prices = model_settings("openai", model, settings)
         self.address = checked_address(url or os.environ.get(URL_VARIABLE, ""), self.name)
         self.key = api_key(settings.get("key"), self.name)
         self.timeout = number_setting(settings, "timeout", TIMEOUT) or TIMEOUT
         self._limit = settings.get("limit", "max_tokens")
-        priced = "in" in settings or "out" in settings
-        self.prices = (number_setting(settings, "in", 0.0), number_setting(settings, "out", 0.0)) if priced else None
         self._client = self._new_client()
         self._loop = _loop()
         weakref.finalize(self, _close, self._client, self._loop)

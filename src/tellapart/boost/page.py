@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tellapart.boost.statistics import PAPER, ShownItem, Statistics
-from tellapart.boost.titles import HUMAN, TITLES
+from tellapart.boost.titles import HUMAN, TITLES, percent
 from tellapart.errors import MissingExtra
 from tellapart.report.album import Album
 from tellapart.report.marked_text import Piece, Span, pieces
@@ -15,7 +14,6 @@ from tellapart.report.template import template
 from tellapart.scenes.truth import mark_caption
 from tellapart.utils.outputs import write_output
 
-WIDTH, HEIGHT, FOOT = 260, 120, 18  # width and height of a histogram's view box
 _NAMES = {HUMAN: "people’s"}
 
 
@@ -37,28 +35,6 @@ class Caption:
         return tuple(piece for piece in self.pieces if piece.why and not piece.new)
 
 
-@dataclass(frozen=True)
-class ItemCard:
-    """An item on the page. ``symbol``: id of the SVG symbol with its picture; None if the picture is unreadable."""
-
-    id: str
-    symbol: str | None
-    references: tuple[str, ...]
-    captions: tuple[Caption, ...]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar of a histogram, in the view box."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    text: str
-    label: str
-
-
 def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
     """Writes the page to ``path`` atomically. ``command``: the command that reproduces it."""
     write_output(path, render(statistics, command))
@@ -68,19 +44,20 @@ def render(statistics: Statistics, command: str = "") -> str:
     """Renders the page in the style of the report. Escapes captions, which are untrusted."""
     album = Album()
     new_words = _new_words(statistics)
-    cards = [_card(one, own, album) for one, own in zip(statistics.shown, new_words, strict=True)]
+    cards = [
+        (one.item, album.add_picture(one.item.picture), _captions(one, own))
+        for one, own in zip(statistics.shown, new_words, strict=True)
+    ]
     return template(Path(__file__).parent / "boost.html").render(
         title=headline(statistics),
         statistics=statistics,
         kinds=statistics.kinds,
         titles=TITLES,
         paper=PAPER,
-        rows=_rows(statistics),
-        charts=[(kind, bars(statistics, kind)) for kind in statistics.kinds],
-        size=(WIDTH, HEIGHT + FOOT),
+        percent=percent,
         lines=statistics.summary_lines(),
         cards=cards,
-        judged=any(caption.claims for card in cards for caption in card.captions),
+        judged=any(caption.claims for _, _, captions in cards for caption in captions),
         analysed=any(own is not None for own in new_words),
         sprites=album.sprites(),
         command=command,
@@ -94,41 +71,6 @@ def headline(statistics: Statistics) -> str:
     return f"{statistics.items:,} items; mean words per caption: {', '.join(means) or 'none'}"
 
 
-def _rows(statistics: Statistics) -> list[dict[str, Any]]:
-    """Returns the table's rows, one per kind of caption, with empty cells for unknown values."""
-    rows = []
-    for kind in statistics.kinds:
-        has_claims = bool(statistics.claims[kind]["attributes"])
-        rows.append(
-            {
-                "kind": kind,
-                "words": str(statistics.words[kind]),
-                "tokens": str(statistics.tokens[kind]) if statistics.count_tokens else "",
-                "precision": f"{statistics.rate(kind, 'correct', 'claims'):.1f}" if has_claims else "",
-                "recall": f"{statistics.rate(kind, 'recalled', 'attributes'):.1f}" if has_claims else "",
-            }
-        )
-    return rows
-
-
-def bars(statistics: Statistics, kind: str) -> list[Bar]:
-    """Returns the length histogram of one kind of caption; all kinds share the same axis."""
-    rows = statistics.histogram(kind)
-    most, width = max(count for _, count in rows), WIDTH / len(rows)
-    every = -(-len(rows) // 6)
-    return [
-        Bar(
-            x=round(place * width + 1, 2),
-            y=round(HEIGHT * (1 - count / most), 2),
-            width=round(width - 2, 2),
-            height=round(HEIGHT * count / most, 2),
-            text=f"{label} words: {count:,}",
-            label="" if place % every else label.split("–")[0],
-        )
-        for place, (label, count) in enumerate(rows)
-    ]
-
-
 def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
     """Returns the new words in each shown item, by stage; None if words cannot be analyzed."""
     try:
@@ -137,10 +79,9 @@ def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
         return [None] * len(statistics.shown)
 
 
-def _card(one: ShownItem, new_words: dict[str, list[Span]] | None, album: Album) -> ItemCard:
+def _captions(one: ShownItem, new_words: dict[str, list[Span]] | None) -> list[Caption]:
     stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
-    captions = tuple(_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages)
-    return ItemCard(one.item.id, album.add_picture(one.item.picture), tuple(one.item.references), captions)
+    return [_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages]
 
 
 def _caption(one: ShownItem, stage: str, new: list[Span]) -> Caption:

@@ -6,6 +6,8 @@ from urllib.parse import unquote
 
 from tellapart.errors import UsageError, nearest
 
+SAMPLING = ("temperature", "top_p")
+
 
 def number_setting(settings: dict[str, str], key: str, default: float) -> float:
     """Returns a setting as a number. Raises `UsageError` if it is not a number of at least 0."""
@@ -18,6 +20,17 @@ def number_setting(settings: dict[str, str], key: str, default: float) -> float:
     return value
 
 
+def model_settings(
+    kind: str, model: str, settings: dict[str, str]
+) -> tuple[str, dict[str, float], tuple[float, float] | None]:
+    """Returns a server model's name with its sampling settings, these settings, and the prices if there are any."""
+    sampling = {key: number_setting(settings, key, 0.0) for key in SAMPLING if key in settings}
+    typed = "&".join(f"{key}={value:g}" for key, value in sampling.items())
+    prices = number_setting(settings, "in", 0.0), number_setting(settings, "out", 0.0)
+    priced = "in" in settings or "out" in settings
+    return f"{kind}:{model}" + (f"?{typed}" if typed else ""), sampling, prices if priced else None
+
+
 def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """Splits a specification into the part before ``?`` and the settings after it."""
     body, _, query = text.partition("?")
@@ -25,8 +38,17 @@ def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, di
     for pair in filter(None, query.split("&")):
         key, equals, value = pair.partition("=")
         if key not in known:
-            raise UsageError(f"'{spec.partition('@')[0]}': unknown setting '{key}'{nearest(key, known)}")
+            raise UsageError(f"{spec.partition('@')[0]}: unknown setting '{key}'{nearest(key, known)}")
         if not equals or not value:
             raise UsageError(f"{spec.partition('@')[0]}: expected key=value, got '{pair}'")
         values[key] = unquote(value)
     return body, values
+
+
+def without_setting(model: str, key: str) -> tuple[str, str | None]:
+    """Returns a model's name without one setting (``NAME?key=value``), and the setting's value (None if absent)."""
+    name, _, written = model.partition("?")
+    pairs = written.split("&") if written else []
+    values = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{key}=")]
+    rest = "&".join(pair for pair in pairs if not pair.startswith(f"{key}="))
+    return (f"{name}?{rest}" if rest else name), unquote(values[-1]) if values else None

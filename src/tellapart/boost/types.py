@@ -114,9 +114,10 @@ class LacksFeature(BackendError):
         super().__init__(message, fatal=True)
 
 
-def prices_of(backend: Backend) -> tuple[float, float] | None:
-    """Returns the prices per million input and output tokens; None if the backend has no ``prices``."""
-    return getattr(backend, "prices", None)
+def cost_of(backend: Backend, tokens_in: int, tokens_out: int) -> float | None:
+    """Returns the cost of these tokens; None if the backend has no ``prices`` per million input and output tokens."""
+    prices: tuple[float, float] | None = getattr(backend, "prices", None)
+    return None if prices is None else (tokens_in * prices[0] + tokens_out * prices[1]) / 1e6
 
 
 def most_choices(backend: Backend) -> int:

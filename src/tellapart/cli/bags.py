@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -31,7 +32,6 @@ from tellapart.utils.tables import table_of
 from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
-    from tellapart.bags import mine as mining
     from tellapart.bags.mine import MinedBags
     from tellapart.scorers import Scorer
 
@@ -51,37 +51,42 @@ CARDS = ("card.md", "card.html")
 ScorerName = Annotated[
     str, typer.Option("--scorer", help="Scorer whose features define similarity: folder, run, or hub name.")
 ]
-Sizes = Annotated[str, typer.Option("--size", help="Comma-separated bag sizes.")]
-Captions = Annotated[
-    str | None,
-    typer.Option(help="Captions for text similarity: 'references', or a caption file."),
-]
-MaxCosine = Annotated[
-    float | None,
-    typer.Option("--max-cosine", help="Maximum similarity to the first picture in the bag."),
-]
-MaxCosinePairs = Annotated[
-    bool,
-    typer.Option(
-        "--max-cosine-pairs", help="Apply --max-cosine to every pair in the bag, not only to pairs with the first."
-    ),
-]
-MinCosine = Annotated[
-    float | None,
-    typer.Option(
-        "--min-cosine",
-        help="Minimum similarity to the first picture in the bag, or between every pair with --all-pairs.",
-    ),
-]
-Pairs = Annotated[
-    bool,
-    typer.Option("--all-pairs", help="Average the similarity over all pairs of a bag, not only those with the first."),
-]
-Exact = Annotated[
-    bool | None,
-    typer.Option("--exact/--approximate", help="Nearest-neighbour search. Default: exact below a million pictures."),
-]
 Decisions = Annotated[Path | None, typer.Option(help="File of decisions. Default: BAGS.review.sqlite beside the bags.")]
+
+
+@dataclass(frozen=True)
+class MiningOptions:
+    """The options of ``mine`` and ``build`` that decide the bags."""
+
+    size: Annotated[str, typer.Option("--size", help="Comma-separated bag sizes.")] = "3,5,7"
+    captions: Annotated[
+        str | None, typer.Option(help="Captions for text similarity: 'references', or a caption file.")
+    ] = None
+    max_cosine: Annotated[float | None, typer.Option(help="Maximum similarity to the first picture in the bag.")] = None
+    max_cosine_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--max-cosine-pairs", help="Apply --max-cosine to every pair in the bag, not only to pairs with the first."
+        ),
+    ] = False
+    min_cosine: Annotated[
+        float | None,
+        typer.Option(
+            help="Minimum similarity to the first picture in the bag, or between every pair with --all-pairs."
+        ),
+    ] = None
+    all_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--all-pairs", help="Average the similarity over all pairs of a bag, not only those with the first."
+        ),
+    ] = False
+    exact: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact/--approximate", help="Nearest-neighbour search. Default: exact below a million pictures."
+        ),
+    ] = None
 
 
 class Model(NamedTuple):
@@ -107,13 +112,7 @@ def mine(
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file for the bags.", dir_okay=False)] = Path(
         "bags.jsonl"
     ),
-    size: Sizes = "3,5,7",
-    captions: Captions = None,
-    max_cosine: MaxCosine = None,
-    max_cosine_pairs: MaxCosinePairs = False,
-    min_cosine: MinCosine = None,
-    all_pairs: Pairs = False,
-    exact: Exact = None,
+    mining: MiningOptions,
     features: Annotated[
         Path | None,
         typer.Option(help="Folder of precomputed features (.npy or .safetensors), for millions of pictures."),
@@ -140,20 +139,22 @@ def mine(
     """Mine disjoint bags of similar pictures, the most similar first."""
 
     if features is not None:
-        kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
-        kept |= {"--min-cosine": min_cosine is not None}
-        kept |= {"--exact and --approximate": exact is not None}
-        kept |= {
+        kept = {
+            "--captions": mining.captions,
+            "--max-cosine-pairs": mining.max_cosine_pairs,
+            "--all-pairs": mining.all_pairs,
+            "--min-cosine": mining.min_cosine is not None,
+            "--exact and --approximate": mining.exact is not None,
             "--shard-items": options.shard_items is not None,
             "--ray ?gpus=": "gpus" in options.resources(),
+            "--device and --precision": (device, precision) != ("auto", "auto"),
         }
-        kept |= {"--device and --precision": (device, precision) != ("auto", "auto")}
         for option, given in kept.items():
             if given:
                 raise UsageError(f"{option} applies to pictures and cannot be combined with --features; remove it")
         if data or scorer:
             raise UsageError("--features cannot be combined with DATA or --scorer; remove them")
-        _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, overwrite, options, as_json)
+        _mine_features(features, out, mining, memory_gb, cluster_size, overwrite, options, as_json)
         return
     if memory_gb is not None or cluster_size is not None:
         raise UsageError(f"{'--cluster-size' if memory_gb is None else '--memory-gb'} requires --features; remove it")
@@ -161,19 +162,7 @@ def mine(
         raise UsageError("nothing to mine; pass pictures and --scorer, or --features FOLDER")
     if options.wanted:
         encode_ahead(scorer, data, str(out), options, device=device, precision=precision)
-    model = Model(scorer, device, precision)
-    _, mined = mined_from(
-        data,
-        model,
-        size,
-        captions,
-        max_cosine,
-        all_pairs,
-        exact,
-        max_cosine_pairs,
-        min_cosine,
-        kept=None if overwrite else out,
-    )
+    _, mined = mined_from(data, Model(scorer, device, precision), mining, kept=None if overwrite else out)
     bag_file.write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
@@ -181,8 +170,7 @@ def mine(
 def _mine_features(
     folder: Path,
     out: Path,
-    size: str,
-    max_cosine: float | None,
+    mining: MiningOptions,
     memory_gb: float | None,
     cluster_size: int | None,
     overwrite: bool,
@@ -192,7 +180,7 @@ def _mine_features(
     from tellapart.bags import mined_folder
     from tellapart.jobs import neighbours
 
-    sizes = sizes_of(size)
+    sizes, max_cosine = sizes_of(mining.size), mining.max_cosine
     if not overwrite:
         of_bags = bag_file.Header(
             "", "", f"features:{folder}", tuple(sizes), max_cosine=max_cosine, max_cosine_of="target"
@@ -229,13 +217,8 @@ def build(
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the benchmark.", file_okay=False)] = Path(
         "benchmark"
     ),
-    size: Sizes = "3,5,7",
-    captions: Captions = None,
-    max_cosine: MaxCosine = None,
-    max_cosine_pairs: MaxCosinePairs = False,
-    min_cosine: MinCosine = None,
-    all_pairs: Pairs = False,
-    exact: Exact = None,
+    *,
+    mining: MiningOptions,
     licence: Licence = "",
     name: Annotated[
         str | None, typer.Option(help="Name of the benchmark on its card. Default: the folder's name.")
@@ -246,13 +229,10 @@ def build(
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, 3.json, 5.json, …, pictures.jsonl, and a card."""
 
-    for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(size))):
+    for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(mining.size))):
         check_output(out / file)
     with locked(out, wait=False):
-        model = Model(scorer, device, precision)
-        scorer_model, mined = mined_from(
-            pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, min_cosine
-        )
+        scorer_model, mined = mined_from(pictures, Model(scorer, device, precision), mining)
         bag_file.remove_truematch(out)
         bag_file.write_bags(out / "bags.jsonl", mined.file)
         bag_file.write_truematch(out, mined.file.bags)
@@ -342,52 +322,33 @@ def card(
 
 
 def mined_from(
-    data: Sequence[str],
-    scorer: Model,
-    size: str,
-    captions: str | None,
-    max_cosine: float | None,
-    all_pairs: bool,
-    exact: bool | None,
-    max_cosine_pairs: bool = False,
-    min_cosine: float | None = None,
-    *,
-    kept: Path | None = None,
+    data: Sequence[str], scorer: Model, options: MiningOptions, *, kept: Path | None = None
 ) -> tuple[Scorer, MinedBags]:
     """Returns the scorer and the bags mined with it. Prints what was skipped.
 
     ``kept``: the output file, which must not contain anything but bags with these settings.
     """
-    from tellapart.bags import mine as mining
-
-    if max_cosine_pairs and max_cosine is None:
-        raise UsageError("--max-cosine-pairs requires --max-cosine, such as 0.8; add it, or remove --max-cosine-pairs")
+    from tellapart.bags.mine import mine_dataset
     from tellapart.scorers import load_scorer
 
-    sizes = sizes_of(size)
+    if options.max_cosine_pairs and options.max_cosine is None:
+        raise UsageError("--max-cosine-pairs requires --max-cosine, such as 0.8; add it, or remove --max-cosine-pairs")
+    sizes = sizes_of(options.size)
     dataset: Dataset = open_many(list(data))
     model = load_scorer(*scorer)
-    similarity: mining.Similarity = "pairs" if all_pairs else "query"
-    of: mining.MaxCosineOf = "pairs" if max_cosine_pairs else "target"
+    limits: dict[str, Any] = {
+        "similarity": "pairs" if options.all_pairs else "query",
+        "max_cosine": options.max_cosine,
+        "max_cosine_of": "pairs" if options.max_cosine_pairs else "target",
+        "min_cosine": options.min_cosine,
+    }
     if kept is not None:
-        bag_file.refuse_others(
-            kept,
-            bag_file.Header(
-                str(model.name), model.fingerprint, dataset.spec, tuple(sizes), captions=captions or "",
-                similarity=similarity, max_cosine=max_cosine, max_cosine_of=of, min_cosine=min_cosine,
-            ),
-        )  # fmt: skip
-    mined = mining.mine_dataset(
-        dataset,
-        model,
-        sizes,
-        captions=captions,
-        similarity=similarity,
-        max_cosine=max_cosine,
-        max_cosine_of=of,
-        min_cosine=min_cosine,
-        approximate=None if exact is None else not exact,
-    )
+        header = bag_file.Header(
+            str(model.name), model.fingerprint, dataset.spec, tuple(sizes), captions=options.captions or "", **limits
+        )
+        bag_file.refuse_others(kept, header)
+    approximate = None if options.exact is None else not options.exact
+    mined = mine_dataset(dataset, model, sizes, captions=options.captions, approximate=approximate, **limits)
     for line in (*dataset.report(), *filter(None, [mined.unlike_line()])):
         say(line)
     return model, mined

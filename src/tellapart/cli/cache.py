@@ -6,6 +6,7 @@ import difflib
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,10 +56,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
     value = {
         "folder": str(store.folder),
         "bytes": whole,
-        "encoders": [
-            {"name": use.name, "label": use.label, "pictures": use.pictures, "bytes": use.bytes, "used": use.used}
-            for use in uses
-        ],
+        "encoders": [asdict(use) for use in uses],
     } | {f"{name}_bytes": size for name, size in others.items()}
     title = f"{store.folder}: {whole / 1e9:.2f} GB"
     rows = [

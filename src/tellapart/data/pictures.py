@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import stat
 import unicodedata
@@ -48,6 +49,13 @@ class BytesPicture:
         self.data = data
         self.name = name
         self._key: str | None = None
+
+    @classmethod
+    def plain(cls, colour: str, side: int) -> BytesPicture:
+        """Creates a square picture of one colour, which is also its name."""
+        file = io.BytesIO()
+        Image.new("RGB", (side, side), colour).save(file, "PNG")
+        return cls(file.getvalue(), colour)
 
     def key(self) -> str:
         """Returns the content key of the encoded bytes."""

@@ -1,20 +1,18 @@
 """Random access to the rows of tables and other files, in any format, by position.
 
-Items are created on access, so a million rows need no more memory than a thousand. A `RowSource` reads its file once
-from end to end, and later any row by its position. An index of all rows (their positions, which rows share a picture,
-duplicate ids) is kept in an unnamed file on disk and takes 24 bytes per row.
+Items are created on access, so their texts take no memory. A `RowSource` reads its file once from end to end, and later
+any row by its position. An index of all rows (their positions, which rows share a picture, duplicate ids) is kept in
+memory, 24 bytes per row.
 """
 
 from __future__ import annotations
 
 import hashlib
-import struct
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import IO, Any, Protocol, overload
+from typing import Protocol, overload
 
 import numpy as np
 
@@ -27,8 +25,6 @@ from tellapart.types import Item
 from tellapart.utils.progress import track
 
 RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, counting from 1
-RECORD = struct.Struct(">QQQ")
-RECORDS_PER_CHUNK = 1 << 16  # records processed at a time
 
 
 class RowSource(Protocol):
@@ -53,21 +49,22 @@ def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[S
     merge: whether to merge all rows with the same id into one item with all their captions; otherwise, duplicate ids
     raise `UsageError`. Without merging, reading stops at ``limit=``, and the rows after it are not checked.
     """
-    missing, index = Skipped(), RowIndex.open()
+    missing, index, rows = Skipped(), RowIndex(), 0
     splits: set[str] = set()
     enough = 0 if merge or options.text("part") else options.integer("limit", 0, least=1)
     for place, item in track(source.scan(missing), label=f"reading {source.name}"):
         splits.add(item.split)
         if (not options.splits or item.split in options.splits) and has_file(item, missing):
             index.add(item.id, place)
-        if enough and len(index) >= enough:
+            rows += 1
+        if rows and rows == enough:
             break
     check_splits(splits, options)
     index.close()
-    rows = LazyItems(source, index, range(len(index)))
+    items = LazyItems(source, index, range(len(index)))
     if not merge:
-        check_unique_ids(rows.doubles(), source.name)
-    return rows, missing
+        check_unique_ids(items.doubles(), source.name)
+    return items, missing
 
 
 class LazyItems(OnDemand):
@@ -117,87 +114,45 @@ class LazyItems(OnDemand):
 
 
 class RowIndex:
-    """An index on disk from items to their rows: records of three 64-bit numbers.
+    """An index in memory from items to their rows, 24 bytes per row; ids are compared by a hash of 64 bits.
 
-    Records are written as (hash of the id, position, row number). Sorting groups the rows of one id. Then the position
-    of the id's first row replaces the hash, and sorting again puts the items in file order. The probability that any
-    two of a million ids share a hash is 3e-8.
+    The probability that any two of a million ids share a hash is 3e-8.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._rows = 0
-        self._records: Any = None  # rows × 3, big-endian, so that records sort as byte strings
-        self._starts: Any = None  # position of each item's first record; None if every record is an item
-
-    @classmethod
-    def open(cls) -> RowIndex:
-        """Creates an empty index in an unnamed file."""
-        return cls(tempfile.TemporaryFile())  # stays open as long as the index exists
+    def __init__(self) -> None:
+        self._added = array("Q")  # hash of the id, position and number of each row
+        self._place_N2 = np.zeros((0, 2), np.uint64)  # rows, item by item, in the order of each item's first row
+        self._starts = np.zeros(1, np.int64)  # first row of each item, and the end
 
     def add(self, id_: str, place: RowPosition) -> None:
-        """Adds one row."""
+        """Adds one row; positions ascend."""
         digest = hashlib.blake2b(utf8_bytes(id_), digest_size=8).digest()
-        self._file.write(RECORD.pack(int.from_bytes(digest), *place))
-        self._rows += 1
+        self._added.extend((int.from_bytes(digest), *place))
 
     def close(self) -> None:
-        """Ends the adding of rows; items can be requested from now on."""
-        self._file.flush()
-        if not self._rows:
-            return
-        self._sort()
-        found = sum(int(first.sum()) for first in self._give_first_places())
-        self._sort()
-        if found < self._rows:
-            self._note_starts()
+        """Finishes adding rows; items can be requested from now on."""
+        row_N3 = np.frombuffer(self._added, np.uint64).reshape(-1, 3)
+        _, first_M, item_N, count_M = np.unique(
+            row_N3[:, 0], return_index=True, return_inverse=True, return_counts=True
+        )
+        order_M = np.argsort(first_M)
+        self._place_N2 = row_N3[np.argsort(first_M[item_N], kind="stable"), 1:]
+        self._starts = np.append(0, np.cumsum(count_M[order_M]))
+        self._added = array("Q")
 
     def __len__(self) -> int:
-        """Returns the number of items, or of rows while rows are still being added."""
-        return self._rows if self._starts is None else len(self._starts)
+        """Returns the number of items."""
+        return len(self._starts) - 1
 
     def count(self, number: int) -> int:
         """Returns the number of rows of an item."""
-        return self._span(number)[1] - self._span(number)[0]
+        return int(self._starts[number + 1] - self._starts[number])
 
     def places(self, number: int) -> Iterator[RowPosition]:
         """Yields the rows of an item."""
-        for row in range(*self._span(number)):
-            _, place, row_number = self._records[row]
+        for place, row_number in self._place_N2[self._starts[number] : self._starts[number + 1]]:
             yield int(place), int(row_number)
 
-    def doubles(self) -> Iterator[int]:
-        """Yields the numbers of the items that have several rows."""
-        return (number for number in range(0 if self._starts is None else len(self)) if self.count(number) > 1)
-
-    def _span(self, number: int) -> tuple[int, int]:
-        if self._starts is None:
-            return number, number + 1
-        end = self._starts[number + 1] if number + 1 < len(self._starts) else self._rows
-        return int(self._starts[number]), int(end)
-
-    def _sort(self) -> None:
-        mapped = np.memmap(self._file, dtype=f"S{RECORD.size}", mode="r+", shape=(self._rows,))
-        mapped.sort()  # in place: the pages belong to the file, not to this process's memory
-        self._records = mapped.view(">u8").reshape(-1, 3)
-
-    def _give_first_places(self) -> Iterator[Any]:
-        """Replaces each hash with the position of its first row; yields, in chunks, which records are the first."""
-        last_hash, last_place = None, 0
-        for start in range(0, self._rows, RECORDS_PER_CHUNK):
-            chunk = self._records[start : start + RECORDS_PER_CHUNK]
-            hashes = chunk[:, 0].astype(np.uint64)
-            first = np.append(last_hash is None or hashes[0] != last_hash, hashes[1:] != hashes[:-1])
-            run = np.maximum.accumulate(np.where(first, np.arange(len(first)), -1))
-            places = np.where(run < 0, np.uint64(last_place), chunk[:, 1].astype(np.uint64)[run])
-            last_hash, last_place = hashes[-1], places[-1]
-            chunk[:, 0] = places
-            yield first
-
-    def _note_starts(self) -> None:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 (the map keeps it)
-        for start in range(0, self._rows, RECORDS_PER_CHUNK):
-            chunk = self._records[start : start + RECORDS_PER_CHUNK]
-            (np.flatnonzero(chunk[:, 0] == chunk[:, 1]) + start).astype(np.uint64).tofile(file)
-        file.flush()
-        self._starts = np.memmap(file, dtype=np.uint64, mode="r")
+    def doubles(self) -> list[int]:
+        """Returns the numbers of the items that have several rows."""
+        return [int(number) for number in np.flatnonzero(np.diff(self._starts) > 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,54 +70,17 @@ class AgreementTable:
         """Returns a table of metrics, sorted by the figure that papers report for this set, from best to worst."""
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
-        names = sorted(self.metrics, key=self._key, reverse=True)
-        rows = [(self.labels.get(name, name), *self._cells(self.metrics[name])) for name in names]
-        return table_of(("metric", *self._heads()), rows, f"{title}; {own.judges}; ×100")
+        heads, *rows = self.rows(sorted(self.metrics, key=self._key, reverse=True))
+        return table_of(heads, rows, f"{title}; {own.judges}; ×100")
 
-    def rows(self) -> list[list[str]]:
-        """Returns the table's cells as text: the heads, then a row per metric."""
+    def rows(self, names: Sequence[str] | None = None) -> list[list[str]]:
+        """Returns the cells of the metrics ``names`` as text, heads first; leaves out columns without a value."""
+        cells = {name: _cells(self.metrics[name]) for name in names or self.metrics}
+        heads = [head for head in next(iter(cells.values()), {}) if any(own[head] != "–" for own in cells.values())]
         return [
-            ["metric", *self._heads()],
-            *([self.labels.get(name, name), *self._cells(found)] for name, found in self.metrics.items()),
+            ["metric", *heads],
+            *([self.labels.get(name, name), *(own[head] for head in heads)] for name, own in cells.items()),
         ]
-
-    def _heads(self) -> list[str]:
-        taus = ["tau-b", "tau-c", "Spearman"] if self.judgements.ratings else []
-        return [
-            *taus,
-            *(f"pairs {name}".removesuffix(f" {ALL}") for name in self._categories()),
-            *(["95%"] if self._resampled() else []),
-            *(["published"] if self._published() else []),
-            *(["repeats", "SD"] if self._repeated() else []),
-            "n",
-        ]
-
-    def _cells(self, found: MetricAgreement) -> list[str]:
-        taus = [found.tau_b, found.tau_c, found.spearman] if self.judgements.ratings else []
-        shown = [*taus, *(found.accuracy.get(name) for name in self._categories())]
-        cells = ["–" if value is None or np.isnan(value) else f"{value:.1f}" for value in shown]
-        interval = (
-            [f"{found.low:.1f} … {found.high:.1f}" if found.low is not None else "–"] if self._resampled() else []
-        )
-        if self._published():
-            interval.append("–" if found.published is None else f"{found.published:.1f}")
-        if self._repeated() and found.deviation is None:
-            interval += ["–", "–"]
-        elif self._repeated():
-            interval += [f"{min(found.repeats):.1f} … {max(found.repeats):.1f}", f"{found.deviation:.3g}"]
-        return [*cells, *interval, f"{found.n:,}"]
-
-    def _published(self) -> bool:
-        return any(found.published is not None for found in self.metrics.values())
-
-    def _repeated(self) -> bool:
-        return any(found.deviation is not None for found in self.metrics.values())
-
-    def _resampled(self) -> bool:
-        return any(found.low is not None for found in self.metrics.values())
-
-    def _categories(self) -> list[str]:
-        return list(next((found.accuracy for found in self.metrics.values()), {}))
 
     def _key(self, name: str) -> float:
         value = reported(self.metrics[name], self.judgements.tau)
@@ -125,3 +89,24 @@ class AgreementTable:
 
 def reported(found: MetricAgreement, tau: str) -> float | None:
     return {"b": found.tau_b, "c": found.tau_c}.get(tau, found.accuracy.get(ALL))
+
+
+def _cells(own: MetricAgreement) -> dict[str, str]:
+    """Returns a metric's cells by head."""
+    spread = (min(own.repeats), max(own.repeats)) if own.repeats else ()
+    return {
+        "tau-b": _shown(own.tau_b),
+        "tau-c": _shown(own.tau_c),
+        "Spearman": _shown(own.spearman),
+        **{f"pairs {name}".removesuffix(f" {ALL}"): _shown(value) for name, value in own.accuracy.items()},
+        "95%": _shown(own.low, own.high),
+        "published": _shown(own.published),
+        "repeats": _shown(*spread),
+        "SD": "–" if own.deviation is None else f"{own.deviation:.3g}",
+        "n": f"{own.n:,}",
+    }
+
+
+def _shown(*values: float | None) -> str:
+    known = [f"{value:.1f}" for value in values if value is not None and not np.isnan(value)]
+    return " … ".join(known) or "–"

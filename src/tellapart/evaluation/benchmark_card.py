@@ -199,25 +199,8 @@ def cells(own: SizeFacts) -> list[str]:
 
 def markdown(card: Card) -> str:
     """Formats the card as Markdown: facts, table, distributions, and examples by name."""
-    lines = [
-        f"# {_plain(card.name)}",
-        "",
-        "Bags of look-alikes: a caption is correct if a scorer picks its picture from the bag.",
-    ]
-    lines += ["", *(f"- **{name}**: {_plain(text)}" for name, text in facts(card)), ""]
-    lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(cells(own)) + " |" for own in card.sizes]
-    lines += ["", f"α is the similarity of a bag. {RECALL_HELP}"]  # fmt: skip
-    for own in card.sizes:
-        lines += ["", f"## Bags of {own.size}", "", "| α ≥ | bags | |", "|---|---|---|"]
-        most = max(own.counts) or 1
-        lines += [
-            f"| {edge:.3f} | {count} | {'█' * round(20 * count / most)} |"
-            for edge, count in zip(own.edges, own.counts, strict=False)
-        ]
-        lines += ["", "Examples (most similar, median, least similar):", ""]
-        lines += [f"- α {bag.similarity:.3f}: {', '.join(_plain(str(id_)) for id_ in bag.ids)}" for bag in own.examples]
-    return "\n".join(lines) + "\n"
+    values = {"card": card, "facts": facts(card), "columns": COLUMNS, "cells": cells, "recall_help": RECALL_HELP}
+    return template(Path(__file__).parent / "card.txt").render(values, plain=_plain)
 
 
 def _plain(text: str) -> str:
@@ -228,62 +211,20 @@ def _plain(text: str) -> str:
 # The card as an HTML page in the report's style: first the bags, then their similarity.
 
 EXAMPLE_TITLES = ("Most similar", "Median", "Least similar")
-CAPTIONS = 3  # of each picture
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A picture in a bag; ``symbol`` is None if it cannot be read."""
-
-    id: str
-    symbol: str | None
-    captions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Example:
-    """A bag as displayed on the page."""
-
-    kind: str
-    similarity: str
-    pictures: tuple[Shown, ...]
 
 
 def page(card: Card) -> str:
     """Formats the card as a self-contained HTML page, with escaped text and embedded pictures."""
     album = Album()
-    sizes = [(own, examples(card, own, album), bars(own)) for own in card.sizes]
-    entries = facts(card)
+    shown = dict.fromkeys(id_ for own in card.sizes for bag in own.examples for id_ in bag.ids)
+    pictures = {id_: (card.items[id_], album.add_picture(card.items[id_].picture)) for id_ in shown}
     return template(Path(__file__).parent / "card.html").render(
         card=card,
-        title=title(card),
-        sizes=sizes,
-        facts=[(name, text) for name, text in entries if name != "to repeat"],
+        titles=EXAMPLE_TITLES,
+        pictures=pictures,
+        facts=[(name, text) for name, text in facts(card) if name != "to repeat"],
         columns=COLUMNS,
         recall_help=RECALL_HELP,
         cells=cells,
         sprites=album.sprites(),
     )
-
-
-def title(card: Card) -> str:
-    """Returns the benchmark's name and its bags in one line."""
-    return f"{card.name}: " + " and ".join(f"{own.bags:,} bags of {own.size} look-alikes" for own in card.sizes)
-
-
-def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
-    """Returns the example bags of one size, with their pictures."""
-    found = []
-    for kind, bag in zip(EXAMPLE_TITLES, own.examples, strict=False):
-        items = [card.items[id_] for id_ in bag.ids]
-        shown = tuple(Shown(item.id, album.add_picture(item.picture), item.references[:CAPTIONS]) for item in items)
-        found.append(Example(kind, f"{bag.similarity:.3f}", shown))
-    return found
-
-
-def bars(own: SizeFacts) -> list[tuple[str, int, float]]:
-    """Returns the bars of the similarity histogram: (lowest similarity, number of bags, length as a percentage of the
-    longest bar).
-    """
-    most = max(own.counts) or 1
-    return [(f"{edge:.3f}", count, 100 * count / most) for edge, count in zip(own.edges, own.counts, strict=False)]

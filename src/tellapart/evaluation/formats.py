@@ -13,6 +13,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Candidates, Results
 from tellapart.report.shown import ShownMetric, metric_of
+from tellapart.report.template import template
 from tellapart.utils.strict_json import json_text, json_value
 from tellapart.utils.terminal_text import console, for_terminal
 
@@ -41,41 +42,14 @@ def markdown(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_ARROWS = {"higher": r"~$\uparrow$", "lower": r"~$\downarrow$", None: ""}
-
-
 def latex(results: Results) -> str:
     """Formats a LaTeX table (booktabs) with systems as rows, metrics as columns and signatures in small print."""
-    keys = list(results.system_rows()[1])
-    metrics = {key: metric_of(results, key) for key in keys}
-    heads = (f"{_tex(metrics[key].name)}{_ARROWS[results.metrics[key].direction]}$^{{{number}}}$"
-             for number, key in enumerate(keys, start=1))  # fmt: skip
-    rows = ([name, *(results.cell(found.get(key), key) for key in keys)] for name, found in results.systems.items())
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{Results on {len(results.ids):,} pictures, with {_tex(results.intervals())} in brackets.}}",
-        r"\label{tab:tellapart}",
-        rf"\begin{{tabular}}{{l{'r' * len(keys)}}}",
-        r"\toprule",
-        _row(["system", *heads]),
-        r"\midrule",
-        *(_row(map(_tex, row)) for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\par\smallskip\footnotesize\raggedright",
-        *(f"{_tex(line)}\\\\" for line in _pair_lines(results, metrics)),
-        *(rf"$^{{{number}}}$\,{_tex(_settings(results, metrics[key]))}\texttt{{{_tex(results.signatures[key])}}}\\"
-          for number, key in enumerate(keys, start=1)),
-        *(rf"{_tex(note)}\\" for note in results.notes),
-        r"\end{table}",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
-def _settings(results: Results, metric: ShownMetric) -> str:
-    found = metric.setting(*(system.get(metric.key) for system in results.systems.values()))
-    return f"{found}; " if found else ""
+    metrics = {key: metric_of(results, key) for key in results.system_rows()[1]}
+    found = results.systems.values()
+    settings = {key: metric.setting(*(own.get(key) for own in found)) for key, metric in metrics.items()}
+    values = {"results": results, "metrics": metrics, "settings": settings}
+    values["pair_lines"] = list(_pair_lines(results, metrics))
+    return template(Path(__file__).parent / "latex.txt").render(values, tex=_tex) + "\n"
 
 
 def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterator[str]:
@@ -200,7 +174,3 @@ def _pipe_safe(text: str) -> str:
 def _tex(text: str) -> str:
     escaped = re.sub(r"[&%$#_{}\\~^−–…<>]", lambda found: _LATEX[found[0]], text)
     return re.sub(r"(?<!\w)-(?=\d)", "$-$", escaped).replace("|", r"|\allowbreak{}")
-
-
-def _row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"

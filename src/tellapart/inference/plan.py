@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from tellapart.boost.spec_settings import without_setting
 from tellapart.captioners.load import quoted
 from tellapart.errors import UsageError, nearest
 from tellapart.inference.options import CaptionOptions
@@ -74,15 +75,6 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
         schema = None if options.schema is None else AnswerSchema.read(options.schema)
         return CaptionPlan(model, decoding, ledger=None if own is None else Path(own), schema=schema)
     return CaptionPlan(model, decoding, template, own)
-
-
-def without_setting(model: str, key: str) -> tuple[str, str | None]:
-    """Returns a model's name without one setting (``NAME?key=value``), and the setting's value (None if absent)."""
-    name, _, written = model.partition("?")
-    pairs = written.split("&") if written else []
-    values = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{key}=")]
-    rest = "&".join(pair for pair in pairs if not pair.startswith(f"{key}="))
-    return (f"{name}?{rest}" if rest else name), unquote(values[-1]) if values else None
 
 
 def _with_prompt(model: str, prompt: str) -> str:

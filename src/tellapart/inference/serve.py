@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import json
 import secrets
 import threading
@@ -24,7 +23,6 @@ from typing import Any
 
 import torch
 from anyio import Lock
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -340,12 +338,7 @@ def read_picture(address: str) -> BytesPicture:
 
 def plain_pictures() -> list[Item]:
     """Returns blank pictures, with which ``drop_guesses`` compares by default."""
-    found = []
-    for name, colour in (("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("black", (0, 0, 0))):
-        buffer = io.BytesIO()
-        Image.new("RGB", (64, 64), colour).save(buffer, "PNG")
-        found.append(Item(name, BytesPicture(buffer.getvalue(), name)))
-    return found
+    return [Item(colour, BytesPicture.plain(colour, 64)) for colour in ("grey", "white", "black")]
 
 
 def create_app(service: Service, port: int, hosts: frozenset[str] | None = None) -> ASGIApp:

@@ -11,9 +11,9 @@ is listed as failed, with the reason.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,9 @@ def caption_by_server(
                 job = BoostJob(captions.stages, answers, concurrency, **retry)
                 _write_answers(job, captions, todo, dataset, writer, counts, already, progress)
                 if isinstance(backend, BatchBackend):
-                    _add_batch(counts.tally, backend.tally)
+                    # A batch's answers are new, although the job reads them from the ledger.
+                    kept = max(0, counts.tally.kept - backend.tally.asked)
+                    counts.tally = replace(counts.tally + backend.tally, kept=kept)
     if todo and not counts.written and not already and not counts.failed:
         raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
     seconds = time.monotonic() - started
@@ -250,23 +252,13 @@ def _write_answers(
     except KeyboardInterrupt:
         say(_kept(counts.written + already, job.ledger, goes_on=False))
         raise
-    counts.tally = _total(job.tally)
+    counts.tally = sum(job.tally.values(), Tally())
 
 
 def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
     """Returns a message about what was saved before a failure. ``goes_on``: whether repeating the command may help."""
     kept = f"{captions:,} captions and {len(ledger):,} answers were saved"
     return f"{kept}; run the same command again to resume" if goes_on else kept
-
-
-def _total(by_stage: Mapping[str, Tally]) -> Tally:
-    total = Tally()
-    for own in by_stage.values():
-        for name in ("kept", "asked", "second", "bad", "requests", "prompt_tokens", "completion_tokens"):
-            setattr(total, name, getattr(total, name) + getattr(own, name))
-        if own.cost is not None:
-            total.cost = (total.cost or 0.0) + own.cost
-    return total
 
 
 def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item], answers: Ledger) -> None:
@@ -276,11 +268,3 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
     except KeyboardInterrupt:
         say(f"{backend.name}: the batch continues on the server; run the same command again to wait for it")
         raise
-
-
-def _add_batch(tally: Tally, batch: Tally) -> None:
-    """Counts a batch's answers as newly requested, although the job then reads them from the ledger."""
-    for name in ("asked", "requests", "prompt_tokens", "completion_tokens"):
-        setattr(tally, name, getattr(tally, name) + getattr(batch, name))
-    tally.kept = max(0, tally.kept - batch.asked)
-    tally.cost = batch.cost if tally.cost is None else tally.cost + (batch.cost or 0.0)

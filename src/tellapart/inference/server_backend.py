@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 from tellapart.boost.backends import open_backend
 from tellapart.boost.batches import ANTHROPIC_URL, open_batches
 from tellapart.boost.openai_server import KEYS
+from tellapart.boost.spec_settings import spec_settings, without_setting
 from tellapart.boost.types import Backend
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import UsageError
 
 PROMPT = "Describe the image in one sentence."
 
@@ -18,30 +17,21 @@ def open_server(name: str) -> tuple[Backend, str]:
 
     With ``batch=1``, it is a batch endpoint. Raises `UsageError` for an invalid name.
     """
-    body, _, query = name.partition("?")
-    pairs = query.split("&") if query else []
-    prompts = [unquote(pair.removeprefix("prompt=")) for pair in pairs if pair.startswith("prompt=")]
-    rest = [pair for pair in pairs if not pair.startswith("prompt=")]
-    for key in (pair.partition("=")[0] for pair in rest):
-        if key not in (*KEYS, "batch"):
-            raise UsageError(
-                f"{body.partition('@')[0]}: unknown setting '{key}'{nearest(key, (*KEYS, 'prompt', 'batch'))}"
-            )
-    if prompts and not prompts[-1].strip():
-        raise UsageError(
-            f"{body.partition('@')[0]}: the prompt is empty; remove prompt= to use the default, '{PROMPT}'"
-        )
-    batch = [pair.removeprefix("batch=") for pair in rest if pair.startswith("batch=")]
-    rest = [pair for pair in rest if not pair.startswith("batch=")]
-    if batch and batch[-1] not in ("0", "1"):
-        raise UsageError(f"{body.partition('@')[0]}: expected batch=1 (the batch endpoint) or batch=0, got {batch[-1]}")
-    spec, prompt = "?".join([body, "&".join(rest)]) if rest else body, (prompts or [PROMPT])[-1]
-    if batch and batch[-1] == "1":
-        return open_batches(spec), prompt
+    body = name.partition("?")[0]
+    spec_settings(name, body, (*KEYS, "prompt", "batch"))  # rejects unknown settings
+    spec, prompt = without_setting(name, "prompt")
+    spec, batch = without_setting(spec, "batch")
+    model = body.partition("@")[0]
+    if prompt is not None and not prompt.strip():
+        raise UsageError(f"{model}: the prompt is empty; remove prompt= to use the default, '{PROMPT}'")
+    if batch not in (None, "0", "1"):
+        raise UsageError(f"{model}: expected batch=1 (the batch endpoint) or batch=0, got {batch}")
+    if batch == "1":
+        return open_batches(spec), prompt or PROMPT
     if body.startswith("anthropic:"):
-        model = body.partition(":")[2].partition("@")[0]
+        bare = model.removeprefix("anthropic:")
         raise UsageError(
-            f"{body}: use 'anthropic:{model}?batch=1' for the batch endpoint, or openai:{model}@{ANTHROPIC_URL} "
+            f"{body}: use '{model}?batch=1' for the batch endpoint, or openai:{bare}@{ANTHROPIC_URL} "
             "for single requests"
         )
-    return open_backend(spec), prompt
+    return open_backend(spec), prompt or PROMPT

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-
-from PIL import Image
 
 from tellapart.boost.answer_checks import unusable
 from tellapart.boost.load import Load
@@ -38,10 +35,7 @@ GREY_SIDE = 336  # side of the blank picture in pixels
 @cache
 def grey_picture() -> Picture:
     """Returns a blank grey picture."""
-
-    file = io.BytesIO()
-    Image.new("RGB", (GREY_SIDE, GREY_SIDE), (128, 128, 128)).save(file, "PNG")
-    return BytesPicture(file.getvalue(), "grey")
+    return BytesPicture.plain("grey", GREY_SIDE)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tellapart.errors import PictureError
 from tellapart.report.album import Album, unreadable_line
-from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer, StoredClaims
+from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer
 from tellapart.report.marked_text import JudgedWord, Piece, judged_words, pieces
 from tellapart.report.shown import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
@@ -42,22 +42,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """A system's caption for the target, and the picture that the scorer retrieved. Missing scores are shown as
-    ``–``.
+    """A system's answer for the target, and the picture that the scorer retrieved. rival: the look-alike with the
+    highest score. places: decimals of scores.
     """
 
     name: str
-    caption: str
-    hit: bool
+    answer: SetAnswer
     picked: Candidate | None
-    target_score: str
-    picked_score: str
     rival: Candidate | None
-    rival_score: str
-    scores: tuple[str, ...]
+    places: int
     pieces: tuple[Piece, ...]
-    claims: StoredClaims | None
     words: tuple[JudgedWord, ...]
+
+    def score(self, candidate: Candidate) -> str:
+        """Returns the score of a candidate; ``–`` if it is missing."""
+        return format_number(self.answer.scores.get(candidate.id), self.places)
 
     @property
     def false(self) -> tuple[Piece, ...]:
@@ -128,7 +127,7 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
     counts = Counter(v.outcome for v in views)
     words = OUTCOMES if len(pair) == 2 else LONE_OUTCOMES
     outcomes = tuple((key, label, counts[key]) for key, label in words.items() if counts[key])
-    verified = [v.claims for one in views for v in one.verdicts if v.claims]
+    verified = [v.answer.claims for one in views for v in one.verdicts if v.answer.claims]
     marked, unverified = any(not own.unverified for own in verified), any(own.unverified for own in verified)
     return GalleryView(views, len(run.gallery.sets), outcomes, highlights(views, pair), pair, marked, unverified)
 
@@ -228,27 +227,15 @@ def _outcome(taken: Sequence[str | None], target: str) -> str:
 
 def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> SetVerdict:
     answer = s.systems[name]
-    scores = {c.id: answer.scores.get(c.id) for c in candidates}
-    places = _places([x for x in scores.values() if x is not None])
-
-    def text(id: str | None) -> str:
-        return format_number(scores.get(id) if id else None, places)
-
-    by_id = {c.id: c for c in candidates}
-    rivals = [c for c in candidates if not c.is_target and scores[c.id] is not None]
-    rival = max(rivals, key=lambda c: scores[c.id] or 0.0, default=None)
+    scores = {c.id: x for c in candidates if (x := answer.scores.get(c.id)) is not None}
+    rivals = [c for c in candidates if not c.is_target and c.id in scores]
     return SetVerdict(
         name,
-        answer.caption,
-        hit=taken == s.target,
-        picked=by_id.get(taken) if taken else None,
-        target_score=text(s.target),
-        picked_score=text(taken),
-        rival=rival,
-        rival_score=text(rival.id if rival else None),
-        scores=tuple(text(c.id) for c in candidates),
+        answer,
+        picked=next((c for c in candidates if c.id == taken), None),
+        rival=max(rivals, key=lambda c: scores[c.id], default=None),
+        places=_places(list(scores.values())),
         pieces=_pieces(answer),
-        claims=answer.claims,
         words=judged_words(answer.caption, answer.words),
     )
 

@@ -11,19 +11,13 @@ from tellapart.metrics.results import Results
 from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import RunFolder
 from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
-from tellapart.report.verdict import BeforeAfter, compare, main_metric, order
+from tellapart.report.verdict import Change, compare, main_metric, order
 
 _OVERVIEW_METRICS = 6
 
 
-@dataclass(frozen=True)
-class OverviewCell:
-    """One run's value of a metric. ``unlike``: whether it is not comparable with most others in its column."""
-
-    value: str
-    change: str = ""
-    verdict: str = ""
-    unlike: bool = False
+# A run's value, its change, and whether it is not comparable with most others in its column.
+Cell = tuple[Interval | None, Change | None, bool]
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class OverviewRow:
     anchor: str
     created: str
     seed: str
-    cells: tuple[OverviewCell, ...]
+    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ def overview(folders: Sequence[RunFolder]) -> Overview:
 class _Column:
     metric: ShownMetric
     estimates: tuple[Interval | None, ...]
-    cells: tuple[OverviewCell, ...]
+    cells: tuple[Cell, ...]
     unlike: tuple[str, ...]
 
 
@@ -104,10 +98,11 @@ def _column(
         for i in other
     )
     outside = {i for other in others for i in other}
-    cells = []
+    cells: list[Cell] = []
     for i, folder in enumerate(folders):
         comparison = compare(folder.results) if folder.results else None
-        cells.append(_overview_cell(estimates[i], comparison, metric, i in outside))
+        change = comparison.get(metric.key) if comparison and estimates[i] else None
+        cells.append((estimates[i], change, i in outside))
     return _Column(named, tuple(estimates[i] for i in first), tuple(cells), unlike)
 
 
@@ -137,19 +132,6 @@ def _ending(results: Results | None) -> dict[str, Interval]:
     name = comparison.after if comparison else next(iter(order(list(results.systems))), None)
     found = results.systems.get(name, {}) if name else {}
     return {key: e for key, e in found.items() if not math.isnan(e.value)}
-
-
-def _overview_cell(
-    estimate: Interval | None,
-    comparison: BeforeAfter | None,
-    metric: ShownMetric,
-    unlike: bool,
-) -> OverviewCell:
-    if estimate is None:
-        return OverviewCell("–")
-    change = comparison.get(metric.key) if comparison else None
-    shown = change.by if change else ""
-    return OverviewCell(format_number(estimate.value, metric.digits), shown, change.verdict if change else "", unlike)
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:

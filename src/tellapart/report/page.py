@@ -18,6 +18,7 @@ from tellapart.report.curves import CURVE, Chart, charts
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import GalleryView, view_gallery
 from tellapart.report.overview import Overview, overview, overview_headline, unique_names
+from tellapart.report.shown import format_number
 from tellapart.report.table import ResultsTable, results_table
 from tellapart.report.template import HERE, template
 from tellapart.report.trade_off import trade_off
@@ -93,6 +94,7 @@ def render(folders: Sequence[RunFolder], command: str) -> str:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         curve=CURVE,
+        number=format_number,
         command=command,
     )
 

@@ -8,42 +8,43 @@ from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.report.shown import ShownMetric, arrange, format_number, metric_of
-from tellapart.report.verdict import BeforeAfter, Change, comparisons, order
+from tellapart.report.curves import scale
+from tellapart.report.shown import ShownMetric, arrange, metric_of
+from tellapart.report.verdict import (
+    BeforeAfter,
+    Change,
+    comparisons,
+    order,
+)
 
 # Width of the strip that shows intervals; defines its units.
 STRIP = 120.0
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """One system's value in a row: formatted, with its interval, and with the exact value as hover text."""
-
-    value: str
-    interval: str
-    exact: str
-    n: int | None
-
-
-@dataclass(frozen=True)
-class Whisker:
-    """Positions of an interval's start, end and value in the strip, 0..`STRIP`."""
-
-    low: float
-    high: float
-    value: float
-
-
-@dataclass(frozen=True)
 class TableRow:
-    """One metric. ``changes``: the change in each comparison; None if one of the two systems lacks the metric."""
+    """One metric: ``estimates`` by system, and the change in each comparison; None if a system lacks the metric."""
 
     metric: ShownMetric
-    cells: tuple[TableCell | None, ...]
-    changes: tuple[Change | None, ...]
-    whiskers: tuple[Whisker, ...]
+    estimates: list[Interval | None]
+    changes: list[Change | None]
     signature: str
     setting: str
+
+    @property
+    def strip(self) -> list[list[float]]:
+        """Returns value, low and high of the first comparison's two systems on a common scale, 0..`STRIP`.
+
+        Empty if an interval is missing.
+        """
+        if not self.changes or self.changes[0] is None:
+            return []
+        pair = [(e.value, e.low, e.high) for e in (self.changes[0].before, self.changes[0].after)]
+        numbers = [x for estimate in pair for x in estimate]
+        if any(map(math.isnan, numbers)):
+            return []
+        place = scale(min(numbers), max(numbers), 4, STRIP - 4)
+        return [[round(place(x), 1) for x in estimate] for estimate in pair]
 
 
 @dataclass(frozen=True)
@@ -76,35 +77,6 @@ def results_table(results: Results) -> ResultsTable | None:
 
 def _row(results: Results, metric: ShownMetric, systems: Sequence[str], compared: Sequence[BeforeAfter]) -> TableRow:
     estimates = [results.systems[name].get(metric.key) for name in systems]
-    changes = tuple(one.get(metric.key) for one in compared)
-    return TableRow(
-        metric,
-        tuple(_cell(e, metric.digits) for e in estimates),
-        changes,
-        _whiskers((changes[0].before, changes[0].after)) if changes and changes[0] else (),
-        results.signatures.get(metric.key, ""),
-        metric.setting(*estimates),
-    )
-
-
-def _cell(estimate: Interval | None, places: int) -> TableCell | None:
-    if estimate is None or math.isnan(estimate.value):
-        return None
-    interval = ""
-    if not (math.isnan(estimate.low) or math.isnan(estimate.high)):
-        interval = f"{format_number(estimate.low, places)} to {format_number(estimate.high, places)}"
-    return TableCell(format_number(estimate.value, places), interval, repr(estimate.value), estimate.n or None)
-
-
-def _whiskers(pair: tuple[Interval, Interval]) -> tuple[Whisker, ...]:
-    """Places before and after on a common scale. Returns no whiskers if an interval is missing."""
-    numbers = [x for e in pair for x in (e.low, e.value, e.high)]
-    if any(math.isnan(x) for x in numbers):
-        return ()
-    lowest, highest = min(numbers), max(numbers)
-    span = (highest - lowest) or 1.0
-
-    def place(x: float) -> float:
-        return round(4 + (STRIP - 8) * (x - lowest) / span, 1)
-
-    return tuple(Whisker(place(e.low), place(e.high), place(e.value)) for e in pair)
+    changes = [one.get(metric.key) for one in compared]
+    signature = results.signatures.get(metric.key, "")
+    return TableRow(metric, estimates, changes, signature, metric.setting(*estimates))

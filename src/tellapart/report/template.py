@@ -1,4 +1,4 @@
-"""Loads page templates, which escape all text and reject undefined names."""
+"""Loads page templates, which reject undefined names and, in HTML, escape all text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 
 def template(path: Path) -> jinja2.Template:
-    """Loads a page's template, which escapes all text and rejects undefined names; ``base.html`` is its frame."""
+    """Loads a page's template, which rejects undefined names; ``base.html`` is its frame.
+
+    Templates in HTML escape all text; others escape none.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([path.parent, HERE]),
-        autoescape=True,
+        autoescape=path.suffix == ".html",
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
 from tellapart.report.comparable import test_conditions
-from tellapart.report.curves import PlotFrame, nice_ticks, path, value_text
+from tellapart.report.curves import PlotFrame, nice_ticks, value_text
 from tellapart.report.folder import RunFolder
 from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.report.verdict import compare, main_metric
 
 TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
-LOOKS = 6  # number of colours in the style sheet; additional runs reuse them
 VALIDATIONS = 60  # maximum number of points per line; additional validations are omitted evenly
 COST = "cider"
 IN_TRAINING = "on the validation pictures, during training"
@@ -35,18 +34,10 @@ class Spot:
 
 @dataclass(frozen=True)
 class Course:
-    """A run's trajectory from its first measurement to its last.
+    """A run's trajectory from its first measurement to its last; ``spots[kept]`` is its selected checkpoint."""
 
-    ``number`` identifies the run in the legend and at ``spots[kept]``, its selected checkpoint. ``line`` is the path up
-    to that checkpoint, ``later`` the path after it.
-    """
-
-    number: int
-    look: int
     name: str
-    line: str
-    later: str
-    spots: tuple[Spot, ...]
+    spots: list[Spot]
     kept: int
     summary: str
 
@@ -57,14 +48,17 @@ class TradeOff:
 
     recall: str
     measured: str
-    courses: tuple[Course, ...]
-    x_ticks: tuple[tuple[float, str], ...]
-    y_ticks: tuple[tuple[float, str], ...]
-    summary: str
+    courses: list[Course]
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
     setting: str
-    left_out: str
-    has_later: bool
+    left_out: list[str]
     frame: PlotFrame = TRADE_OFF
+
+    @property
+    def has_later(self) -> bool:
+        """Returns whether a run went on after its selected checkpoint."""
+        return any(course.kept + 1 < len(course.spots) for course in self.courses)
 
 
 @dataclass(frozen=True)
@@ -147,54 +141,39 @@ def _tested_keys(results: Results | None) -> list[str]:
 
 def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str]) -> TradeOff:
     measurable = [(name, course) for name, course in zip(names, of_runs, strict=True) if course is not None]
-    without = [name for name, course in zip(names, of_runs, strict=True) if course is None]
     tests = [course.test for _, course in measurable]
     common = max(tests, key=tests.count)
     found = [(name, course) for name, course in measurable if course.test == common]
-    unlike = [name for name, course in measurable if course.test != common]
+    left_out = {
+        "one of the two metrics is missing": [n for n, course in zip(names, of_runs, strict=True) if course is None],
+        "they are not comparable (different pictures or settings)": [n for n, c in measurable if c.test != common],
+    }
     metric, n = found[0][1].recall, found[0][1].n
-    recall = metric.name
-    x_low, x_high = _range([cost for _, course in found for _, cost, _ in course.points])
-    y_low, y_high = _range([value for _, course in found for _, _, value in course.points])
+    (x_low, x_high), (y_low, y_high) = (
+        _range([point[axis] for _, course in found for point in course.points]) for axis in (1, 2)
+    )
     to_x, to_y = TRADE_OFF.x(x_low, x_high), TRADE_OFF.y(y_low, y_high)
     courses = []
-    for i, (name, course) in enumerate(found):
-        spots = tuple(
-            Spot(round(to_x(cost), 1), round(to_y(value), 1), f"{name}, {when}: {_both(recall, value, cost)}")
-            for when, cost, value in course.points
-        )
-        (first, *start), (kept, *end) = course.points[0], course.points[course.kept]
-        kept = f"{kept}, kept" if measured == IN_TRAINING else kept
-        summary = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({kept})"
-        line, later = _path(spots[: course.kept + 1]), _path(spots[course.kept :])
-        courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, summary))
-    left_out = f"Not drawn because one of the two metrics is missing: {', '.join(without)}. " if without else ""
-    left_out += (
-        f"Not drawn because they are not comparable (different pictures or settings): {', '.join(unlike)}."
-        * bool(unlike)
-    )
+    for name, course in found:
+        texts = [f"{metric.name} {value_text(value)}, CIDEr {value_text(cost)}" for _, cost, value in course.points]
+        spots = [
+            Spot(round(to_x(cost), 1), round(to_y(value), 1), f"{name}, {when}: {text}")
+            for (when, cost, value), text in zip(course.points, texts, strict=True)
+        ]
+        kept = course.points[course.kept][0] + (", kept" if measured == IN_TRAINING else "")
+        summary = f"from {texts[0]} ({course.points[0][0]}) to {texts[course.kept]} ({kept})"
+        courses.append(Course(name, spots, course.kept, summary))
     return TradeOff(
-        recall,
+        metric.name,
         measured,
-        tuple(courses),
-        tuple((round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)),
-        tuple((round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)),
-        f"{recall} vs. CIDEr. " + " ".join(f"{course.name}: {course.summary}." for course in courses),
+        courses,
+        [(round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)],
+        [(round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)],
         metric.setting(Interval(n=n) if n is not None else None),
-        left_out.strip(),
-        any(course.later for course in courses),
+        [f"Not drawn because {why}: {', '.join(runs)}." for why, runs in left_out.items() if runs],
     )
-
-
-def _path(spots: Sequence[Spot]) -> str:
-    """Returns an SVG path through the spots; "" for a single spot."""
-    return path((spot.x, spot.y) for spot in spots) if len(spots) > 1 else ""
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
     margin = 0.08 * (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0
     return min(values) - margin, max(values) + margin
-
-
-def _both(recall: str, value: float, cost: float) -> str:
-    return f"{recall} {value_text(value)}, CIDEr {value_text(cost)}"

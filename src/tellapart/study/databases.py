@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
@@ -25,30 +25,7 @@ SCHEMA_VERSION = 1
 Row = tuple[Any, ...]
 
 
-class Transaction(Protocol):
-    """Statements that are committed atomically."""
-
-    def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Runs one statement and returns its rows."""
-        ...
-
-
-class Database(Protocol):
-    """A database of answers that several threads and processes may use."""
-
-    @property
-    def name(self) -> str:
-        """The database's name for messages, without a password."""
-        ...
-
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Opens a transaction that locks out other writers until it commits. Raises `TellapartError`."""
-        ...
-
-    def close(self) -> None:
-        """Closes the database. Committed data are kept."""
-        ...
+Transaction = Callable[..., list[Row]]  # runs a statement with values, as part of a transaction, and returns its rows
 
 
 class StoreError(TellapartError):
@@ -78,7 +55,7 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """See `Database`."""
+        """Opens a transaction that locks out other writers until it commits. Raises `StoreError`."""
         with self._lock:
             try:
                 with transaction(self._db):
@@ -103,7 +80,7 @@ class SqliteDatabase:
             ) from None
 
     def close(self) -> None:
-        """See `Database`."""
+        """Closes the database. Committed data are kept."""
         with self._lock:
             self._db.close()
 
@@ -148,7 +125,7 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """See `Database`. Other processes wait on an advisory lock."""
+        """See `SqliteDatabase`. Other processes wait on an advisory lock."""
         with self._lock:
             try:
                 connection = self._connect()
@@ -172,7 +149,10 @@ class PostgresDatabase:
         """Does nothing, because PostgreSQL vacuums automatically."""
 
     def close(self) -> None:
-        """See `Database`."""
+        """Closes the database. Committed data are kept."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
+
+
+Database = SqliteDatabase | PostgresDatabase

@@ -9,7 +9,7 @@ Krippendorff's alpha estimates. Half of it is due to the picture (shared by all 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -185,11 +185,7 @@ def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
 @lru_cache(256)
 def center(mean: float, spread: float) -> float:
     """Returns the center, in log-odds, for which answers with this spread have this mean."""
-    low, high = -60.0, 60.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _moments(middle, spread)[0] < mean else (low, middle)
-    return (low + high) / 2
+    return _solve(lambda middle: _moments(middle, spread)[0], mean, -60.0, 60.0)
 
 
 @lru_cache(256)
@@ -197,22 +193,28 @@ def rating_center(mean: float, deviation: float) -> float:
     """Returns the mean of normally distributed opinions whose ratings (rounded to 1 to 5) have the given mean. The
     opinions have this standard deviation.
     """
-    low, high = -60.0, 60.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        found = 1 + sum(1 - NormalDist(middle, deviation).cdf(rating + 0.5) for rating in range(1, 5))
-        low, high = (middle, high) if found < mean else (low, middle)
-    return (low + high) / 2
+    return _solve(
+        lambda middle: 1 + sum(1 - NormalDist(middle, deviation).cdf(rating + 0.5) for rating in range(1, 5)),
+        mean, -60.0, 60.0,
+    )  # fmt: skip
 
 
 @lru_cache(256)
 def spread_for(mean: float, agreement: float) -> float:
     """Returns the standard deviation of items, in log-odds, for which two answers to an item have this correlation."""
-    low, high = 0.0, 40.0
-    for _ in range(60):
-        spread = (low + high) / 2
+
+    def correlation(spread: float) -> float:
         first, second = _moments(center(mean, spread), spread)
-        low, high = (spread, high) if (second - first**2) / (first * (1 - first)) < agreement else (low, spread)
+        return (second - first**2) / (first * (1 - first))
+
+    return _solve(correlation, agreement, 0.0, 40.0)
+
+
+def _solve(increasing: Callable[[float], float], value: float, low: float, high: float) -> float:
+    """Returns where a function reaches ``value``, by bisection; an end of the range if it does not reach it."""
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if increasing(middle) < value else (low, middle)
     return (low + high) / 2
 
 

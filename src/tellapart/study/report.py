@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +39,6 @@ CAPTIONS = {
         "Percentage of comparisons in which the caption tells more (a tie counts as half) or is marked as wrong"
     ),
 }
-
-
-@dataclass(frozen=True)
-class IntervalBar:
-    """One interval in a chart, in percent of its width."""
-
-    name: str
-    text: str
-    left: float
-    width: float
-    at: float
-
-
-@dataclass(frozen=True)
-class IntervalChart:
-    """The intervals of one metric. ``chance``: the chance level in percent of the width; None if there is none."""
-
-    title: str
-    bars: list[IntervalBar]
-    low: str
-    high: str
-    chance: float | None
 
 
 def digits(results: StudyResults) -> int:
@@ -184,22 +162,11 @@ def people_lines(results: StudyResults) -> list[str]:
     return lines
 
 
-def charts(results: StudyResults) -> list[IntervalChart]:
-    """Returns the interval chart of each metric."""
-    found, kind, places = [], results.study.kind, digits(results)
-    low, high = (1.0, 5.0) if kind == "rate" else (0.0, 100.0)
-    for metric in results.metrics:
-        bars = []
-        for name, own in results.systems.items():
-            one = own[metric]
-            if not all(map(math.isfinite, (one.value, one.low, one.high))):
-                continue
-            left, right, at = (100 * (value - low) / (high - low) for value in (one.low, one.high, one.value))
-            bars.append(IntervalBar(name, cell(one, places), left, right - left, at))
-        sizes = {len(trial.pictures) for trial in results.study.trials if trial.role == ITEM}
-        chance = 100 / max(sizes) if kind == "pick" else 50.0 if metric == MORE else None
-        found.append(IntervalChart(HEADS[kind][metric], bars, f"{low:g}", f"{high:g}", chance))
-    return found
+def chance_level(results: StudyResults, metric: str) -> float | None:
+    """Returns the percentage expected from blind answers; None if it is unknown."""
+    if results.study.kind == "pick":
+        return 100 / max(len(trial.pictures) for trial in results.study.trials if trial.role == ITEM)
+    return 50.0 if metric == MORE else None
 
 
 def design_facts(results: StudyResults) -> list[tuple[str, str]]:
@@ -248,7 +215,12 @@ def page(results: StudyResults, command: str) -> str:
         caption=caption,
         heads=heads,
         rows=rows,
-        charts=charts(results),
+        results=results,
+        metrics=[
+            (metric, HEADS[results.study.kind][metric], chance_level(results, metric)) for metric in results.metrics
+        ],
+        scale=(1, 5) if results.study.kind == "rate" else (0, 100),
+        cell=lambda interval: cell(interval, digits(results)),
         pair_heads=pair_heads,
         pair_rows=pair_rows,
         agreement_heads=agreement_heads,

@@ -61,36 +61,29 @@ class ParticipantLog:
 
     def percentile(self, share: float, kinds: Sequence[str] = ()) -> float:
         """Returns a percentile of the request latency in seconds, over the given kinds (default: all)."""
-        values = sorted(v for kind, own in self.seconds.items() if not kinds or kind in kinds for v in own)
-        return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)] if values else math.nan
+        values = [v for kind, own in self.seconds.items() if not kinds or kind in kinds for v in own]
+        return float(np.quantile(values, share, method="inverted_cdf")) if values else math.nan
 
 
-@dataclass(frozen=True)
-class Effects:
-    """The planted effects x by system, 0 to 1.
+def planted_effects(study: Study, given: Sequence[str] = ()) -> dict[str, float]:
+    """Returns the effect x of each system, 0 to 1, from ``NAME=VALUE``. Default: 0.35 (first system) to 0.75 (last).
 
     ``pick``: probability of choosing the target. ``rate``: descriptiveness 1 + 4·x. ``compare``: strength; a beats b
-    with probability a / (a + b)."""
-
-    of_system: Mapping[str, float]
-
-    @classmethod
-    def of(cls, study: Study, given: Sequence[str] = ()) -> Effects:
-        """Parses ``NAME=VALUE``. Default: from 0.35 for the first system to 0.75 for the last."""
-        names = study.systems
-        step = 0.4 / max(1, len(names) - 1)
-        found = {name: 0.35 + step * place for place, name in enumerate(names)}
-        for text in given:
-            name, _, value = text.rpartition("=")
-            if name not in found:
-                raise UsageError(f"--effect {text}: unknown system '{name}'{nearest(name, found)}")
-            try:
-                found[name] = float(value)
-            except ValueError:
-                raise UsageError(f"--effect {text}: expected NAME=NUMBER, such as {name}=0.5") from None
-            if not 0 < found[name] < 1:
-                raise UsageError(f"--effect {text}: expected a number between 0 and 1")
-        return cls(found)
+    with probability a / (a + b).
+    """
+    step = 0.4 / max(1, len(study.systems) - 1)
+    found = {name: 0.35 + step * place for place, name in enumerate(study.systems)}
+    for text in given:
+        name, _, value = text.rpartition("=")
+        if name not in found:
+            raise UsageError(f"--effect {text}: unknown system '{name}'{nearest(name, found)}")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise UsageError(f"--effect {text}: expected NAME=NUMBER, such as {name}=0.5") from None
+        if not 0 < found[name] < 1:
+            raise UsageError(f"--effect {text}: expected a number between 0 and 1")
+    return found
 
 
 class Web:
@@ -143,7 +136,7 @@ class Web:
 class Script:
     """One scripted participant with a random ability."""
 
-    def __init__(self, study: Study, effects: Effects, character: str, seed: str) -> None:
+    def __init__(self, study: Study, effects: Mapping[str, float], character: str, seed: str) -> None:
         self.study, self.effects, self.character = study, effects, character
         self.random = random.Random(seed)
         self.ability = self.random.gauss(0, 0.3)  # in logits
@@ -225,7 +218,7 @@ class Script:
         return wanted
 
     def _strength(self, system: str, chance: float) -> float:
-        value = self.effects.of_system[system]
+        value = self.effects[system]
         value = 1 / (1 + math.exp(-(math.log(value / (1 - value)) + self.ability)))
         return value if self.character == CAREFUL else (value + chance) / 2
 
@@ -252,7 +245,7 @@ class Script:
 def run_participants(
     study: Study,
     url: str,
-    effects: Effects,
+    effects: Mapping[str, float],
     counts: Mapping[str, int],
     *,
     think: float = 0.0,
@@ -328,7 +321,7 @@ class Rehearsal:
 
     store: Path
     counts: dict[str, int]
-    effects: Effects
+    effects: Mapping[str, float]
     log: ParticipantLog
     seconds: float
 
@@ -336,7 +329,7 @@ class Rehearsal:
         """Returns the JSON of ``study simulate --json``."""
         return {
             "participants": self.counts,
-            "effects": dict(self.effects.of_system),
+            "effects": dict(self.effects),
             "acknowledged": self.log.acknowledged,
             "ends": self.log.ends,
             "seconds": round(self.seconds, 1),
@@ -377,7 +370,7 @@ def rehearse(
     count = participants or max(4, -(-study.quota * 5 // 4))
     if not math.isfinite(think):
         raise UsageError(f"--think {think:g}: expected seconds, such as 0.5")
-    planted, counts = Effects.of(study, effects), rehearsal_counts(count, hasty, blind)
+    planted, counts = planted_effects(study, effects), rehearsal_counts(count, hasty, blind)
     started = time.perf_counter()
     path = store_of_rehearsal(study.folder)
     if url is not None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,9 @@ class AnswerStore:
             raise
         return cls(database, bytes.fromhex(known["key"]))
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """See `Database.transaction`."""
-        with self.database.transaction() as run:
-            yield run
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Opens a transaction that locks out other writers until it commits. Raises `StoreError`."""
+        return self.database.transaction()
 
     def close(self) -> None:
         """Closes the database."""
@@ -241,8 +239,7 @@ def add_participant(run: Transaction, block: int, ordinal: int, at: float) -> Pa
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
     seed = secrets.token_hex(8)
     made = Participant(number, block, ordinal, seed, ACTIVE, at, at, None, 0, "", -1, at)
-    run(f"INSERT INTO participants ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (number, block, ordinal, seed, ACTIVE, at, at, None, 0, "", -1, at))  # fmt: skip
+    run(f"INSERT INTO participants ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(made))
     return made
 
 

@@ -9,26 +9,21 @@ by default to the folder. Splits come from the data set, otherwise from a ``spli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator, cell_bytes, not_a_picture
+from tellapart.data.columns import COLUMN_KEYS, Columns, cell_bytes, not_a_picture
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.listed_pictures import picture_folder
+from tellapart.data.picture_tables import TEXT_ROWS, PictureTables
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.row_errors import RowError
-from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, normalize_split
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 
-PART = 1 << 40  # position = part · PART + row
-ROWS_PER_BATCH = 1024
-LOOKED_AT = 2000  # rows used to infer the naming scheme of downloaded files
 PICTURES, CLIPS = ("Image",), ("Video",)
 
 
@@ -36,75 +31,33 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items ordered by split and row. Raises a `UsageError` that lists the available columns."""
     parts = _parts(_load(path, options))
     wanted = {name: part for name, part in parts.items() if normalize_split(name) in options.splits}
-    saved = SavedParts(wanted or parts, picture_folder(options, path), options)
-    saved.learn()
-    return stream_items(saved, options, merge=not saved.packed)
+    return SavedParts(wanted or parts, picture_folder(options, path), options).items(options)
 
 
-class SavedParts:
-    """Rows of a data set's splits, as a `RowSource`. ``packed``: the data set contains the pictures themselves."""
+class SavedParts(PictureTables):
+    """Rows of a data set's splits."""
 
     def __init__(self, parts: dict[str, Any], folder: Path, options: Options) -> None:
-        self.name = options.spec
         features = next(iter(parts.values())).features
         typed = [name for name, feature in features.items() if type(_inner(feature)).__name__ in PICTURES + CLIPS]
-        self._columns = Columns.choose(list(features), options, image=typed[0] if typed else "")
-        image = self._columns.image
-        kind = _inner(features[image])
-        dtype = getattr(kind, "dtype", "")
-        self.packed = (
-            image in typed or dtype in ("binary", "large_binary") or (isinstance(kind, dict) and "bytes" in kind)
-        )
-        if not self.packed and dtype in ("string", "large_string"):
-            rows = next(iter(parts.values())).with_format("arrow").select_columns([image])
-            values = (value for row in range(len(rows)) for value in rows[row].to_pylist()[0].values() if value)
-            first = next(values, "")
-            self.packed = is_base64(first[0] if isinstance(first, list) else first)
-        elif not self.packed:
-            raise not_a_picture(str(kind), image, options.spec, list(features))
-        self._clips = type(kind).__name__ in CLIPS
-        self._folder, self._where = folder, PictureLocator(folder)
-        self._splits = list(parts)
+        columns = Columns.choose(list(features), options, image=typed[0] if typed else "")
         # In Arrow format, pictures stay encoded, and only the requested rows are copied.
         raw = [part.with_format("arrow") for part in parts.values()]
-        self._pictures = [part.select_columns([image]) for part in raw]
-        texts = list(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
-        self._texts = [part.select_columns(texts or [image]) for part in raw]
+        self._pictures = [part.select_columns([columns.image]) for part in raw]
+        kind = _inner(features[columns.image])
+        packed = columns.image in typed or _holds_bytes(kind, self._pictures[0], columns.image, options, list(features))
+        splits = [normalize_split(name) if name != ALONE else "" for name in parts]
+        super().__init__(options.spec, columns, folder, splits, packed=packed)
+        self._clips, self._names = type(kind).__name__ in CLIPS, list(parts)
+        self._texts = [part.select_columns(list(self.text_columns) or [columns.image]) for part in raw]
 
-    def learn(self) -> None:
-        """Infers the naming scheme of downloaded files from the first rows."""
-        if not self.packed:
-            image, some = self._columns.image, islice(self._rows(), LOOKED_AT)
-            self._where.learn((row[image], place[1] - 1) for place, row in some)
-
-    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `RowSource`."""
-        for place, row in self._rows():
-            try:
-                item = self._item(place, row)
-            except RowError as error:
-                missing.add(error.where, error.reason)
-                continue
-            yield place, item
-
-    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `RowSource`."""
-        for place in places:
-            yield self._item(place, self._texts[place[0] // PART][place[0] % PART].to_pylist()[0])
-
-    def _rows(self) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
-        number = 0
-        for part, texts in enumerate(self._texts):
-            if self.packed and not self._columns.texts():  # counts rows without reading the pictures
-                yield from (((part * PART + row, row + 1), {}) for row in range(len(texts)))
-                continue
-            for row, content in enumerate(self._contents(texts)):
-                number += 1
-                yield (part * PART + row, number), content
-
-    def _contents(self, texts: Any) -> Iterator[dict[str, Any]]:
-        """Yields rows as dicts, read in batches. Raises `UsageError` if the files are damaged."""
-        batches = iter(texts.iter(ROWS_PER_BATCH))
+    def contents(self, part: int, missing: Skipped) -> Iterator[dict[str, Any]]:
+        """See `PictureTables`. Reads in batches. Raises `UsageError` if the files are damaged."""
+        texts = self._texts[part]
+        if not self.text_columns:  # counts rows without reading the pictures
+            yield from ({} for _ in range(len(texts)))
+            return
+        batches = iter(texts.iter(TEXT_ROWS))
         while True:
             try:
                 rows = next(batches).to_pylist()
@@ -114,17 +67,31 @@ class SavedParts:
                 raise UsageError(f"{self.name}: damaged ({first_line(error)})") from None
             yield from rows
 
-    def _item(self, place: RowPosition, content: dict[str, Any]) -> Item:
-        part, row = divmod(place[0], PART)
-        where, split = f"{self.name}, {self._splits[part]}, row {row}", self._splits[part]
-        picture: StoredPicture
-        if self.packed:
-            kind = SavedClip if self._clips else SavedPicture
-            picture, name = kind(self._pictures[part], f"{split}/{row}", self._folder), f"{split}/{row}"
-        else:
-            picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
-        split_of = self._columns.split_of(content, normalize_split(split) if split != ALONE else "")
-        return Item(self._columns.id_of(content, name), picture, self._columns.references(content, where), split_of)
+    def content(self, part: int, row: int) -> dict[str, Any]:
+        """See `PictureTables`."""
+        content: dict[str, Any] = self._texts[part][row].to_pylist()[0]
+        return content
+
+    def picture(self, part: int, row: int) -> tuple[StoredPicture, str]:
+        """See `PictureTables`."""
+        name = f"{self._names[part]}/{row}"
+        return (SavedClip if self._clips else SavedPicture)(self._pictures[part], name, self.folder), name
+
+    def where(self, part: int, row: int) -> str:
+        """See `PictureTables`."""
+        return f"{self.name}, {self._names[part]}, row {row}"
+
+
+def _holds_bytes(kind: Any, part: Any, column: str, options: Options, names: list[str]) -> bool:
+    """Returns whether a column of this type contains pictures rather than paths. Raises `UsageError` for neither."""
+    dtype = getattr(kind, "dtype", "")
+    if dtype in ("binary", "large_binary") or (isinstance(kind, dict) and "bytes" in kind):
+        return True
+    if dtype not in ("string", "large_string"):
+        raise not_a_picture(str(kind), column, options.spec, names)
+    values = (value for row in range(len(part)) for value in part[row].to_pylist()[0].values() if value)
+    first = next(values, "")
+    return is_base64(first[0] if isinstance(first, list) else first)
 
 
 def _inner(feature: Any) -> Any:
@@ -149,7 +116,7 @@ class SavedPicture(PackedPicture):
         row = int(self.inside.rpartition("/")[2])
         try:
             [value] = self._part[row].to_pylist()[0].values()
-        except Exception as error:  # see `SavedParts._contents`
+        except Exception as error:  # see `SavedParts.contents`
             raise PictureError(f"{self.name}: damaged ({first_line(error)})") from None
         return cell_bytes(value, self._folder, self.name)
 

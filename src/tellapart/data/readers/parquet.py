@@ -12,31 +12,27 @@ from __future__ import annotations
 import contextlib
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator, cell_bytes, not_a_picture
+from tellapart.data.columns import COLUMN_KEYS, Columns, cell_bytes, not_a_picture
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.file_patterns import expand_pattern, files_below
 from tellapart.data.listed_pictures import missing_reason, picture_folder
+from tellapart.data.picture_tables import TEXT_ROWS, PictureTables
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.row_errors import RowError
-from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.selection import Options, split_from_name
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 from tellapart.utils.listed_names import few
 
-FILE_STRIDE = 1 << 40  # position = file · FILE + row
-TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows per batch
+PICTURE_ROWS = 16  # rows of a batch with pictures
 CLIP_COLUMNS = ("video", "clip", "gif")
-LOOKED_AT = 2000  # rows used to infer the naming scheme of downloaded files
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -52,8 +48,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     columns = Columns.choose(schema.names, options)
     packed = _holds_bytes(files, schema, columns.image, options)
     tables = ParquetTables(files, str(path), columns, picture_folder(options, files[0].parent), packed=packed)
-    tables.learn()
-    return stream_items(tables, options, merge=not tables.packed)
+    return tables.items(options)
 
 
 def holds_pictures(files: Sequence[Path], options: Options) -> bool:
@@ -62,69 +57,38 @@ def holds_pictures(files: Sequence[Path], options: Options) -> bool:
     return _holds_bytes(files, schema, Columns.choose(schema.names, options).image, options)
 
 
-class ParquetTables:
-    """Rows of several Parquet files with the same columns; a `tellapart.data.row_index.RowSource`.
-
-    ``packed``: the files contain the pictures themselves, not their paths.
-    """
+class ParquetTables(PictureTables):
+    """Rows of several Parquet files."""
 
     def __init__(self, files: Sequence[Path], name: str, columns: Columns, folder: Path, *, packed: bool) -> None:
-        self._files, self.name, self._columns, self.packed = files, name, columns, packed
-        self._folder, self._where = folder, PictureLocator(folder)
-        self._wanted = tuple(dict.fromkeys([*columns.texts(), *(() if packed else (columns.image,))]))
+        super().__init__(name, columns, folder, [split_from_name(file.name) for file in files], packed=packed)
+        self._files = files
 
-    def learn(self) -> None:
-        """Infers the naming scheme of downloaded files from the first rows."""
-        if not self.packed:
-            image, some = self._columns.image, islice(self._rows(Skipped()), LOOKED_AT)
-            self._where.learn((content[image], place[1] - 1) for place, content in some)
+    def contents(self, part: int, missing: Skipped) -> Iterator[dict[str, Any]]:
+        """See `PictureTables`."""
+        file = self._files[part]
+        if reason := missing_reason(file):
+            missing.add(str(file), reason)
+            return
+        try:
+            rows = cursor(file, self.text_columns, TEXT_ROWS)
+            yield from (rows[row] for row in range(len(rows)))
+        except PictureError as error:
+            missing.add_error(str(file), error)
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `RowSource`."""
-        for place, content in self._rows(missing):
-            try:
-                item = self._item(place, content)
-            except RowError as error:
-                missing.add(error.where, error.reason)
-                continue
-            yield place, item
+    def content(self, part: int, row: int) -> dict[str, Any]:
+        """See `PictureTables`."""
+        return cursor(self._files[part], self.text_columns, TEXT_ROWS)[row]
 
-    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `RowSource`."""
-        for place in places:
-            yield self._item(
-                place, cursor(self._files[place[0] // FILE_STRIDE], self._wanted, TEXT_ROWS)[place[0] % FILE_STRIDE]
-            )
+    def picture(self, part: int, row: int) -> tuple[StoredPicture, str]:
+        """See `PictureTables`."""
+        file, column = self._files[part], self.columns.image
+        kind = ParquetClip if column.lower() in CLIP_COLUMNS else ParquetPicture
+        return kind(file, column, row, self.folder), f"{file.stem}#{row}"
 
-    def _rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
-        number = 0
-        for place, file in enumerate(self._files):
-            if reason := missing_reason(file):
-                missing.add(str(file), reason)
-                continue
-            try:
-                rows = cursor(file, self._wanted, TEXT_ROWS)
-                for row in range(len(rows)):
-                    number += 1
-                    yield (place * FILE_STRIDE + row, number), rows[row]
-            except PictureError as error:
-                missing.add_error(str(file), error)
-
-    def _item(self, place: RowPosition, content: dict[str, Any]) -> Item:
-        file, row = self._files[place[0] // FILE_STRIDE], place[0] % FILE_STRIDE
-        where = f"{file}, row {row}"
-        picture: StoredPicture
-        if self.packed:
-            kind = ParquetClip if self._columns.image.lower() in CLIP_COLUMNS else ParquetPicture
-            picture, name = kind(file, self._columns.image, row, self._folder), f"{file.stem}#{row}"
-        else:
-            picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
-        return Item(
-            self._columns.id_of(content, name),
-            picture,
-            self._columns.references(content, where),
-            self._columns.split_of(content, split_from_name(file.name)),
-        )
+    def where(self, part: int, row: int) -> str:
+        """See `PictureTables`."""
+        return f"{self._files[part]}, row {row}"
 
 
 class ParquetPicture(PackedPicture):
