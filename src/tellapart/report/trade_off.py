@@ -149,9 +149,8 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         "they are not comparable (different pictures or settings)": [n for n, c in measurable if c.test != common],
     }
     metric, n = found[0][1].recall, found[0][1].n
-    (x_low, x_high), (y_low, y_high) = (
-        _range([point[axis] for _, course in found for point in course.points]) for axis in (1, 2)
-    )
+    x_low, x_high = _range([cost for _, course in found for _, cost, _ in course.points])
+    y_low, y_high = _range([value for _, course in found for _, _, value in course.points])
     to_x, to_y = TRADE_OFF.x(x_low, x_high), TRADE_OFF.y(y_low, y_high)
     courses = []
     for name, course in found:
