@@ -9,9 +9,7 @@ import numpy as np
 
 def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
     """Returns each caption's mean over the repeats in which the judge did not abstain; NaN if there are none."""
-    known_KN = ~np.isnan(value_KN)
-    count_N = known_KN.sum(0)
-    return np.where(count_N > 0, np.where(known_KN, value_KN, 0).sum(0) / np.maximum(count_N, 1), np.nan)
+    return np.asarray(np.ma.masked_invalid(value_KN).mean(0).filled(np.nan))
 
 
 def deviation_over_repeats(value_KN: np.ndarray) -> float:
@@ -19,8 +17,5 @@ def deviation_over_repeats(value_KN: np.ndarray) -> float:
 
     Skips captions with fewer than two answers; NaN if none remain.
     """
-    known_KN = ~np.isnan(value_KN)
-    count_N = known_KN.sum(0)
-    square_N = np.where(known_KN, (value_KN - mean_over_repeats(value_KN)) ** 2, 0).sum(0)
-    several_N = count_N > 1
-    return float(np.sqrt(np.mean(square_N[several_N] / (count_N[several_N] - 1)))) if several_N.any() else math.nan
+    variance_M = np.ma.masked_invalid(value_KN).var(0, ddof=1).compressed()
+    return float(np.sqrt(variance_M.mean())) if len(variance_M) else math.nan
