@@ -181,9 +181,7 @@ def caption_by_server(
                 job = BoostJob(captions.stages, answers, concurrency, **retry)
                 _write_answers(job, captions, todo, dataset, writer, counts, already, progress)
                 if isinstance(backend, BatchBackend):
-                    # A batch's answers are new, although the job reads them from the ledger.
-                    kept = max(0, counts.tally.kept - backend.tally.asked)
-                    counts.tally = replace(counts.tally + backend.tally, kept=kept)
+                    counts.tally = _with_batch(counts.tally, backend.tally)
     if todo and not counts.written and not already and not counts.failed:
         raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
     seconds = time.monotonic() - started
@@ -268,3 +266,8 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
     except KeyboardInterrupt:
         say(f"{backend.name}: the batch continues on the server; run the same command again to wait for it")
         raise
+
+
+def _with_batch(tally: Tally, batch: Tally) -> Tally:
+    """Counts a batch's answers as newly requested, although the job then reads them from the ledger."""
+    return replace(tally + batch, kept=max(0, tally.kept - batch.asked))
