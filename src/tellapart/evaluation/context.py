@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 POOL = 100  # pictures in a random pool (papers 2 and 3)
 UNSTATED = "unstated claims"  # key of `EvalContext.kept`: the claims without a stored confidence, by picture
-ALL_CLIPS = "emscore"  # all clips in the evaluation are candidates, ranked by EMScore's F
+ALL_CLIPS = "emscore"  # candidates are all clips of the evaluation, ranked by EMScore's F
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tellapart.utils.strict_json import parse_json
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")
 VERDICTS = ("keep", "drop")
 LONGEST_NAME, LONGEST_NOTE = 60, 2000
-APPLICATION = 0x7E11A9A7 & 0x7FFFFFFF  # SQLite's field for the application that a file belongs to
+APPLICATION = 0x7E11A9A7 & 0x7FFFFFFF  # SQLite's field that identifies the application a file belongs to
 STORED_FORMAT = 1
 TABLE = """
 CREATE TABLE IF NOT EXISTS decisions (

@@ -111,7 +111,7 @@ def _ratio(above_R: np.ndarray, below_R: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMetric(CaptionSetMetric):
-    """A metric of the confidences and truth of claims: ``factory(level_G, count_RC) -> number_R``."""
+    """A metric computed from claims' confidences and truth values: ``factory(level_G, count_RC) -> number_R``."""
 
     judge: Judge
 
