@@ -96,7 +96,7 @@ def tables(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Reproduce a table from a paper, next to the published figures; trains, captions and evaluates as needed.
+    """Reproduce a table from a paper, next to the published figures; train, caption and evaluate as needed.
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
