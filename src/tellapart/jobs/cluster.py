@@ -98,6 +98,7 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
     else:
         del settings["include_dashboard"]
         settings["address"] = workers.address
+    ours = not ray.is_initialized()  # otherwise ``ray.init`` raises RuntimeError, and the caller's cluster stays
     try:
         try:
             if workers.address == "auto":
@@ -113,8 +114,9 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
             ) from None
         yield ray, share(workers, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     finally:
-        with _later_sigterm(ray):
-            ray.shutdown()
+        if ours:
+            with _later_sigterm(ray):
+                ray.shutdown()
 
 
 def _check_joined() -> None:
