@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 from command_line import Cli, Done
@@ -198,7 +202,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run_command(text: str, cli: Cli) -> Done:
-    """Run one command: tellapart in this process, everything else in a shell."""
+    """Runs one command: tellapart and the examples in this process, everything else in a shell."""
     words = shlex.split(text, comments=True)
     words = words[words[0] == "PYTHONPATH=." :]  # the folder is on the path
     target = None
@@ -213,12 +217,21 @@ def run_command(text: str, cli: Cli) -> Done:
         if target:
             target.write_text(done.out)
         return done
+    if words[0] == "python" and words[1].startswith("examples/"):
+        return run_example(*words[1:])
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT))),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     answer = subprocess.run(text, shell=True, capture_output=True, text=True, timeout=120, env=environment, check=False)
     return Done(answer.returncode, answer.stdout, answer.stderr)
+
+
+def run_example(path: str, *arguments: str) -> Done:
+    """Runs a script; an error of it is the test's."""
+    with patch.object(sys, "argv", [path, *arguments]), redirect_stdout(StringIO()) as printed:
+        runpy.run_path(path, run_name="__main__")
+    return Done(0, printed.getvalue(), "")
 
 
 def write_modules(folder: Path) -> None:

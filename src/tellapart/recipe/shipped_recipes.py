@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tellapart.errors import UsageError, nearest
@@ -11,6 +12,7 @@ from tellapart.errors import UsageError, nearest
 SHIPPED = Path(__file__).parent / "shipped"
 
 
+@cache
 def shipped() -> dict[str, Path]:
     """Returns the recipes that ship with the package, by name: ``scenes_smile``, ``papers/smile_blip_coco``."""
     files = sorted(SHIPPED.glob("*.toml")) + sorted(SHIPPED.glob("papers/*.toml"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ HERE = Path(__file__).parent
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 
+@cache
 def template(path: Path) -> jinja2.Template:
     """Loads a page's template, which rejects undefined names; ``base.html`` is its frame.
 

@@ -150,7 +150,8 @@ class Registry(Mapping[str, E], Generic[E]):
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in list(self)
+        self._import_builtin()
+        return name in self._entries or name in self.installed()
 
 
 def package_of(point: EntryPoint) -> str:
