@@ -54,7 +54,8 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
-    from tellapart.recipe import find_recipe, read_recipe
+    from tellapart.recipe.reading import read_recipe
+    from tellapart.recipe.shipped_recipes import find_recipe
     from tellapart.training.runs import train
 
     say(

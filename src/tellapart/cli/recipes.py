@@ -11,6 +11,7 @@ from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Json, recipe_names
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
+from tellapart.recipe.shipped_recipes import descriptions, shipped, shipped_recipe
 from tellapart.utils.write_errors import stdout_errors
 
 app = App(name="recipes", help="List the included recipes, or print one.")
@@ -21,8 +22,6 @@ def list_recipes(ctx: typer.Context, as_json: Json = False) -> None:
     """List the recipes; 'tellapart recipes show NAME' prints one."""
     if ctx.invoked_subcommand is not None:
         return
-    from tellapart.recipe.shipped_recipes import descriptions
-
     rows = list(descriptions())
     show({"recipes": [{"name": name, "about": about} for name, about in rows]}, lambda: _table(rows), as_json)
 
@@ -40,8 +39,6 @@ def show_recipe(
     name: Annotated[str, typer.Argument(help="Name of a recipe, such as scenes_smile.", autocompletion=recipe_names)],
 ) -> None:
     """Print a recipe to copy and edit: tellapart recipes show scenes_smile > mine.toml."""
-    from tellapart.recipe.shipped_recipes import shipped, shipped_recipe
-
     if (file := shipped_recipe(name)) is None:
         raise UsageError(
             f"no included recipe is named '{name}'; run tellapart recipes to list their names{nearest(name, shipped())}"

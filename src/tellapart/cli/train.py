@@ -41,7 +41,8 @@ def train(
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, and write a report."""
     from tellapart.models import devices, ranks
-    from tellapart.recipe import find_recipe, read_recipe
+    from tellapart.recipe.reading import read_recipe
+    from tellapart.recipe.shipped_recipes import find_recipe
     from tellapart.training import runs
 
     with devices.running_on(device):
