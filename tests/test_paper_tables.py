@@ -30,10 +30,11 @@ SMALL = (
     "training.steps=1", "training.batch_size=22", "training.gradient_accumulation_steps=1", "training.warmup=0",
     "training.captions_per_picture=1", "training.checkpoint_every=1", "training.log_every=1", "validation.every=1",
     "validation.limit=6", "evaluation.lookalike=5", "evaluation.gallery=0",
-    "validation.decoding.max_tokens=12", "evaluation.decoding.max_tokens=12",
 )  # fmt: skip
-# A validation after each of five epochs, among a hundred pictures.
+# 1:7: twelve tokens of 256, because answers of random weights do not end. 1:F3: a validation after each of five epochs,
+# among a hundred pictures.
 MORE = {
+    "1:7": ("validation.decoding.max_tokens=12", "evaluation.decoding.max_tokens=12"),
     "1:F3": ("training.steps=5", "validation.limit=100", "validation.decoding={kind='greedy', max_tokens=3}"),
 }
 OWN = "my_captioner:make?tokenizer=words&width=16"
