@@ -8,16 +8,16 @@ import resource
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
+from forked import finish, fork
 from PIL import Image
 
 from tellapart.captioners import load_captioner
@@ -30,9 +30,6 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import StreamedRows, decodable
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
-
-if TYPE_CHECKING:
-    from command_line import Cli  # the programs that import this module in other processes lack it
 
 COUNT = 12
 
@@ -329,53 +326,34 @@ def test_one_encoders_rows_are_removed_by_name(
 # -- other processes, kill -9, full disks
 
 
-WORKER = """
-import sys, time
-sys.path.insert(0, {tests!r})
-import test_features as t
-import tellapart.features.filling as filling
-import tellapart.features.store as f
-filling.APPEND_SECONDS = {flush}
-from tellapart.data import open_data
-items = open_data({pictures!r})
-counting = t.Counting()
-encode = counting._encode
-def slow(pixels):
-    time.sleep({delay})
-    return encode(pixels)
-from tellapart.types import Encoder
-encoder = Encoder("mean colour", counting._pixels, slow)
-print("ready", flush=True)
-if {wait}:
-    sys.stdin.readline()
-f.FeatureStore({cache!r}).features(items, encoder, batch_size=2)
-print("encoded", counting.encoded, flush=True)
-"""
+def encode_slowly(folder: Path, delay: float, go: Path | None = None) -> None:
+    """Encodes the pictures, two at a time, and saves each pair at once; ``go``: once this file is there."""
+    filling.APPEND_SECONDS = 0.0
+    items = open_data(str(folder / "pictures"))
+    counting = Counting()
 
+    def slow(pixels: torch.Tensor) -> torch.Tensor:
+        time.sleep(delay)
+        return counting._encode(pixels)
 
-def worker(tmp_path: Path, delay: float = 0.0, flush: float = 0.0, wait: bool = False) -> subprocess.Popen[str]:
-    """A process that encodes the pictures, two at a time; ``wait``: once it is told to."""
-    code = WORKER.format(
-        tests=str(Path(__file__).parent),
-        pictures=str(tmp_path / "pictures"),
-        cache=str(tmp_path / "cache"),
-        delay=delay,
-        flush=flush,
-        wait=wait,
-    )
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    encoder = Encoder("mean colour", counting._pixels, slow)
+    print("ready", flush=True)
+    while go is not None and not go.exists():
+        time.sleep(0.001)
+    FeatureStore(folder / "cache").features(items, encoder, batch_size=2)
+    print("encoded", counting.encoded, flush=True)
 
 
 @pytest.mark.long
 def test_kill_9_leaves_only_whole_rows(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
-    process = worker(tmp_path, delay=0.1)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + 20
+    process = fork(encode_slowly, tmp_path, 0.1, printed=tmp_path / "printed")
+    deadline = time.monotonic() + 60
     while not (store.usage() and store.usage()[0].pictures >= 4):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline and process.exitcode is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     kept = store.usage()[0].pictures
     assert 4 <= kept < COUNT
     with (next(store.folder.glob("features/*.bin"))).open("ab") as file:
@@ -388,27 +366,22 @@ def test_kill_9_leaves_only_whole_rows(tmp_path: Path, items: list[Item], store:
 
 @pytest.mark.long
 def test_two_processes_at_once_store_every_row_once(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
-    pair = [worker(tmp_path, delay=0.05, wait=True) for _ in range(2)]
-    for process in pair:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    outputs = [process.communicate("go\n", timeout=60)[0] for process in _started(pair)]
-    assert all(process.returncode == 0 for process in pair), outputs
-    assert COUNT <= sum(int(output.split()[-1]) for output in outputs) <= 2 * COUNT
+    outputs = [tmp_path / "first", tmp_path / "second"]
+    pair = [fork(encode_slowly, tmp_path, 0.05, tmp_path / "go", printed=output) for output in outputs]
+    deadline = time.monotonic() + 60
+    while not all(output.is_file() and output.read_text() == "ready\n" for output in outputs):
+        assert time.monotonic() < deadline and not any(process.exitcode for process in pair)
+        time.sleep(0.02)
+    (tmp_path / "go").touch()
+    for process, output in zip(pair, outputs, strict=True):
+        finish([process], output)
+    assert COUNT <= sum(int(output.read_text().split()[-1]) for output in outputs) <= 2 * COUNT
     [use] = store.usage()
     assert (use.pictures, use.bytes) == (COUNT, COUNT * 5 * 4)
     counting = Counting()
     features = store.features(items, counting.encoder)
     assert counting.encoded == 0
     np.testing.assert_allclose(features, [Counting().expected(item) for item in items], rtol=1e-6)
-
-
-def _started(pair: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
-    """Both told to begin before one is waited for."""
-    for process in pair:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    return pair
 
 
 # -- batches, precision, order, streaming
@@ -495,29 +468,25 @@ def test_streamed_rows_are_the_stores_and_nothing_is_kept(
     assert [use.bytes for use in fresh.usage()] == [COUNT]
 
 
+def fill_a_disk(folder: Path) -> None:
+    """Encodes a picture, and then all with room for two and a half rows."""
+    items = open_data(str(folder / "pictures"))
+    counting = Counting(shape=(100_000,))
+    store = FeatureStore(folder / "cache")
+    store.features(items[:1], counting.encoder)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+    try:
+        store.features(items, counting.encoder)
+    except TellapartError as error:
+        print(error, flush=True)
+
+
 @pytest.mark.long
 def test_file_size_limit_stands_for_a_full_disk(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
     """A real write error of the system (RLIMIT_FSIZE), in the middle of a row."""
-    code = f"""
-import resource, signal, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import test_features as t
-from tellapart.data import open_data
-from tellapart.errors import TellapartError
-from tellapart.features.store import FeatureStore
-items = open_data({str(tmp_path / "pictures")!r})
-counting = t.Counting(shape=(100_000,))
-store = FeatureStore({str(tmp_path / "cache")!r})
-store.features(items[:1], counting.encoder)
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-try:
-    store.features(items, counting.encoder)
-except TellapartError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "the cache cannot be used (File too large)" in done.stdout
+    finish([fork(fill_a_disk, tmp_path, printed=tmp_path / "printed")], tmp_path / "printed")
+    assert "the cache cannot be used (File too large)" in (tmp_path / "printed").read_text()
     [use] = store.usage()
     assert (use.pictures, use.bytes) == (1, 400_000)  # nothing half-written is left
 
