@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
@@ -35,6 +36,22 @@ def fork(
     process = _SERVER.Process(target=_run, args=(work, arguments, printed, cwd or Path.cwd(), given))
     process.start()
     return process
+
+
+def fork_ranks(
+    ranks: int, work: Callable[..., object], *arguments: object, printed: Path, environment: Mapping[str, str]
+) -> list[ForkServerProcess]:
+    """Starts ``work`` in so many processes, which find each other by the variables that every launcher sets."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables: dict[str, object] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": ranks}
+    processes = []
+    for rank in range(ranks):
+        place = variables | {"RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks} if ranks > 1 else {}
+        given = {**environment, **{key: str(value) for key, value in place.items()}}
+        processes.append(fork(work, *arguments, printed=printed, environment=given))
+    return processes
 
 
 def _run(work: Any, arguments: Any, printed: Path, cwd: Path, environment: dict[str, str]) -> None:

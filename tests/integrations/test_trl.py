@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import finish, fork_ranks
 from PIL import Image
 
 pytest.importorskip("trl", reason="pip install tellapart[trl]")
@@ -20,6 +20,7 @@ pytest.importorskip("trl", reason="pip install tellapart[trl]")
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "captioners")]
 
+import trl_run  # noqa: E402
 from families import FAMILIES  # noqa: E402
 from trl_run import pictures, settings  # noqa: E402
 
@@ -284,13 +285,10 @@ def test_two_ranks_give_the_rewards_of_one(qwen: Path, tiny_scorer: Path, tiny_c
 
     With ``gather=False`` each rank scores among its own.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
-    done = subprocess.run(
-        [*command, str(HERE / "trl_run.py"), str(tmp_path), str(qwen), str(tiny_scorer), str(tiny_captioner)],
-        env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    models = (str(qwen), str(tiny_scorer), str(tiny_captioner))
+    processes = fork_ranks(2, trl_run.main, tmp_path, *models, printed=tmp_path / "printed", environment=environment)
+    finish(processes, tmp_path / "printed")
     ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
     image_of = dict(zip(pictures(8)["id"], pictures(8)["image"], strict=True))
     for kind in ("batch", "bag", "pmi"):

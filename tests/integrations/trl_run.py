@@ -1,12 +1,8 @@
-"""One rank of a run of TRL: ``torchrun --nproc_per_node 2 trl_run.py OUT MODEL SCORER CAPTIONER``.
-
-Each rank writes what its rewards were given and what they returned to ``OUT/rank-N.json``.
-"""
+"""One rank of a run of TRL, which writes what its rewards were given and what they returned to ``OUT/rank-N.json``."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -95,7 +91,3 @@ def main(out: Path, model: str, scorer: str, captioner: str) -> None:
     state = PartialState()
     (out / f"rank-{state.process_index}.json").write_text(json.dumps(calls))
     state.destroy_process_group()  # else gloo's threads may outlive Python, and abort the process
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:5])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import pytest
 import ranks_run
 import torch
 from command_line import Cli
-from forked import finish, fork, type_command
+from forked import finish, fork, fork_ranks, type_command
 from ranks_run import CAPTIONS, RUNS, STARTS, STEPS
 from safetensors.torch import load_file
 
@@ -47,21 +46,10 @@ def command(ranks: int) -> list[str]:
 
 
 def runs(ranks: int, out: Path, captioner: Path, scorer: Path, names: list[str]) -> Path:
-    """Trains these, or all, to the end; a rank but the first that writes there fails.
-
-    Ranks find each other by the variables that every launcher sets; tests/training/test_launchers.py has launchers.
-    """
+    """Trains these, or all, to the end; a rank but the first that writes there fails. Launchers: test_launchers.py."""
     out.mkdir(parents=True, exist_ok=True)
     work = (ranks_run.main, out, str(captioner), str(scorer), names)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    variables: dict[str, object] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": ranks}
-    processes = []
-    for rank in range(ranks):
-        place = variables | {"RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks} if ranks > 1 else {}
-        environment = ENVIRONMENT | {key: str(value) for key, value in place.items()}
-        processes.append(fork(*work, printed=out / "printed", environment=environment))
+    processes = fork_ranks(ranks, *work, printed=out / "printed", environment=ENVIRONMENT)
     finish(processes, out / "printed")
     return out
 
