@@ -32,7 +32,7 @@ _WHERE = {
     "repetition_rate": "lexical",
     "rouge_l": "rouge_score",
     "spice": "spice_tool",
-    "spider": "spider",
+    "spider": "spider_score",
     "vocabulary": "lexical",
 }
 
