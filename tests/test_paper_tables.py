@@ -244,7 +244,7 @@ def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cl
         assert measured and measured == {metric: systems[system][metric] for metric in measured}
     shown = cli("report", "runs/wide").out.strip()
     page = Path(shown).read_text()
-    assert all(f"The numbers on <bdi>{name}</bdi>" in page for name in found["test_sets"])
+    assert all(f"Results on <bdi>{name}</bdi>" in page for name in found["test_sets"])
     again = cli(*train)
     assert again.status == 0 and "truematch: 129 pictures" in again.out
 

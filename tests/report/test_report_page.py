@@ -118,9 +118,9 @@ def test_the_gallery_marks_hits_misses_and_the_picture_taken_instead(run: Path) 
             else:
                 number = source["candidates"].index(system["picked"]) + 1
                 score = f"{system['scores'][system['picked']]:.1f}"
-                assert f"miss took no. {number}: score {score}, against {target_score} for the target" in answer.text
+                assert f"miss picked no. {number}: score {score} vs. {target_score} for the target" in answer.text
                 assert (
-                    f"taken by {name}" in pictures[number - 1].text.replace(" ,", ",")
+                    f"picked by {name}" in pictures[number - 1].text.replace(" ,", ",")
                     or name in pictures[number - 1].text
                 )
 
@@ -222,7 +222,7 @@ def test_pictures_come_before_numbers_and_the_contents_list_leads_to_each_part(r
     assert links == [f"#{e.attributes['id']}" for e in root.all("section")]
     (highlights,) = root.all("section", class_="highlights")
     titles = [e.all("h3")[0].text for e in highlights.all("article")]
-    assert titles == ["Told apart", "Told apart, with false words", "No longer told apart"]
+    assert titles == ["Identified", "Identified, with false words", "No longer identified"]
     assert len(highlights.all("blockquote")) == 6, "before and after; people's captions are in the whole gallery"
 
 
@@ -232,7 +232,7 @@ def test_false_words_are_marked_and_right_claims_stand_beside_each_hit(run: Path
         before, after, human = one.all(class_="answer")
         assert [e.text for e in after.all("mark")] == (["left above"] if number % 2 else [])
         assert not before.all("mark") and not human.all("mark")
-        told = "4 of 5 claims right: “left above” is not true in the picture" if number % 2 else "5 of 5 claims right"
+        told = "4 of 5 claims correct: “left above” is not true in the picture" if number % 2 else "5 of 5 claims correct"
         assert after.all("p", class_="claims")[0].text == told and not human.all("p", class_="claims")
     stored = json.loads((run / "gallery.json").read_text())
     stored["sets"][0]["systems"]["after"]["claims"]["false"] = [

@@ -145,7 +145,7 @@ class NewRecurrent(Strict):
     """Paper 4's captioner, trained from scratch: an LSTM on a vision encoder or on ``features``."""
 
     kind: Literal["recurrent"]
-    vision: ModelName | None = Field(None, description="vision encoder: any from transformers, or a scorer's")
+    vision: ModelName | None = Field(None, description="vision encoder: a transformers model, or a scorer's encoder")
     attention: bool = Field(
         False, description="attend to cells or regions at each word; otherwise, use only their mean"
     )
@@ -161,7 +161,7 @@ class NewScorer(Strict):
     train, by default only the heads.
     """
 
-    vision: ModelName | None = Field(None, description="vision encoder: any from transformers or timm, or a scorer's")
+    vision: ModelName | None = Field(None, description="vision encoder: a transformers or timm model, or a scorer's encoder")
     text: ModelName | None = Field(None, description="text encoder: any from transformers")
     visual: Literal["pooled", "cells"] = Field("pooled", description="cells: average the cells with learned weights")
     grid: int = Field(

@@ -12,7 +12,7 @@ _NAMES = {
     "scorer": "the scorer",
     "mined-by": "the scorer that mined the look-alikes",
     "pools": "the candidates",
-    "truth": "the truth",
+    "truth": "the ground truth",
     "tok": "the tokenizer",
     "references": "the references",
     "tellapart": "the version of tellapart",

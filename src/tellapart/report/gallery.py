@@ -156,11 +156,11 @@ def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[s
     # In order of preference: outcomes in which the caption retrieves its picture, and in which it does not.
     gained, lost = ("improved", "worse") if len(pair) == 2 else ("hit", "missed")
     kinds = [
-        ("Told apart", [one for one in views if one.outcome == gained and faithful(one)]),
-        ("Told apart, with false words", [one for one in views if one.outcome == gained and not faithful(one)]),
-        ("No longer told apart" if len(pair) == 2 else "Not told apart", [one for one in views if one.outcome == lost]),
-        ("Still not told apart", [one for one in views if one.outcome == "missed" and lost != "missed"]),
-        ("Told apart all along", [one for one in views if one.outcome == "hit" and gained != "hit"]),
+        ("Identified", [one for one in views if one.outcome == gained and faithful(one)]),
+        ("Identified, with false words", [one for one in views if one.outcome == gained and not faithful(one)]),
+        ("No longer identified" if len(pair) == 2 else "Not identified", [one for one in views if one.outcome == lost]),
+        ("Still not identified", [one for one in views if one.outcome == "missed" and lost != "missed"]),
+        ("Identified before and after", [one for one in views if one.outcome == "hit" and gained != "hit"]),
     ]
     found = [(title, sets[0]) for title, sets in kinds if sets][:HIGHLIGHTS]
     rest = [(title, one) for title, sets in kinds for one in sets[1:]]
