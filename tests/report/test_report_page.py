@@ -232,7 +232,9 @@ def test_false_words_are_marked_and_right_claims_stand_beside_each_hit(run: Path
         before, after, human = one.all(class_="answer")
         assert [e.text for e in after.all("mark")] == (["left above"] if number % 2 else [])
         assert not before.all("mark") and not human.all("mark")
-        told = "4 of 5 claims correct: “left above” is not true in the picture" if number % 2 else "5 of 5 claims correct"
+        told = (
+            "4 of 5 claims correct: “left above” is not true in the picture" if number % 2 else "5 of 5 claims correct"
+        )
         assert after.all("p", class_="claims")[0].text == told and not human.all("p", class_="claims")
     stored = json.loads((run / "gallery.json").read_text())
     stored["sets"][0]["systems"]["after"]["claims"]["false"] = [

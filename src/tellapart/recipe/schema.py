@@ -161,7 +161,9 @@ class NewScorer(Strict):
     train, by default only the heads.
     """
 
-    vision: ModelName | None = Field(None, description="vision encoder: a transformers or timm model, or a scorer's encoder")
+    vision: ModelName | None = Field(
+        None, description="vision encoder: a transformers or timm model, or a scorer's encoder"
+    )
     text: ModelName | None = Field(None, description="text encoder: any from transformers")
     visual: Literal["pooled", "cells"] = Field("pooled", description="cells: average the cells with learned weights")
     grid: int = Field(
