@@ -278,6 +278,15 @@ def test_texts_that_are_no_utf8_survive_an_undo(folder: Path) -> None:
     assert (folder / "1.txt").read_bytes() == "größe".encode("latin-1")
 
 
+def test_a_table_whose_columns_another_program_changed_is_read_with_the_new_ones(folder: Path) -> None:
+    table = folder / "captions.csv"
+    table.write_text("id,caption\n1.jpg,a\n")
+    store = CaptionStore.open(folder, table)
+    assert texts(store) == {"1.jpg": "a"}
+    table.write_text("id,caption,long\n1.jpg,b,longer\n")
+    assert texts(store) == {"1.jpg": "b"}
+
+
 def test_of_two_layouts_texts_beside_pictures_go_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "captions.jsonl").write_text('{"id": "1.jpg", "caption": "b"}\n')
     assert texts(CaptionStore.open(folder)) == {"1.jpg": "b"}

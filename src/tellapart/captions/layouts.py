@@ -342,6 +342,8 @@ class ListFile(CaptionLayout):
         lines = text.splitlines(keepends=True)
         first = lines[0] if lines else ""
         self._separator = "\t" if plain_suffix(self.path) == ".tsv" else max(",;\t", key=first.count)
+        if lines:
+            self._header, self._head = [], ""  # another process may have changed the columns
         reader, start, rows = csv.reader(lines, delimiter=self._separator), 0, list[ListRow]()
         try:
             for cells in reader:
