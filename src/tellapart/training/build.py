@@ -57,13 +57,13 @@ class TrainingSetup(RunSources):
     @property
     def captioner(self) -> Captioner:
         """The captioner that is trained."""
-        assert isinstance(self.learner, Captioner), "This run does not train a scorer"
+        assert isinstance(self.learner, Captioner), "This run trains a scorer"
         return self.learner
 
     @property
     def trained_scorer(self) -> Scorer:
         """The scorer that is trained."""
-        assert isinstance(self.learner, Scorer), "This run does not train a captioner"
+        assert isinstance(self.learner, Scorer), "This run trains a captioner"
         return self.learner
 
     @property

@@ -53,8 +53,9 @@ def read_prompt(name: str, folder: Path | None = None) -> Prompt:
     text = path.read_text(encoding="utf-8")
     found, places = Template(text).get_identifiers(), Template(ours.read_text(encoding="utf-8")).get_identifiers()
     if set(found) != set(places):
+        listed = ", ".join(f"${place}" for place in sorted(found))
         raise UsageError(
-            f"{path} has the placeholders {', '.join(f'${place}' for place in sorted(found)) or 'none'}; expected "
+            f"{path} has {f'the placeholders {listed}' if listed else 'no placeholders'}; expected "
             f"{', '.join(f'${place}' for place in places)} (write $$ for a dollar sign)"
         )
     return Prompt(name, text, PROMPTS[name], own)

@@ -25,7 +25,7 @@ _RATES = ("precision", "recall", "f")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeMetric(ContextMetric):
-    """A metric of single captions, computed by a judge.
+    """A per-caption metric computed by a judge.
 
     prompts: the names of its prompts, for the signature.
     first_reference: whether it reads only each picture's first reference; if so, the signature contains a hash of
