@@ -1,6 +1,6 @@
 """Data types shared by all subpackages, and the legend for shape suffixes.
 
-Names of arrays end in their axes: ``logits_BTV``, ``reward_BS``, ``features_ND``.
+Array names end in their axes: ``logits_BTV``, ``reward_BS``, ``features_ND``.
 
     B  pictures in a batch        T  tokens in a caption       N  pictures in a data set
     S  samples per picture        V  vocabulary                D  features

@@ -279,7 +279,7 @@ def mine_dataset(
     min_cosine: float | None = None,
     approximate: bool | None = None,
 ) -> MinedBags:
-    """Mines curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2).
+    """Mines curated bags for each size in ``sizes`` (paper 2, algorithms 1 and 2).
 
     Each size is curated separately, so a picture can be in one bag of each size. Features come from the store, so
     pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``. Of pictures with

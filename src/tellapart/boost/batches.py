@@ -430,7 +430,7 @@ class BatchBackend:
 
 
 class BatchLog:
-    """The batches that were sent and whose answers are not in the ledger yet: a JSON object from id to model."""
+    """Submitted batches whose answers are not in the ledger yet: a JSON object from id to model."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The ledger of answers. Each is on disk before it is used, so an interrupted job repeats no request.
+"""The ledger of answers. Each is on disk before it is used, so an interrupted job never repeats a request.
 
 One JSON object per line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
 tokens. The key is the request's `address`, so the file maps requests to answers: the order of its lines does not

@@ -240,7 +240,7 @@ def has_chat_template(source: str) -> bool:
 
 
 def _folder(source: str) -> Path:
-    """Returns the folder of the model's files: the folder itself, a packaged part's, or the hub cache's."""
+    """Returns the folder that contains the model's files: a local folder, a packaged model, or the hub cache."""
     if source in PARTS:
         return packaged_folder(source)
     folder = Path(source).expanduser()

@@ -164,7 +164,7 @@ def add(correct: str, new: str) -> str:
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores whether two things are the same, given that one caption can be wrong. Any match is better than none."""
+    """Scores how likely two things are the same, since one caption can be wrong. Any match is better than none."""
     total = 10.0
     for slot in ours.keys() & theirs.keys():
         weight = _WEIGHTS.get(slot, 2.0)

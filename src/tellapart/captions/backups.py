@@ -1,4 +1,4 @@
-"""Backups of people's texts."""
+"""Backs up texts that a person wrote before they are replaced."""
 
 from __future__ import annotations
 

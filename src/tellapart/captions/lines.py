@@ -1,4 +1,4 @@
-"""Formats captions as lines of files: JSON lines, CSV, plain text, and samples of a tar (WebDataset)."""
+"""Formats captions for output: JSON lines, CSV, plain text, and WebDataset tar samples."""
 
 from __future__ import annotations
 

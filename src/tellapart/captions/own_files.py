@@ -32,7 +32,7 @@ class OwnFiles:
         return self.of(path).wrote(path.name, text)
 
     def are_own(self, picture: Path, texts: Sequence[str]) -> bool:
-        """Returns whether tellapart wrote these texts of a picture, beside it or in the ``metadata.jsonl`` of a parent
+        """Returns whether tellapart wrote these texts for a picture, beside it or in the ``metadata.jsonl`` of a parent
         folder.
         """
         said = {" ".join(text.split()) for text in texts}

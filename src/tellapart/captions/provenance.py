@@ -62,7 +62,7 @@ class Provenance:
             self.rows[value["id"]] = self.rows.get(value["id"], TextRow()).with_line(value)
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Clears the rows, because these captions are started over."""
+        """Clears the rows, because the file is started over."""
         self._begun = [json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"]
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 

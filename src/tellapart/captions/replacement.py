@@ -28,7 +28,7 @@ KEEP_ALL = Replace()
 
 
 def guard_edited(out: Path, replaces: Replace) -> bool:
-    """Raises `UsageError` if a file of captions that will be replaced as a whole contains people's texts.
+    """Raises `UsageError` if a caption file to be replaced as a whole contains texts that a person wrote.
 
     If ``replaces.edited`` is set, backs them up and removes the file instead. Returns whether tellapart wrote all texts
     in the file.

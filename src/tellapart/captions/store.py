@@ -357,7 +357,7 @@ class CaptionStore:
             return versions
 
     def undo(self, ids: Sequence[str]) -> WriteResult:
-        """Undoes these changes, newest first. Leaves texts alone that later changes have altered.
+        """Undoes these changes, newest first. Skips texts that later changes have altered.
 
         Raises the errors of `write`.
         """

@@ -53,7 +53,7 @@ class Command(TyperCommand):
             ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Adds a pointer to the kinds of data, and to commands of two words."""
+        """Adds hints: how to list the kinds of data, and related commands of two words."""
         if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
             self.epilog = "To list the kinds of data, run: tellapart data kinds"
         verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})

@@ -225,7 +225,7 @@ def app_of(groups: Iterable[App]) -> App:
 
 
 def _modules() -> list[str]:
-    """Returns the other modules of this folder."""
+    """Returns the names of the other modules in this folder."""
     files = [file for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py")]
     return sorted({file.stem for file in files} - {"__init__", __name__.rpartition(".")[2]})
 

@@ -1,4 +1,4 @@
-"""Ids of files: their paths as valid text."""
+"""Derives file ids: paths, percent-encoded where they are not valid text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means and deviations over repeated answers of a judge."""
+"""Computes means and standard deviations over a judge's repeated answers."""
 
 from __future__ import annotations
 

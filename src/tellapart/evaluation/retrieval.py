@@ -60,7 +60,7 @@ class CandidateSets:
         return size_Q
 
     def questions(self, n: int) -> np.ndarray:
-        """Counts, for each of the first n pictures, the questions that look for it."""
+        """Counts the queries that target each of the first n pictures."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
     def units(self, n: int) -> np.ndarray | None:

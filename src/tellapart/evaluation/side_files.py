@@ -126,7 +126,7 @@ def read_choice_questions(
 
 
 def _captioned(ids: Sequence[str], items: Sequence[Item] | None) -> KnownIds:
-    """Returns the captioned pictures, to match the names in another file with."""
+    """Returns the captioned pictures, against which the names in another file are matched."""
     return KnownIds("the captions", ids, {} if items is None else {item.id: item.picture.name for item in items})
 
 

@@ -87,7 +87,7 @@ class FeatureFileView:
 
 
 class PromptView:
-    """Prompts as rows of token ids, for a language model without pictures."""
+    """Prompts as rows of token ids, for a text-only language model."""
 
     def __init__(self, captioner: Captioner) -> None:
         self.captioner = captioner
@@ -126,7 +126,7 @@ BATCH_SIZE = 64
 
 
 def decodable() -> RowMaker:
-    """Returns a maker of one byte per decodable picture, which finds broken pictures once, before training."""
+    """Returns a `RowMaker` of one byte per decodable picture, to find broken pictures before training."""
     return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 

@@ -59,7 +59,7 @@ def _later_sigterm(ray: Any) -> Iterator[None]:
     """Delays SIGTERM until the end of the block, in which Ray starts or ends.
 
     A half-started Ray crashes when the process ends. Ray's own handler in Python would exit at once; that in C++ calls
-    ours, after it has set an alarm that aborts the process after three seconds.
+    ours, but first sets an alarm that aborts the process after three seconds.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Finds noun phrases, their heads, and complex prepositions, by rules over tags."""
+"""Finds noun phrases, their heads, and complex prepositions, using rules over part-of-speech tags."""
 
 from __future__ import annotations
 

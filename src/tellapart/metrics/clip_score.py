@@ -16,7 +16,7 @@ CLIPSCORE_WEIGHT = 2.5
 
 
 def clipscore(text_ND: np.ndarray, image_ND: np.ndarray) -> tuple[float, np.ndarray]:
-    """Computes 2.5·max(cos, 0), 0 to 2.5 (Hessel et al. 2021). Texts must be encoded with prefix "A photo depicts "."""
+    """Computes 2.5·max(cos, 0), 0 to 2.5 (Hessel et al. 2021). Texts need the prefix "A photo depicts "."""
     return with_mean(CLIPSCORE_WEIGHT * np.maximum(_cosine(text_ND, image_ND), 0))
 
 

@@ -57,7 +57,7 @@ class MetricTests:
         return {system: estimate.interval() for system, estimate in self._systems.items()}
 
     def differences(self) -> dict[tuple[str, str], Difference]:
-        """Returns the difference of system b minus system a for each pair."""
+        """Returns system b minus system a for each pair."""
         return {pair: test.difference() for pair, test in self._pairs.items()}
 
     def procedures(self, without: Container[str] = ()) -> list[str]:

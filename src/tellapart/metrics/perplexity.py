@@ -48,7 +48,7 @@ def caption_losses(captions: Sequence[str], model: Any) -> np.ndarray:
 
 
 def _blocks(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Returns batches of about equally many tokens (including padding), from short to long captions."""
+    """Returns batches with roughly equal numbers of tokens (including padding), shortest captions first."""
     blocks: list[list[int]] = []
     for index in order:
         if lengths[index] < 2:

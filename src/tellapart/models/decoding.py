@@ -118,7 +118,7 @@ DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models saved with
 
 
 def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
-    """Raises `UsageError` if choosing from samples lacks a scorer, or if a scorer has nothing to choose from."""
+    """Raises `UsageError` if a choice among samples has no scorer, or a scorer has no samples to choose from."""
     if best_of is not None and (best_of < 2 or not has_scorer):
         raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
     if decoding.asks_scorer and not has_scorer:

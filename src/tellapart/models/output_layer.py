@@ -103,7 +103,7 @@ class Layer:
         self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
 
     def products_of(self, tokens: int) -> torch.dtype:
-        """Returns the dtype for multiplying ``tokens`` tokens with the whole layer."""
+        """Returns the dtype in which to multiply ``tokens`` tokens by the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
     def add_to_weight(self, grad_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:

@@ -81,7 +81,7 @@ class CaptionerLike(Protocol):
         ...
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Generates captions without gradient. ``seeds``: one per picture, which determine its samples."""
+        """Generates captions without tracking gradients. ``seeds``: one per picture, which determines its samples."""
         ...
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:

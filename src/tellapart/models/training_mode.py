@@ -12,7 +12,7 @@ import torch
 def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
     """Sets a model's training or inference mode, and restores the previous mode on exit.
 
-    Leaves a model alone that is already in this mode, because switching hundreds of modules takes milliseconds.
+    Skips a model that is already in this mode, because switching hundreds of modules takes milliseconds.
     """
     before = model.training
     changes = any(module.training != training for module in model.modules())

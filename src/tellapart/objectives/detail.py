@@ -24,7 +24,7 @@ Write = Callable[[CaptionerLike, "torch.Tensor", ItemSeeds | None], Rollout]
 
 
 class DetailLevel(Strict):
-    """A level of detail: its ``prompt``, and ``speaker``, the weight of a nat of log-probability under the initial
+    """A level of detail: its ``prompt``, and ``speaker``, the weight per nat of log-probability under the initial
     model.
 
     A lower ``speaker`` yields more detail. The level without a prompt is the captioner's default behaviour and uses the

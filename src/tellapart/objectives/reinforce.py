@@ -421,7 +421,7 @@ class Reinforce:
 def generate(
     learner: CaptionerLike, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
 ) -> Rollout:
-    """Generates captions without gradient. ``dropout``: use dropout as in the forward pass."""
+    """Generates captions without tracking gradients. ``dropout``: use dropout as in the forward pass."""
     with in_mode(learner.model, learner.model.training and dropout), torch.no_grad():
         return learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
 

@@ -100,7 +100,7 @@ class Belief:
 class Describer:
     """Describes pictures with the initial model and decides which words it is confident about.
 
-    ``plain``: the initial model with its default prompt; ``asked``: the same with the prompt for a description.
+    ``plain``: the initial model with its default prompt; ``asked``: the same with the description prompt.
     ``shuffled``: a control that permutes these decisions among words of the same kind.
     """
 

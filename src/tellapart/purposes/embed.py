@@ -109,7 +109,7 @@ class EmbedSettings:
         folder: the folder for copies; None: write sidecars beside the pictures.
         language: the language of the texts, such as ``de``; "": unspecified.
         event: who wrote the texts, for the history in the XMP.
-        run: the change of the journal to which the texts in sidecars belong; None: they cannot be undone.
+        run: the journal entry for the sidecar texts; if None, they cannot be undone.
     """
 
     replace_edited: bool = False

@@ -42,7 +42,7 @@ def leave_unread(decoding: dict[str, Any], setting: str) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """Parses a setting's value, and makes names of recipes absolute."""
+    """Parses a setting's value, and resolves recipe names to absolute paths."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

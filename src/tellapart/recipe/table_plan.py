@@ -121,7 +121,7 @@ class Plan:
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
-        """Resolves a system of any paper, such as "3:blip", to that paper's plan and its name there."""
+        """Resolves a system from any paper, such as "3:blip", to that paper's plan and its name in that plan."""
         number, _, name = system.rpartition(":")
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 

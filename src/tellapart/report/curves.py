@@ -122,7 +122,7 @@ class Chart:
 
 
 def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
-    """Averages a series into at most ``points`` equally large buckets of neighbouring steps."""
+    """Averages a series into at most ``points`` buckets of consecutive steps, nearly equal in size."""
     items = sorted(series.items())
     buckets = []
     count = min(points, len(items))

@@ -38,7 +38,7 @@ class ShownMetric:
         return self.candidates is not None or self.key.startswith(("recall@", "mean_rank.", "listener_accuracy"))
 
     def setting(self, *estimates: Interval | None) -> str:
-        """Returns the known settings of a recall, e.g. ``n = 500, 10 candidates, chance 10.0``."""
+        """Returns the known settings of a recall metric, e.g. ``n = 500, 10 candidates, chance 10.0``."""
         if not self.retrieval:
             return ""
         counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})

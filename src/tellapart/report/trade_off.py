@@ -44,7 +44,7 @@ class Course:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Everything that the template needs to draw the chart, in coordinates of the view box of ``frame``."""
+    """Everything that the template needs to draw the chart, in the coordinates of ``frame``'s view box."""
 
     recall: str
     measured: str

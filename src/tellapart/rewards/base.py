@@ -39,7 +39,7 @@ class Reward(Protocol):
 class RunParts:
     """The parts of a run that the factories of objectives and rewards may use.
 
-    captioner: the captioner that is trained.
+    captioner: the captioner being trained.
     scorer: the frozen scorer configured by the recipe's [scorer]; None if the recipe has none.
     train_items: the training pictures, indexed by ``batch.rows_B``.
     vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then contains pixels.

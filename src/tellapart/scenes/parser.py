@@ -276,7 +276,7 @@ def parse_caption(caption: str) -> ParsedCaption:
 
 
 def _cut_short(sense: Sense, words: tuple[str, ...], after: int) -> bool:
-    """Returns whether a motion is cut short: "drifts left" in "drifts left of the star" is not a motion to the left."""
+    """Returns whether a direction belongs to a relation: "left" in "drifts left of the star" is not a motion."""
     return sense.kind == "motion" and after < len(words) and words[after] == "of" and words[after - 1] in _SIDES
 
 

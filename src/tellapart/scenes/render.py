@@ -177,7 +177,7 @@ class Sprite:
 
 @lru_cache(maxsize=4096)
 def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
-    """Returns the mask of a shape, centred on a square fine grid with ``side`` cells per side."""
+    """Returns the mask of a shape, centred on a fine grid of ``side``×``side`` cells."""
     steps = (2 * np.arange(side) + 1 - side) / fine_diameter
     return OUTLINES[shape](steps[None, :], steps[:, None])
 

@@ -34,7 +34,7 @@ class Blocks:
     def everybody(self, run: Transaction, now: float) -> list[Participant]:
         """Returns all participants. Completes those who answered everything but did not click Finish in time.
 
-        The exclusion rule then decides about their blocks."""
+        The exclusion rule then determines whether their blocks count."""
         return [
             self.complete(run, one, now) if self.is_late(one, now) and self.answered_all(one) else one
             for one in rows.all_participants(run)

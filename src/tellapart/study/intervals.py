@@ -74,7 +74,7 @@ class ClusteredDraws:
 
 
 def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> ClusteredDraws:
-    """Computes each system's mean in each resample, R×S; NaN if a resample has no rating of it."""
+    """Computes each system's mean in each resample, R×S; NaN if a resample contains no rating for it."""
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     drawn, clusters = [], []

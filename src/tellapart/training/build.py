@@ -56,13 +56,13 @@ class TrainingSetup(RunSources):
 
     @property
     def captioner(self) -> Captioner:
-        """The captioner that is trained."""
+        """The captioner being trained."""
         assert isinstance(self.learner, Captioner), "This run trains a scorer"
         return self.learner
 
     @property
     def trained_scorer(self) -> Scorer:
-        """The scorer that is trained."""
+        """The scorer being trained."""
         assert isinstance(self.learner, Scorer), "This run trains a captioner"
         return self.learner
 

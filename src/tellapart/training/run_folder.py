@@ -191,7 +191,7 @@ class Run:
 
     @property
     def reported(self) -> bool:
-        """True if the run is trained and evaluated and has its report."""
+        """True if the run has been trained and evaluated, and its report exists."""
         return self.trained and self.evaluated and self.finished and (self.folder / "report.html").is_file()
 
     @property

@@ -110,7 +110,7 @@ class Shards:
 def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.TarInfo]]]:
     """Yields (first byte, members) of every sample from byte ``start`` on.
 
-    Raises `tarfile.TarError` at damaged data, without yielding the last sample, which may lack some of its members.
+    Raises `tarfile.TarError` for damaged data, without yielding the last sample, which may lack some of its members.
     """
     group: list[tarfile.TarInfo] = []
     for member in _members(file, start):
@@ -125,7 +125,7 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
 
 
 def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
-    """Yields the members without keeping them. Raises `tarfile.ReadError` at damage that `tarfile` ignores."""
+    """Yields the members without keeping them. Raises `tarfile.ReadError` for corruption that `tarfile` ignores."""
     file.seek(start)
     tar = tarfile.TarFile(fileobj=file, mode="r", errors="surrogateescape")
     while True:
