@@ -140,7 +140,7 @@ def test_a_server_that_does_not_answer_is_named_after_some_seconds(
             f"openai:m@{server.url}?timeout=2", photos, tmp_path / "b.jsonl", decoding=GREEDY, patience=1.0
         )
     assert time.monotonic() - started < 30
-    monkeypatch.setattr("tellapart.boost.retries.SILENT_SECONDS", 1.0)  # after the first failed try, whose reason is named
+    monkeypatch.setattr("tellapart.boost.retries.SILENT_SECONDS", 1.0)  # after the first failed try
     with pytest.raises(TellapartError, match="is unreachable"):  # nobody listens
         caption_by_server(
             "openai:m@http://127.0.0.1:9/v1", photos, tmp_path / "c.jsonl", decoding=GREEDY, base=0.5, tries=6
