@@ -7,7 +7,7 @@ import sys
 import pytest
 
 SCRIPT = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 import numpy as np
 from tellapart.utils import forks
 forks.cores = lambda: 3
@@ -16,6 +16,7 @@ own = os.getpid()
 def work(rows):
     if {condition}:
         os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.5)  # otherwise, one process may do the work of two before the second one has started
     return np.array([[row, row * row, os.getpid()] for row in rows], dtype=float).reshape(-1, 3)
 
 found = forks.rows_of(work, {count}, 10)
