@@ -54,6 +54,25 @@ def test_the_work_of_a_process_that_was_killed_is_done_here() -> None:
     assert rows == plain and here
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
+def test_a_process_may_die_before_all_rows_are_submitted() -> None:
+    slow = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+submit = ProcessPoolExecutor.submit
+
+def later(pool, *work):
+    future = submit(pool, *work)
+    time.sleep(1)
+    return future
+
+ProcessPoolExecutor.submit = later
+"""
+    plain = [[float(row), float(row * row)] for row in range(35)]
+    rows, _, here = made(35, "os.getpid() != own and 20 in rows", before=slow)
+    assert rows == plain and here
+
+
 def test_beside_torch_and_other_threads_nothing_forks() -> None:
     assert made(35, before="import sys; sys.modules['torch'] = sys\n")[1] == 1
     waiting = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"

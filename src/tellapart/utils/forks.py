@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
@@ -44,7 +44,7 @@ def rows_of(work: Work, count: int, least: int) -> np.ndarray:
     _work = work
     with warnings.catch_warnings(), ProcessPoolExecutor(parts - 1, multiprocessing.get_context("fork")) as pool:
         warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which OpenBLAS stops before a fork
-        futures = [pool.submit(_inherited, rows) for rows in others]
+        futures = [_submit(pool, rows) for rows in others]
         parts_of_rows = [work(first)]
         for rows, future in zip(others, futures, strict=True):
             try:
@@ -52,6 +52,16 @@ def rows_of(work: Work, count: int, least: int) -> np.ndarray:
             except (BrokenProcessPool, OSError):
                 parts_of_rows.append(work(rows))
     return np.concatenate(parts_of_rows)
+
+
+def _submit(pool: ProcessPoolExecutor, rows: range) -> Future[np.ndarray]:
+    """Submits rows; the result is an error if a process has died already, which `ProcessPoolExecutor.submit` raises."""
+    try:
+        return pool.submit(_inherited, rows)
+    except BrokenProcessPool as error:
+        failed: Future[np.ndarray] = Future()
+        failed.set_exception(error)
+        return failed
 
 
 def _inherited(rows: range) -> np.ndarray:
