@@ -172,17 +172,19 @@ class Sidecars(CaptionLayout):
 
     def _read(self, path: Path) -> str | None:
         try:
-            data = path.read_bytes()
+            if self._suffixes[0] != ".xmp":
+                return path.read_bytes().decode("utf-8", "surrogateescape")
+            packet = xmp_files.read_sidecar(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UsageError(f"{path} cannot be read ({error.strerror}); make it readable") from None
-        if self._suffixes[0] == ".xmp":
-            packet = xmp_files.read_sidecar(path)
-            if self._is_shown:
-                return xmp.texts_of(packet, str(path)).get(xmp.ALT)
-            return xmp.languages_of(packet, str(path)).get(self._part)
-        return data.decode("utf-8", "surrogateescape")
+        return self._text_in(packet, path)
+
+    def _text_in(self, packet: str, path: Path) -> str | None:
+        if self._is_shown:
+            return xmp.texts_of(packet, str(path)).get(xmp.ALT)
+        return xmp.languages_of(packet, str(path)).get(self._part)
 
     @property
     def _is_shown(self) -> bool:
@@ -208,9 +210,11 @@ class Sidecars(CaptionLayout):
             if self._suffixes[0] == ".xmp":
                 packet = xmp_files.read_sidecar(path)
                 if packet or raw:
-                    texts, shown = xmp.languages_of(packet, str(path)), self._read(path)
-                    same = [key for key, text in texts.items() if key[0] == xmp.ALT and text == shown]
-                    new = dict.fromkeys([*(same if self._is_shown else ()), self._part], raw)
+                    same = list[tuple[str, str]]()
+                    if self._is_shown:
+                        shown, texts = self._text_in(packet, path), xmp.languages_of(packet, str(path))
+                        same = [key for key, text in texts.items() if key[0] == xmp.ALT and text == shown]
+                    new = dict.fromkeys([*same, self._part], raw)
                     replace_text(path, xmp.with_languages(packet, new, str(path)))
             elif raw is None:
                 path.unlink(missing_ok=True)
