@@ -17,9 +17,10 @@ import pytest
 SCRIPT = """
 import hashlib, json, resource, sys
 from pathlib import Path
-from tellapart.jobs.job import Job, JobRequest, prepare
+from tellapart.jobs.job import Job
+from tellapart.jobs.prepare import JobRequest, prepare
 from tellapart.jobs.pool import Todo
-from tellapart.jobs.job import status_of
+from tellapart.jobs.status import status_of
 
 data, out = sys.argv[1:]
 def megabytes():

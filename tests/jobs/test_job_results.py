@@ -23,10 +23,13 @@ from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.encoded import EncodedRows
-from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare, recorded_results
-from tellapart.jobs.manifest import Shard, open_shard, pictures_of
+from tellapart.jobs.job import STATUS, Job, recorded_results
 from tellapart.jobs.pool import Event
+from tellapart.jobs.prepare import JobRequest, prepare
+from tellapart.jobs.replaced_pictures import pictures_of
 from tellapart.jobs.run import Attempts
+from tellapart.jobs.shard import Shard, open_shard
+from tellapart.jobs.status import Pulse
 from tellapart.jobs.storage import DiskFolder, url_errors
 from tellapart.jobs.works import features, worker
 from tellapart.jobs.works.base import Done

@@ -14,7 +14,9 @@ from PIL import Image
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
-from tellapart.jobs.manifest import Manifest, Shard, cut_lines, make_manifest, open_shard, read_manifest
+from tellapart.jobs.manifest import Manifest, make_manifest, read_manifest
+from tellapart.jobs.shard import Shard, open_shard
+from tellapart.jobs.splitting import cut_lines
 from tellapart.jobs.storage import DiskFolder
 from tellapart.types import Item
 

@@ -22,7 +22,8 @@ from tellapart.cli.output import show
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.data import open_many
 from tellapart.errors import TellapartError, UsageError
-from tellapart.jobs.job import SUFFIX, JobRequest
+from tellapart.jobs.job import SUFFIX
+from tellapart.jobs.prepare import JobRequest
 from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
 from tellapart.utils.typed_command import typed_command

@@ -17,7 +17,8 @@ from tellapart.data.open import open_many
 from tellapart.errors import UsageError
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.prompts import Prompts
-from tellapart.jobs.job import SUFFIX, JobRequest
+from tellapart.jobs.job import SUFFIX
+from tellapart.jobs.prepare import JobRequest
 from tellapart.jobs.works.joined_captions import check_format
 from tellapart.utils.allowed_code import allowed_code
 from tellapart.utils.messages import say

@@ -12,7 +12,8 @@ from tellapart.cli.boost import merge_parts
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
-from tellapart.jobs.job import SUFFIX, Job, status_lines, status_of
+from tellapart.jobs.job import SUFFIX, Job
+from tellapart.jobs.status import status_lines, status_of
 from tellapart.utils.messages import say
 
 app = App(name="job", help="Show the progress of multi-worker jobs, and merge their results.", no_args_is_help=True)

@@ -18,7 +18,8 @@ from tellapart.cli.options import JobOptions, WorkerOptions
 from tellapart.data import Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import load_ray
-from tellapart.jobs.job import SUFFIX, Job, JobRequest, prepare, recorded_results
+from tellapart.jobs.job import SUFFIX, Job, recorded_results
+from tellapart.jobs.prepare import JobRequest, prepare
 from tellapart.utils.allowed_code import allowed_code
 from tellapart.utils.atomic_writes import writable_file
 from tellapart.utils.locks import locked

@@ -9,8 +9,8 @@ from typing import Any
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Share, Workers, connected
 from tellapart.jobs.job import Job
-from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Pool, Todo
+from tellapart.jobs.shard import Shard
 from tellapart.utils.progress import clock
 
 SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards, and total number of items

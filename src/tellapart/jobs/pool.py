@@ -12,7 +12,7 @@ from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import Share, alive_nodes
 from tellapart.jobs.job import Job
-from tellapart.jobs.manifest import Shard
+from tellapart.jobs.shard import Shard
 from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 

@@ -6,9 +6,10 @@ from collections import Counter
 
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Workers, connected
-from tellapart.jobs.job import Job, Pulse, failed_line
-from tellapart.jobs.manifest import Shard
+from tellapart.jobs.job import Job
 from tellapart.jobs.pool import Event, Pool, Todo
+from tellapart.jobs.shard import Shard
+from tellapart.jobs.status import Pulse, failed_line
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 

@@ -19,7 +19,7 @@ from tellapart.captions.replacement import KEEP_ALL, guard_edited
 from tellapart.data.row_index import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job
-from tellapart.jobs.manifest import open_shard
+from tellapart.jobs.shard import open_shard
 from tellapart.jobs.storage import open_folder
 from tellapart.jobs.works.shards import results, wanted_shards
 from tellapart.utils.outputs import check_output, write_output

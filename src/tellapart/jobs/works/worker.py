@@ -6,7 +6,6 @@ Errors are returned as one-line values, because the driver may be unable to unpi
 from __future__ import annotations
 
 import gc
-import json
 import os
 import socket
 import sys
@@ -22,8 +21,10 @@ from tellapart import __version__
 from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
-from tellapart.jobs.manifest import Shard, open_shard, pictures_of
+from tellapart.jobs.json_files import write_object
+from tellapart.jobs.replaced_pictures import pictures_of
 from tellapart.jobs.scratch import scratch_folder
+from tellapart.jobs.shard import Shard, open_shard
 from tellapart.jobs.works.base import Done, Work
 from tellapart.jobs.works.captions import rows_file
 from tellapart.jobs.works.table import make_work
@@ -86,7 +87,7 @@ def _do(job: Job, work: Work, shard: Shard, sample: int | None) -> dict[str, Any
             pictures["list"] = sha256(beside)
             job.folder.put(beside, job.pictures_name(shard.number))
         summary = summary_of(done, time.monotonic() - started, out, pictures)
-        job.folder.write(job.summary_name(shard.number), (json.dumps(summary) + "\n").encode())
+        write_object(job.folder, job.summary_name(shard.number), summary)
         job.folder.put(out, job.part(shard.number))
     return summary
 
@@ -99,7 +100,7 @@ def _node() -> str:
 
 
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the summary for a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`."""
+    """Returns the summary for a shard's result ``out``. ``pictures``: what `pictures_of` returned."""
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
         "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),

@@ -1,0 +1,113 @@
+"""Splits a data set on disk into shards.
+
+- Tar and Parquet files that contain pictures are used as shards directly.
+- A JSON Lines file is split into byte ranges at line ends; its lines are not parsed.
+- For other data sets whose pictures are files, each shard's items are written to a list (JSON Lines), so that a worker
+reads only its own items.
+- Other data sets (pictures without files, such as `scenes`) are split into ranges, and a worker opens the whole data
+set.
+
+Paths are absolute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tellapart.data import Dataset, open_data
+from tellapart.data.file_patterns import expand_pattern, natural_key
+from tellapart.data.reader import READERS
+from tellapart.data.readers.parquet import holds_pictures
+from tellapart.data.selection import Options
+from tellapart.data.specification import parse
+from tellapart.errors import UsageError
+from tellapart.jobs.item_lists import ItemLists
+from tellapart.jobs.shard import Shard
+
+CHUNK_BYTES = 1 << 20
+KEYS_OF_ALL_FILES = ("ids", "part", "limit")  # keys whose values count items over all files
+
+
+def shards_on_disk(
+    spec: str, prefix: str, own_id: str, lists: ItemLists, shard_items: int, notes: list[str]
+) -> Iterator[Shard]:
+    """Yields the shards of a data set. Adds lines for the user to ``notes``.
+
+    prefix, own_id: text before each id, and the id of a single picture; "" for the ids of the data set.
+    """
+    kind, path, options = parse(spec)
+    READERS[kind]  # raises if the reader's extra is not installed
+    whole = any(options.text(key) for key in KEYS_OF_ALL_FILES)
+    base = Shard(0, "", kind, without_split(options), prefix=prefix, splits=tuple(sorted(options.splits)))
+    if kind in ("webdataset", "parquet") and not whole and (files := _files(kind, path, options)) is not None:
+        yield from lists.finish()
+        for file in files:
+            status = file.stat() if file.is_file() else None
+            size, version = (status.st_size, str(status.st_mtime_ns)) if status else (0, "")
+            yield replace(base, path=str(file.absolute()), size=size, version=version)
+    elif kind == "jsonl" and not whole and path.suffix.lower() != ".json" and not options.text("bytes"):
+        yield from lists.finish()
+        yield from _ranges(base, path, shard_items)
+    else:
+        dataset = open_data(spec)
+        notes += dataset.report()
+        if own_id:
+            dataset = Dataset(spec, [replace(item, id=own_id) for item in dataset], dataset.missing)
+        yield from lists.add(dataset, base, options)
+
+
+def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
+    """Returns the tar or Parquet files in their reader's order; None if their pictures are stored outside them."""
+    suffix = ".tar" if kind == "webdataset" else ".parquet"
+    if path.is_dir():
+        paths = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
+        files = sorted(paths, key=lambda file: natural_key(file.name if kind == "webdataset" else str(file)))
+    else:
+        files = expand_pattern(path)
+    if not files:
+        raise UsageError(f"{path}: this folder contains no *{suffix} file")
+    return files if kind == "webdataset" or holds_pictures(files, options) else None
+
+
+def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
+    """Splits a JSON Lines file into shards of ``shard_items`` lines each."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    version = str(path.stat().st_mtime_ns)
+    with path.open("rb") as file:
+        for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
+            yield replace(
+                base, path=str(path.absolute()), span=(start, stop), count=lines, size=stop - start, version=version
+            )
+
+
+def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
+    """Yields (first byte, end, number of lines) for each run of ``lines`` lines in a text that is read in chunks."""
+
+    start = done = seen = 0
+    whole = True  # whether the last line ends with a line break
+    for chunk in chunks:
+        ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10)
+        taken = 0
+        while len(ends) - taken >= lines - seen:
+            taken += lines - seen
+            stop = done + int(ends[taken - 1]) + 1
+            yield start, stop, lines
+            start, seen = stop, 0
+        seen += len(ends) - taken
+        done, whole = done + len(chunk), chunk.endswith(b"\n")
+    if done > start:
+        yield start, done, seen + (not whole)
+
+
+def without_split(options: Options) -> dict[str, str]:
+    """Returns a shard's options: the data set's without ``split``, with an absolute folder of images."""
+    values = {key: value for key, value in options.values.items() if key != "split"}
+    if "images" in values:
+        values["images"] = str(Path(values["images"]).expanduser().absolute())
+    return values

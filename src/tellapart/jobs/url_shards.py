@@ -1,0 +1,74 @@
+"""Splits files in an object store into shards: tar and Parquet files, and byte ranges of JSON Lines files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tellapart.data.file_patterns import expand_braces, natural_key
+from tellapart.data.reader import READERS
+from tellapart.data.selection import Options
+from tellapart.errors import UsageError, nearest
+from tellapart.jobs.shard import Shard
+from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, cut_lines, without_split
+from tellapart.jobs.storage import file_system, url_errors
+
+URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
+URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def shards_at_url(spec: str, kind: str | None, url: str, query: str, shard_items: int) -> Iterator[Shard]:
+    """Yields shards for files in an object store."""
+    values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+    options = Options(spec, {key: unquote(value) for key, value in values.items()})
+    if whole := [key for key in KEYS_OF_ALL_FILES if options.text(key)]:
+        raise UsageError(f"{spec}: {whole[0]}= applies to all files together; remove it, or specify fewer files")
+    if kind is not None and kind not in URL_SUFFIXES.values():
+        raise UsageError(f"{spec}: '{kind}' cannot be read from a URL{nearest(kind, {*URL_SUFFIXES.values()})}")
+    files = _url_files(url, kind)
+    for path, size, version in files:
+        file_kind = kind or URL_SUFFIXES[Path(path).suffix.lower()]
+        base = Shard(0, path, file_kind, without_split(options), splits=tuple(sorted(options.splits)), size=size,
+                     version=version)  # fmt: skip
+        for key in base.options:
+            if key not in READERS[file_kind].keys:
+                raise UsageError(
+                    f"{spec}: unknown key '{key}' for '{file_kind}:'{nearest(key, READERS[file_kind].keys)}"
+                )
+        if file_kind != "jsonl":
+            yield base
+            continue
+        fs, root = file_system(path)
+        with url_errors(path), fs.open(root, "rb", block_size=CHUNK_BYTES) as file:
+            for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
+                yield replace(base, span=(start, stop), count=lines, size=stop - start)
+
+
+def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
+    """Returns (URL, size in bytes, version) of the files that a URL, pattern or folder refers to, in natural order."""
+    fs, root = file_system(url)
+    protocol = url.partition("://")[0]
+    suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
+    entries: list[dict[str, Any]] = []
+    with url_errors(url):
+        for path in expand_braces(root):
+            if any(mark in path for mark in "*["):
+                entries += sorted(fs.glob(path, detail=True).values(), key=lambda info: natural_key(str(info["name"])))
+            elif fs.isdir(path):
+                inside = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
+                entries += sorted(inside, key=lambda info: natural_key(str(info["name"])))
+            else:
+                entries.append(fs.info(path))
+    files = [info for info in entries if info.get("type") == "file"]
+    if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
+        raise UsageError(f"{url}: expected files whose names end in {' '.join(suffixes)}, got {len(files)} other files")
+    return [
+        (f"{protocol}://{str(info['name']).lstrip('/') if protocol != 'file' else info['name']}",
+         int(info.get("size") or 0), str(info.get("ETag") or info.get("etag") or info.get("mtime") or ""))
+        for info in files
+    ]  # fmt: skip
