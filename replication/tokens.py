@@ -14,7 +14,7 @@ def caption_pair(scene: Scene) -> tuple[str, str]:
     The noun is that of terse captions, as in the paper's figure: there, the model predicts "bus" where the label has
     "white", and "bus" is a later word of the label.
     """
-    from tellapart.language.english import with_article
+    from tellapart.language.inflection import with_article
     from tellapart.scenes import vocabulary as v
 
     noun, ground = v.GENERIC[0], v.GROUNDS[scene.ground][0]

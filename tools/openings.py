@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from tellapart.data.caption_files import read_references
-from tellapart.language.answers import refusal
+from tellapart.language.stock_phrases import refusal
 from tellapart.purposes.texts import without_openings
 
 SHOWN = 12  # examples and openings to print

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.data import open_data
-from tellapart.language.english import tag_words
+from tellapart.language.tagged_words import tag_words
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import words
 

@@ -8,7 +8,7 @@ import pytest
 
 from tellapart.boost.errors import Errors, describer_errors
 from tellapart.boost.new_words import NewWordShare, new_words, share_of_new_words
-from tellapart.language.english import analyser
+from tellapart.language.tagged_words import analyser
 from tellapart.scenes import Object, Scene
 
 SCENE = Scene(

@@ -21,7 +21,9 @@ from tellapart.errors import TellapartError
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.inference.server import ServerSummary, caption_by_server
-from tellapart.language.answers import answer_text, refusal, without_markdown
+from tellapart.language.answers import answer_text
+from tellapart.language.markdown import without_markdown
+from tellapart.language.stock_phrases import refusal
 from tellapart.models.decoding import Decoding
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.texts import without_openings

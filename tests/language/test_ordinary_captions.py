@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from real_data import DATA
 
-from tellapart.language.answers import refusal, without_opening
+from tellapart.language.stock_phrases import refusal, without_opening
 
 
 def strings(value: Any) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.language.english import article
+from tellapart.language.inflection import article
 from tellapart.language.phrases import Description
 
 SCENE = (

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tellapart.language.english import participle, plural, with_article
+from tellapart.language.inflection import participle, plural, with_article
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
 from tellapart.scenes.truth import count_claims, parse_caption

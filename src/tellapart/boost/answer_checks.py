@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tellapart.boost.stage_prompts import StagePrompt
 from tellapart.boost.types import REDACTED
-from tellapart.language.answers import refusal
+from tellapart.language.stock_phrases import refusal
 from tellapart.utils.untrusted_text import broken
 
 RUN = 8  # a caption with this many consecutive words of the prompt was copied from it

@@ -10,7 +10,7 @@ from typing import Any
 from tellapart.boost.stages import STAGE_NAMES
 from tellapart.boost.titles import TITLES, percent
 from tellapart.errors import need_extra
-from tellapart.language.english import analyser
+from tellapart.language.tagged_words import analyser
 from tellapart.utils.strict_json import json_value
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]

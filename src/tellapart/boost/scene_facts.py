@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tellapart.language.english import participle, plural, with_article
+from tellapart.language.inflection import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import INVERSE
 from tellapart.scenes.parser import parse_caption, phrases, tokens

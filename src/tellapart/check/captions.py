@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from tellapart.check.kinds import Finding
 from tellapart.check.pairing import misfits
-from tellapart.language import answers
-from tellapart.language.english import word_set
+from tellapart.language import stock_phrases
+from tellapart.language.english_words import word_set
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _END = re.compile(r"[.!?…。！？]['\")\]»”’]*\s*$")
@@ -92,7 +92,7 @@ def empty(row: CheckedCaption) -> str:
 
 def refusal(row: CheckedCaption) -> str:
     """Quotes the words that mark the caption as a model's refusal."""
-    found = answers.refusal(row.text)
+    found = stock_phrases.refusal(row.text)
     return f"“{found}”" if found else _quoted(_REFUSAL.search(row.text))
 
 
@@ -172,7 +172,7 @@ def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
     for row in rows:
         match = _TEMPLATE.match(row.text)
-        if opening := match[0] if match else answers.without_opening(row.text)[1]:
+        if opening := match[0] if match else stock_phrases.without_opening(row.text)[1]:
             yield Finding("template", row.id, row.text, f"“{' '.join(opening.split())}”")
         elif row.words[:3] in common:
             share = openings[row.words[:3]] / len(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tellapart.language.english import WORD
+from tellapart.language.english_words import WORD
 from tellapart.types import Item
 
 _ARTICLES = frozenset(("a", "an", "the"))

@@ -27,7 +27,7 @@ from tellapart.data import open_many
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
-from tellapart.language.english import FUNCTION_WORDS, WORD
+from tellapart.language.english_words import FUNCTION_WORDS, WORD
 from tellapart.language.token_spans import token_spans
 from tellapart.metrics.draws import bootstrap_weights
 from tellapart.models.decoding import Decoding

@@ -30,7 +30,7 @@ from tellapart.features.views import View, make_view
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.claims import Sample, claim_confidences, scored_samples
 from tellapart.inference.doubts import CONTRASTS, Beliefs
-from tellapart.language.answers import tidy_lines
+from tellapart.language.markdown import tidy_lines
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import BatchSize
 from tellapart.models.training_mode import in_mode

@@ -20,7 +20,7 @@ from tellapart.inference.best_of import BestOf
 from tellapart.inference.claims import Sample, Tokens, claim_confidences
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.structured import AnswerSchema, caption_in
-from tellapart.language.answers import tidy_lines, without_markdown
+from tellapart.language.markdown import tidy_lines, without_markdown
 from tellapart.language.phrases import without_repeats
 from tellapart.language.soften import soften
 from tellapart.language.token_spans import spelled_spans, word_of_span

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.answer_checks import unusable
 from tellapart.errors import UsageError, need_extra
-from tellapart.language.answers import refusal, without_fence
+from tellapart.language.markdown import without_fence
+from tellapart.language.stock_phrases import refusal
 from tellapart.utils.strict_json import parse_json
 
 with suppress(ImportError):  # the extra boost is not installed, which `AnswerSchema.read` reports

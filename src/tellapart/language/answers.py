@@ -1,15 +1,8 @@
-"""Recognizes what surrounds the caption in a model's answer: reasoning, control tokens, refusals and openings.
-
-The refusals and openings of each language are in ``answers.toml``.
-"""
+"""Extracts the answer from a model's raw output: removes reasoning, wrapping tags, coordinates and control tokens."""
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
-from functools import lru_cache
-from importlib.resources import files
 
 _REASONS = re.compile(
     r"<(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)>|\[THINK\]|◁think▷|<\|begin_of_thought\|>"
@@ -65,85 +58,3 @@ def answer_text(text: str) -> str | None:
         text = text.lstrip()[match.end() :]
     text = _CONTROL.sub("", _END.split(text)[0]).strip()
     return match[1].strip() if (match := _BOXED.fullmatch(text)) else text
-
-
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n`]*\n(.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_LINE_MARK = re.compile(r"^[ \t]*(?:#{1,6}|>|[-*•])[ \t]+", re.MULTILINE)
-_EMPHASIS = re.compile(r"(?<![\w*])(\*\*\*|\*\*|\*|__|`)(?=\S)(.+?)(?<=\S)\1(?![\w*])", re.DOTALL)
-_CAPTION_FIELDS = ("caption", "description", "alt_text", "text", "answer")
-
-
-def without_fence(text: str) -> str:
-    """Returns the content of a Markdown fence (```` ```json ````), if there is one."""
-    return _FENCE.sub(lambda match: match[1], text).strip()
-
-
-def tidy_lines(text: str, paragraphs: bool = False) -> str:
-    """Joins the lines of a text into one, or, with ``paragraphs``, into one line per paragraph."""
-    if not paragraphs:
-        return " ".join(text.split())
-    return "\n\n".join(filter(None, (tidy_lines(part) for part in re.split(r"\n\s*\n|\r\n\s*\r\n", text))))
-
-
-def without_markdown(text: str) -> str:
-    """Removes Markdown (fences, headings, list markers, emphasis) from a caption. Keeps paragraphs.
-
-    In a JSON object, fenced or not, the caption is the field ``caption`` (or ``description``, ``alt_text``, ``text``,
-    ``answer``), or the only string.
-    """
-    text = without_fence(text)
-    if text.startswith("{") and (value := _json_caption(text)):
-        text = value
-    text = _LINE_MARK.sub("", text)
-    while (plain := _EMPHASIS.sub(r"\2", text)) != text:
-        text = plain
-    return text
-
-
-def _json_caption(text: str) -> str:
-    """Returns the caption in a JSON object; "" for other JSON, and for several strings with unknown names."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return ""
-    fields = {str(name).lower(): field for name, field in value.items() if isinstance(field, str)}
-    named = [fields[name] for name in _CAPTION_FIELDS if name in fields]
-    return named[0] if named else next(iter(fields.values())) if len(fields) == 1 else ""
-
-
-def refusal(text: str) -> str:
-    """Returns the opening words of a refusal, in any language of ``answers.toml``; "" if it is not a refusal."""
-    match = _patterns()[0].match(text.replace("’", "'"))
-    return text[: match.end()].strip() if match else ""
-
-
-def without_opening(sentence: str) -> tuple[str, str]:
-    """Splits off an opening such as "The image shows": returns the sentence without it, and the opening or ""."""
-    plain = sentence.replace("’", "'")
-    for pattern in _patterns()[1]:
-        if match := pattern.match(plain):
-            start, end = match.span("rest") if pattern.groups else (match.end(), match.end())
-            return (sentence[start:end] + sentence[match.end() :]).lstrip(), sentence[: min(start, match.end())].strip()
-    return sentence, ""
-
-
-@lru_cache(maxsize=1)
-def _patterns() -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
-    """Returns a pattern for all refusals, and patterns for openings: one per opening with ``rest``, then one for the
-    others.
-    """
-    table = tomllib.loads((files("tellapart.language") / "answers.toml").read_text(encoding="utf-8"))
-
-    def expressions(kind: str) -> list[str]:
-        return [
-            expression.replace("{image}", language["image"]).replace(" ", r"\s")
-            for language in table.values()
-            for expression in language[kind]
-        ]
-
-    def starting(some: list[str]) -> re.Pattern[str]:
-        return re.compile(rf"\W*(?:{'|'.join(some)})", re.IGNORECASE)
-
-    openings = expressions("openings")
-    framing = [starting([one]) for one in openings if "?P<rest>" in one]
-    return starting(expressions("refusals")), [*framing, starting([one for one in openings if "?P<rest>" not in one])]

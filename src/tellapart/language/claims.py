@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from tellapart.language.english import word_set
+from tellapart.language.english_words import word_set
 from tellapart.language.noun_phrases import RELATIVE, complex_preposition, content_run, phrase_end, split_head
 from tellapart.language.tagged_words import TaggedWord, sentences
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tellapart.language.english import word_set
+from tellapart.language.english_words import word_set
 from tellapart.language.phrase_tokens import NUMBERS, SOFT_DETERMINERS, SOFT_PREPOSITIONS
 from tellapart.language.phrases import CONJUNCTIONS, PREPOSITIONS
 from tellapart.language.words import COLOURS, TAKE_OBJECTS, content_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tellapart.language.english import word_set
+from tellapart.language.english_words import word_set
 from tellapart.language.words import RELATIONS
 
 SOFT_DETERMINERS = word_set("a an the his her their its this that these those some another other each")

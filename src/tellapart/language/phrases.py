@@ -11,7 +11,8 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from tellapart.language.english import article, word_set
+from tellapart.language.english_words import word_set
+from tellapart.language.inflection import article
 from tellapart.language.words import COLOURS, RELATIONS, STOP, content_words
 
 ARTICLES = ("a", "an")

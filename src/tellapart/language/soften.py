@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tellapart.language.english import WORD, article, word_set
+from tellapart.language.english_words import WORD, word_set
+from tellapart.language.inflection import article
 from tellapart.language.phrase_tokens import (
     NUMBERS,
     SOFT_AUXILIARIES,

@@ -1,16 +1,20 @@
-"""Splits a caption into sentences of tagged words.
+"""Tags the words of captions with HanTa (the extra ``words``).
 
-HanTa (the extra ``words``) provides lemmas and CLAWS 5 tags: NN1 is a noun, AJ0 an adjective, VVG a participle, PRP
-a preposition.
+HanTa provides lemmas and CLAWS 5 tags: NN1 is a noun, AJ0 an adjective, VVG a participle, PRP a
+preposition.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from tellapart.language.english import WORD_PATTERN, tag_words
-
+# Words may contain hyphens. Contractions are split as in the tagger's training corpus: "do n't", "dog 's".
+WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
+LONGEST_WORD = 100  # in characters
 _SENTENCE = re.compile(r"[^.!?;\n]+")
 _BREAKS = ',:()"“”–—'
 _DECIMAL = re.compile(r"(?<=\d)[.,](?=\d)")
@@ -52,3 +56,29 @@ def sentences(caption: str) -> list[list[TaggedWord]]:
         if words:
             found.append(words)
     return found
+
+
+@cache
+def _tagger() -> Any:
+    from HanTa.HanoverTagger import HanoverTagger
+
+    return HanoverTagger("morphmodel_en.pgz")
+
+
+def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns HanTa's (lower-cased lemma, CLAWS 5 tag) for each word of a sentence."""
+    # The tagger's runtime is quadratic in a word's length; real words are shorter than this limit.
+    tagged = _tagger().tag_sent([word[:LONGEST_WORD] for word in words]) if words else []
+    return [(lemma.lower(), tag) for _, lemma, tag in tagged]
+
+
+@cache
+def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
+    """Returns a function that analyzes a caption with HanTa: (word, lemma, CLAWS 5 tag), the first two lower-cased."""
+
+    def analyse(caption: str) -> list[tuple[str, str, str]]:
+        words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]
+        tagged = zip(words, tag_words(words), strict=True)
+        return [(word.lower(), lemma, tag) for word, (lemma, tag) in tagged if not tag.startswith("PU")]
+
+    return analyse

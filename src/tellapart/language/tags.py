@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from tellapart.language.english import singular, word_set
+from tellapart.language.english_words import word_set
+from tellapart.language.inflection import singular
 from tellapart.language.words import COLOURS
 
 LONGEST_TAG = 3  # in words

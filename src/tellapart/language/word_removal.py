@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from tellapart.language.english import WORD, article, singular, word_set
+from tellapart.language.english_words import WORD, word_set
+from tellapart.language.inflection import article, singular
 from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, split_phrases
 from tellapart.language.phrases import ARTICLES, DETERMINERS, PLACES, PREPOSITIONS
 from tellapart.language.words import COLOURS, COPULAS, Word, content_words, is_participle, sentences

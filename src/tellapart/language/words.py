@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tellapart.errors import need_extra
-from tellapart.language.english import FUNCTION_WORDS, analyser, third_person, word_set
+from tellapart.language.english_words import FUNCTION_WORDS, word_set
+from tellapart.language.inflection import third_person
+from tellapart.language.tagged_words import analyser
 
 Kind = Literal["modifier", "head", "verb", "relation"]
 WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")

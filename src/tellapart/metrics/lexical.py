@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.language.english import FUNCTION_WORDS
+from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import LANGUAGE

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 
 from tellapart.errors import UsageError, need_extra
-from tellapart.language.english import analyser
+from tellapart.language.tagged_words import analyser
 from tellapart.metrics.results import POS, Association
 from tellapart.utils.progress import track
 

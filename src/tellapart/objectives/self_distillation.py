@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from tellapart.language.english import article, singular
+from tellapart.language.inflection import article, singular
 from tellapart.language.phrases import Description, Phrase
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding

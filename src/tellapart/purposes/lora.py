@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tellapart.boost.answer_checks import unusable
-from tellapart.language.english import FUNCTION_WORDS, singular
+from tellapart.language.english_words import FUNCTION_WORDS
+from tellapart.language.inflection import singular
 from tellapart.language.word_removal import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
 from tellapart.language.words import sentences
 from tellapart.purposes.texts import Edited, has_phrase, shortened, without_openings

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tellapart.language.answers import without_opening
-from tellapart.language.english import FUNCTION_WORDS
+from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.language.phrase_ends import phrase_ends
+from tellapart.language.stock_phrases import without_opening
 from tellapart.language.words import sentences
 
 MAX_LISTED = 20  # maximum number of words, examples or pictures in a message

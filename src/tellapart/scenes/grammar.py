@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from functools import lru_cache
 
-from tellapart.language.english import participle, plural, with_article
+from tellapart.language.inflection import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import INVERSE, Object, SceneTruth, between, holds, natural, reading_order
 from tellapart.scenes.vocabulary import NOISE, senses

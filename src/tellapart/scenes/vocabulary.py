@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tellapart.language.english import participle, plural
+from tellapart.language.inflection import participle, plural
 
 Words = dict[str, tuple[str, ...]]
 

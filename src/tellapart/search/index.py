@@ -15,7 +15,7 @@ import numpy as np
 from tellapart.captions.store import StoredCaption
 from tellapart.data import Dataset
 from tellapart.features.store import FeatureStore
-from tellapart.language.english import FUNCTION_WORDS, word_set
+from tellapart.language.english_words import FUNCTION_WORDS, word_set
 from tellapart.metrics.bm25 import BM25, query_words
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.intervals import Interval, mean_interval

@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.language.english import word_set
+from tellapart.language.english_words import word_set
 from tellapart.utils.strict_json import parse_json
 
 CANNOT = "Cannot answer from the caption"
