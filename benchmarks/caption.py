@@ -33,7 +33,8 @@ from benchmarks.rows import PairedRow, Row
 from tellapart.captioners.processors import whole_processor
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision, dtype_of, resolve_device, resolve_precision
+from tellapart.models.devices import resolve_device
+from tellapart.models.precision import Precision, dtype_of, resolve_precision
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 

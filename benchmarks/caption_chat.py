@@ -17,7 +17,7 @@ from benchmarks.process import worker
 from benchmarks.rows import PairedRow, Row
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision
+from tellapart.models.precision import Precision
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 

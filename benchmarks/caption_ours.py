@@ -15,9 +15,9 @@ from tellapart.captions.writers import open_writer
 from tellapart.data import Dataset, Skipped, open_many
 from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision
 from tellapart.models.digests import files_digest, weights_fingerprint
 from tellapart.models.onednn import packed_linears
+from tellapart.models.precision import Precision
 
 BATCH = 32  # the default of `tellapart caption`
 

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from benchmarks.caption_models import PROMPT
 from tellapart.captioners.processors import whole_processor
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision, dtype_of
+from tellapart.models.precision import Precision, dtype_of
 
 BATCH = 16
 

@@ -20,7 +20,7 @@ import torch
 from benchmarks.caption_ours import Ours
 from benchmarks.caption_theirs import BATCH, Loop
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision
+from tellapart.models.precision import Precision
 
 SIDES = ("ours", "theirs")
 

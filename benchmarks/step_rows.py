@@ -101,7 +101,7 @@ def works(name: str, device: torch.device) -> list[Work]:
 
 def pairings_of(name: str, device: torch.device) -> list[Pairing]:
     """Returns the pairings of precisions: no bf16 without hardware support, only bf16 for models with bf16 weights."""
-    from tellapart.models.devices import multiplies_in_bf16
+    from tellapart.models.precision import multiplies_in_bf16
 
     if name == "qwen2-vl-2b":
         return [PAIRINGS[2]]

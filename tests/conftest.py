@@ -78,7 +78,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def auto_is_fp32() -> Any:
     """``--precision auto`` is fp32 on every machine that runs the tests; what it is elsewhere has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda device: False)
+        patch.setattr("tellapart.models.precision.multiplies_in_bf16", lambda device: False)
         yield
 
 

@@ -85,7 +85,7 @@ def test_both_ways_write_the_same_captions_of_the_lengths_that_were_set(small: s
 
 
 def test_a_row_for_the_step_and_each_of_its_parts(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr("tellapart.models.precision.multiplies_in_bf16", lambda device: True)
     monkeypatch.setattr(step_rows, "works", lambda name, device: [Work(4, 3, 4, 6)])
     rows = run_bench("rollout", 1, model=small)
     assert len(rows) == 3 * (1 + len(PARTS)) and all(row.unit == "ms" for row in rows)
@@ -123,6 +123,6 @@ def test_wrong_names() -> None:
 @pytest.mark.gpu
 @pytest.mark.xfail(reason="2.6 times on an H200: a step waits for its launches, docs/research/rollout.md")
 def test_eight_samples_on_a_gpu_are_five_times_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr("tellapart.models.precision.multiplies_in_bf16", lambda device: True)
     rows = run_bench("rollout", 3, "s=8, b=4, bf16, both: step", model="clipcap-gpt2")
     assert len(rows) == 1 and rows[0].ratio is not None and rows[0].ratio >= 5

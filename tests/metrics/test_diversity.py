@@ -9,7 +9,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from tellapart.data.caption_matching import align_lists
+from tellapart.data.caption_alignment import align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval

@@ -39,7 +39,7 @@ def test_products_are_those_of_torch(
     kind: str, dtype: torch.dtype, shape: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "MOST_BYTES", room)
-    monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda _: True)
+    monkeypatch.setattr("tellapart.models.precision.multiplies_in_bf16", lambda _: True)
     module = layer(kind, dtype)
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this CPU does not multiply in bf16")

@@ -14,9 +14,10 @@ from tiny_blip import save_blip
 from tellapart.captioners import load_captioner
 from tellapart.captions.provenance import Provenance
 from tellapart.errors import UsageError
-from tellapart.models import devices
+from tellapart.models import precision as precisions
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import exact_precision, precision_of, resolve_device, resolve_precision, running_on
+from tellapart.models.devices import resolve_device, running_on
+from tellapart.models.precision import exact_precision, precision_of, resolve_precision
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
 from tellapart.training.fingerprint import content_of
@@ -28,7 +29,7 @@ WORDS = ["a", "red", "dog", "on", "the", "grass"]
 @pytest.fixture
 def fast_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that multiplies in bfloat16."""
-    monkeypatch.setattr(devices, "multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr(precisions, "multiplies_in_bf16", lambda device: True)
 
 
 @pytest.fixture
@@ -101,8 +102,8 @@ def test_a_recipe_of_auto_precision_has_the_fingerprint_of_what_it_is_here(
         ).fingerprint
 
     assert fingerprint("auto") == fingerprint("fp32") == fingerprint(None) != fingerprint("bf16")
-    monkeypatch.setattr(devices, "multiplies_in_bf16", lambda device: True)
-    monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr(precisions, "multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr("tellapart.models.precision.multiplies_in_bf16", lambda device: True)
     assert fingerprint("auto") == fingerprint("bf16") != fingerprint(None)
 
 
@@ -117,7 +118,7 @@ def test_captions_say_what_they_ran_on_and_go_on_in_that_precision(
     written = Provenance.open(out).settings
     assert written is not None
     assert (written["precision"], written["device"]) == ("bf16", "cpu")
-    monkeypatch.setattr(devices, "multiplies_in_bf16", lambda device: False)
+    monkeypatch.setattr(precisions, "multiplies_in_bf16", lambda device: False)
     lines = out.read_text().splitlines(keepends=True)
     out.write_text("".join(lines[:3]))
     done = cli(*command)

@@ -12,13 +12,14 @@ import numpy as np
 from tellapart import __version__
 from tellapart.bags.file import Bag, BagsFile, Header, check_sizes
 from tellapart.data import Dataset
+from tellapart.data.caption_alignment import align_lists
 from tellapart.data.caption_files import read_caption_file
-from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
+from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.features.nearest import BLOCK, DIGITS, Neighbours, Vectors
 from tellapart.features.store import FeatureStore
-from tellapart.models.names import warn_outside_scenes
+from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.listed_names import few

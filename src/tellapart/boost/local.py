@@ -18,9 +18,11 @@ from transformers.models.auto import modeling_auto
 from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Message, Request
 from tellapart.errors import PictureError, UsageError
 from tellapart.models.chat import RefusedMessages, rendered
-from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
+from tellapart.models.devices import resolve_device
+from tellapart.models.memory import BatchSize
 from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
+from tellapart.models.precision import DTYPES, Precision, dtype_of, resolve_precision
 from tellapart.models.saved import loading_errors
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json

@@ -30,10 +30,10 @@ from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.captioner_options import OPTIONS_FILE, Levels, saved_decoding
 from tellapart.models.decoding import DEFAULT, Decoding
-from tellapart.models.devices import precision_of
 from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.onednn import LARGE, linear, speed_up
 from tellapart.models.padding import pad_rows
+from tellapart.models.precision import precision_of
 from tellapart.models.saved import silence_transformers
 from tellapart.models.tokens import caption_rows
 from tellapart.models.training_mode import in_mode

@@ -39,9 +39,10 @@ from tellapart.models.captioner_options import (
     saved_options,
 )
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import Precision, dtype_of, resolve_device, resolve_precision, set_precision
+from tellapart.models.devices import resolve_device
 from tellapart.models.names import is_server
 from tellapart.models.padding import pad_rows
+from tellapart.models.precision import Precision, dtype_of, resolve_precision, set_precision
 from tellapart.models.saved import checked_model_folder, loading_errors
 from tellapart.types import Rollout
 from tellapart.utils.allowed_code import call_factory, code_path

@@ -18,8 +18,8 @@ from tellapart.captioners.kv_cache import replaced_forward
 from tellapart.captioners.packed_pictures import Grids, Tiles
 from tellapart.captioners.picture_prompts import picture_marker
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.devices import precision_of
 from tellapart.models.digests import weights_fingerprint
+from tellapart.models.precision import precision_of
 from tellapart.types import Encoder
 from tellapart.utils.documentation import page_url
 

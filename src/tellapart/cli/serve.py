@@ -54,6 +54,7 @@ def serve(
     from tellapart.captioners import load_captioner
     from tellapart.inference.serve import Service, create_app, plain_pictures
     from tellapart.models import decoding, devices
+    from tellapart.models import precision as precisions
     from tellapart.scorers import load_scorer
     from tellapart.utils.web import origins, server
 
@@ -64,7 +65,7 @@ def serve(
         )
     listener = server.bind(port)
     place = devices.resolve_device(device)
-    captioner = load_captioner(model, place, devices.resolve_precision(precision, place))
+    captioner = load_captioner(model, place, precisions.resolve_precision(precision, place))
     beam: Any = {"kind": "beam", "beams": beams} if beams > 1 else {}
     others = list(open_data(contrast))[:CONTRASTS] if contrast else plain_pictures()
     if len(others) < 2:

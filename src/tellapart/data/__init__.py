@@ -24,7 +24,7 @@ items raise `UsageError`. Missing pictures, empty files and incomplete downloads
 
 from tellapart.data.dataset import Dataset, Skipped
 from tellapart.data.open import open_data, open_many
+from tellapart.data.options import Options
 from tellapart.data.reader import COMMON_KEYS, READERS, Reader
-from tellapart.data.selection import Options
 
 __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]

@@ -41,7 +41,7 @@ from pathlib import Path
 from tellapart.data.caption_entries import CaptionEntry, texts_in
 from tellapart.data.caption_json import is_json_lines, read_json_lines, read_json_text
 from tellapart.data.caption_lines import read_lines
-from tellapart.data.caption_matching import CaptionFile, preview_ids
+from tellapart.data.caption_matching import CaptionFile
 from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
 from tellapart.data.caption_values import MarkedText
 from tellapart.data.dropped import counting_dropped
@@ -51,7 +51,7 @@ from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
-from tellapart.utils.listed_names import few
+from tellapart.utils.listed_names import few, preview_ids
 from tellapart.utils.messages import say, say_once
 from tellapart.utils.untrusted_text import clean_text
 

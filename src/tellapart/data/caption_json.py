@@ -19,7 +19,7 @@ from tellapart.data.record_keys import (
     text_keys,
 )
 from tellapart.data.records import picture_path
-from tellapart.data.selection import split_records
+from tellapart.data.splits import split_records
 from tellapart.errors import UsageError
 from tellapart.utils.strict_json import parse_json
 

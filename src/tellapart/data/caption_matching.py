@@ -1,16 +1,14 @@
-"""Matches captions with pictures or references, by id, file name, stem or position, and aligns them."""
+"""Matches the ids of captions with known ids: by path, file name, stem or number, or else by position."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from tellapart.data.dropped import has_text
 from tellapart.errors import UsageError
-from tellapart.utils.listed_names import few
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
@@ -39,7 +37,6 @@ def _number(text: str) -> str:
     return found[1] if found else text
 
 
-MAX_SHOWN = 3  # maximum number of ids listed in a message
 # Ways to compare names, strictest first.
 MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("path", _path),
@@ -63,11 +60,6 @@ class CaptionFile:
     files: dict[str, str] = field(default_factory=dict)
     splits: dict[str, str] = field(default_factory=dict)
     numbered: bool = False
-
-
-def preview_ids(keys: Iterable[str]) -> str:
-    """Returns the first few ids for a message."""
-    return few(map(repr, keys)) or "none"
 
 
 @dataclass(frozen=True)
@@ -183,72 +175,3 @@ def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> Mat
             "expected one entry per picture in the same order, or files with ids"
         )
     return MatchedCaptions(captions.texts, f"{own}: paired with {other} by position, because neither has ids")
-
-
-def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the non-empty references of each id, and a note on the empty ones, which data sets drop as well."""
-    kept = {key: [text for text in texts if has_text(text)] for key, texts in references.items()}
-    few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
-    many = f"references: ignoring {sum(few.values()):,} empty references ({preview_ids(few)})"
-    return kept, [many] if few else []
-
-
-def align_lists(
-    captions: Mapping[str, str | Sequence[str]],
-    known: Iterable[str],
-    allow_missing: bool = False,
-    name: str = "captions",
-    other: str = "the data",
-    min_overlap: float = 0.0,
-    needed: Collection[str] = (),
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the captions of each known id, in order, and notes on what did not match.
-
-    Ids on only one side raise `UsageError`; with ``allow_missing`` they are left out, and a note counts and lists them.
-    If ids have different numbers of captions, every id keeps the smallest number, and a note gives it. Empty captions
-    are kept, because the captioner wrote them, and a note counts and lists them. Raises `UsageError` in any case if
-    either side shares less than the fraction ``min_overlap`` of its ids with the other. ``needed``: known ids to
-    consider; default: all.
-    """
-    lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
-    ids = list(dict.fromkeys(known))
-    expected = len(set(needed).intersection(ids)) if needed else len(ids)
-    both = [key for key in ids if lists.get(key)]
-    if not both:
-        raise UsageError(
-            f"{name}: none of the ids occurs in {other} (captions: {preview_ids(lists)}; {other}: "
-            f"{preview_ids(ids)}); provide files with the same ids"
-        )
-    check_overlap(len(both), max(len(lists), expected), name, other, min_overlap)
-    inside = set(ids)
-    each = min(len(lists[key]) for key in both)
-    more = "several" if each == 1 else f"more than {each}"
-    found = {
-        f"captions do not belong to any picture in {other}": [key for key in lists if key not in inside],
-        f"pictures in {other} have no caption": [key for key in ids if not lists.get(key)],
-        f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
-    }
-    notes = report_problems(found, name, allow_missing)
-    if empty := [key for key in both if not all(text.strip() for text in lists[key][:each])]:
-        notes.append(f"{name}: {len(empty):,} of {len(both):,} captions are empty and score 0 ({preview_ids(empty)})")
-    if each > 1:
-        notes.append(f"{name}: {each} captions per picture; single-caption metrics report the mean over them")
-    return {key: lists[key][:each] for key in both}, notes
-
-
-def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: float) -> None:
-    """Raises `UsageError` if two sides share less than the fraction ``min_overlap`` of the larger one's ids."""
-    if both < min_overlap * largest:
-        raise UsageError(
-            f"{name} and {other} have only {both:,} of {largest:,} ids in common; are they about "
-            f"the same pictures? To score only these {both:,}, pass --allow-missing --set "
-            "min_overlap=0"
-        )
-
-
-def report_problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
-    """Returns one line per kind of problem; unless ``allowed``, raises `UsageError` with these lines."""
-    lines = [f"{name}: {len(keys)} {what} ({preview_ids(keys)})" for what, keys in found.items() if keys]
-    if lines and not allowed:
-        raise UsageError("; ".join(lines) + "; fix the files, or pass --allow-missing to score the rest")
-    return lines

@@ -13,13 +13,14 @@ from typing import Any
 
 from tellapart.data.downloads import DownloadedFiles
 from tellapart.data.encoded_pictures import decode_base64, is_base64
+from tellapart.data.options import Options
 from tellapart.data.pictures import FilePicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES
 from tellapart.data.record_keys import DATA_KEYS, VIZWIZ_FLAGS, find_key, picture_key, text_keys
 from tellapart.data.records import id_text, sole
 from tellapart.data.references import clean_captions
 from tellapart.data.row_errors import RowError
-from tellapart.data.selection import Options, normalize_split
+from tellapart.data.splits import normalize_split
 from tellapart.errors import PictureError, UsageError
 
 COLUMN_KEYS = {

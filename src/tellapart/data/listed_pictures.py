@@ -9,8 +9,9 @@ from itertools import islice
 from pathlib import Path
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.options import Options
 from tellapart.data.pictures import FilePicture
-from tellapart.data.selection import Options, choose_split
+from tellapart.data.selection import choose_split
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.listed_names import few

@@ -8,17 +8,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tellapart.data.caption_matching import MAX_SHOWN
 from tellapart.data.dataset import Changed, Dataset, Skipped, short_name
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.descriptions import described
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.listed_pictures import check_unique_ids
+from tellapart.data.options import Options
 from tellapart.data.reader import READERS
-from tellapart.data.selection import Options, choose_ids, choose_part
+from tellapart.data.selection import choose_ids, choose_part
 from tellapart.data.specification import is_picture, parse, split_query
 from tellapart.errors import UsageError
 from tellapart.types import Item
+
+MAX_SHOWN = 3  # maximum number of folders listed in a message
 
 
 def open_data(spec: str) -> Dataset:

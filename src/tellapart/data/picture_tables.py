@@ -10,10 +10,10 @@ from typing import Any
 
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
+from tellapart.data.options import Options
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.selection import Options
 from tellapart.types import Item
 
 PART_STRIDE = 1 << 40  # position = part · PART_STRIDE + row

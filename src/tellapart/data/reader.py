@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import Skipped
-from tellapart.data.selection import Options
+from tellapart.data.options import Options
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.registry import Entry, Registry

@@ -18,7 +18,8 @@ import numpy as np
 
 from tellapart.data.dataset import OnDemand, Skipped
 from tellapart.data.listed_pictures import check_unique_ids, has_file
-from tellapart.data.selection import Options, check_splits
+from tellapart.data.options import Options
+from tellapart.data.selection import check_splits
 from tellapart.data.text_files import utf8_bytes
 from tellapart.errors import UsageError
 from tellapart.types import Item

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from tellapart.data.decode import PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.options import Options
 from tellapart.data.reader import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
-from tellapart.data.selection import Options
 from tellapart.data.text_files import plain_suffix, read_json, refuse_unread
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError, nearest

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.matching import read_references
+from tellapart.utils.listed_names import preview_ids
 
 _COCO_NAME = re.compile(r"(?:COCO_\w+_)?0*(\d+)")
 

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from tellapart.data import open_data
-from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.agreement import measure_agreement
 from tellapart.evaluation.agreement_table import AgreementTable
@@ -18,6 +17,7 @@ from tellapart.evaluation.judgement_types import Judgements
 from tellapart.evaluation.judgements import read_judgements
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.evaluation.side_files import read_object_inputs
+from tellapart.utils.listed_names import preview_ids
 
 
 def agreement_with_people(

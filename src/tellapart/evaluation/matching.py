@@ -7,16 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.data import Dataset
+from tellapart.data.caption_alignment import align_lists, check_overlap, report_problems, with_text
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.caption_matching import (
-    CaptionFile,
-    KnownIds,
-    align_lists,
-    check_overlap,
-    match_captions,
-    report_problems,
-    with_text,
-)
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import detail

@@ -18,7 +18,7 @@ from tellapart.evaluation.file_sets import HARD
 from tellapart.evaluation.options import EvalOptions
 from tellapart.features.store import FeatureStore
 from tellapart.models import devices
-from tellapart.models import names as model_names
+from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail
@@ -41,7 +41,7 @@ def load_scorers(
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
     scorers = [load_scorer(name, device, precision) for name in names]
     for scorer in scorers:
-        model_names.warn_outside_scenes(scorer.name, items, "scorer")
+        warn_outside_scenes(scorer.name, items, "scorer")
         items = store.readable(items, scorer.encoder, skipped=skipped)
     if not items:
         raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")

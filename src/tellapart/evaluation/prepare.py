@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.data.caption_matching import preview_ids, with_text
+from tellapart.data.caption_alignment import with_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext, EvalInputs, names_in
 from tellapart.evaluation.notes import plain_words
 from tellapart.evaluation.retrieval import check_features
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot, caption_lists, human_slots, system_slots
 from tellapart.types import Item
+from tellapart.utils.listed_names import preview_ids
 
 if TYPE_CHECKING:
     from tellapart.scorers import Scorer

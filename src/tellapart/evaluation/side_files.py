@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.caption_matching import KnownIds, match_captions, match_ids, preview_ids
+from tellapart.data.caption_matching import KnownIds, match_captions, match_ids
 from tellapart.data.field_rows import read_rows
+from tellapart.data.id_lists import is_id_list
 from tellapart.data.new_pictures import beside
 from tellapart.data.record_keys import ID_KEYS, PICTURE_KEYS, find_value
-from tellapart.data.selection import is_id_list
 from tellapart.data.specification import listed
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
@@ -22,6 +22,7 @@ from tellapart.evaluation.judges.caption_qa import ChoiceQuestion, read_question
 from tellapart.evaluation.matching import files_of, note_of
 from tellapart.language.claim_tuples import Synonyms
 from tellapart.types import Item
+from tellapart.utils.listed_names import preview_ids
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:

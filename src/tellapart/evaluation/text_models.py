@@ -14,9 +14,10 @@ import transformers
 
 from tellapart.errors import UsageError
 from tellapart.metrics.bert_score import TokenFeatures
-from tellapart.models.devices import dtype_of, exact_precision, resolve_device
+from tellapart.models.devices import resolve_device
 from tellapart.models.digests import weights_fingerprint
 from tellapart.models.names import model_folder
+from tellapart.models.precision import dtype_of, exact_precision
 from tellapart.models.saved import checked_model_folder, loading_errors
 from tellapart.utils.progress import track
 from tellapart.utils.strict_json import parse_json

@@ -18,7 +18,7 @@ from PIL import Image
 from tellapart.data.pictures import StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError
 from tellapart.features.rows import RowStore, row_bytes, smallest_dtype
-from tellapart.models.alone import alone
+from tellapart.models.independent_rows import encode_independently
 from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.messages import detail, say
 
@@ -215,7 +215,7 @@ def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
     """Computes an encoder's features, float32 N×…, from cached outputs of its frozen ``tower``."""
     tower_NP = torch.from_numpy(rows_NP)
     with torch.no_grad():
-        features = alone(lambda some_R: encoder.encode(tower_NP[some_R]), len(tower_NP))
+        features = encode_independently(lambda some_R: encoder.encode(tower_NP[some_R]), len(tower_NP))
         if encoder.join is not None:
             features = torch.stack([encoder.join(one) for one in features[:, None]])
     return features.float().cpu().numpy()
@@ -227,7 +227,7 @@ def encoder_rows(encoder: Encoder) -> RowMaker:
     def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
         with torch.no_grad():
             frames_FCHW = torch.cat(list(pixels_FCHW))
-            features = alone(lambda some_R: encoder.encode(frames_FCHW[some_R]), len(frames_FCHW))
+            features = encode_independently(lambda some_R: encoder.encode(frames_FCHW[some_R]), len(frames_FCHW))
             if encoder.join is not None:
                 each = torch.split(features, [len(frames) for frames in pixels_FCHW])
                 features = torch.stack([encoder.join(frames) for frames in each])

@@ -30,8 +30,8 @@ from tellapart.inference.prompts import Prompts
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import hardware
 from tellapart.models.digests import files_digest, settings_of, weights_fingerprint
-from tellapart.models.names import warn_outside_scenes
 from tellapart.models.onednn import packed_linears
+from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.progress import Progress

@@ -12,8 +12,9 @@ from tellapart.inference.caption import caption_pictures, nothing_left
 from tellapart.inference.server import MAX_TOKENS, caption_by_server
 from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import resolve_device, resolve_precision
+from tellapart.models.devices import resolve_device
 from tellapart.models.names import is_server
+from tellapart.models.precision import resolve_precision
 from tellapart.utils.messages import say
 
 

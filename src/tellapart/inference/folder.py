@@ -22,7 +22,8 @@ from tellapart.inference.prompts import Prompts
 from tellapart.inference.server import CONCURRENCY, caption_by_server
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_estimate import estimate_by_server
-from tellapart.models.devices import resolve_device, resolve_precision
+from tellapart.models.devices import resolve_device
+from tellapart.models.precision import resolve_precision
 from tellapart.scorers.load import load_scorer
 from tellapart.utils.messages import say
 from tellapart.utils.urls import is_url

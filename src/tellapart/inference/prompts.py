@@ -22,7 +22,7 @@ from typing import Any
 from tellapart.captions.own_files import OwnFiles
 from tellapart.data import Dataset
 from tellapart.data.caption_files import METADATA_FILES
-from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, preview_ids
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.field_rows import read_rows
 from tellapart.data.pictures import FilePicture
 from tellapart.data.records import picture_path, record_id
@@ -30,6 +30,7 @@ from tellapart.data.specification import parse
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
+from tellapart.utils.listed_names import preview_ids
 from tellapart.utils.messages import say
 from tellapart.utils.untrusted_text import clean_text
 

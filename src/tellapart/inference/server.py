@@ -38,7 +38,7 @@ from tellapart.inference.server_estimate import announcement
 from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.digests import files_digest
-from tellapart.models.names import warn_outside_scenes
+from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import say

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import Dataset
+from tellapart.data.options import Options
 from tellapart.data.pictures import FilePicture
-from tellapart.data.selection import Options
 from tellapart.jobs.shard import Shard
 from tellapart.types import Item
 

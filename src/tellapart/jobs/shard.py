@@ -12,8 +12,8 @@ from typing import Any
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.dataset import select_items
+from tellapart.data.options import Options
 from tellapart.data.reader import READERS
-from tellapart.data.selection import Options
 from tellapart.jobs.storage import Folder, file_system, url_errors
 from tellapart.utils.urls import is_url
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.file_patterns import expand_pattern, natural_key
+from tellapart.data.options import Options
 from tellapart.data.reader import READERS
 from tellapart.data.readers.parquet import holds_pictures
-from tellapart.data.selection import Options
 from tellapart.data.specification import parse
 from tellapart.errors import UsageError
 from tellapart.jobs.item_lists import ItemLists

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from tellapart.data.file_patterns import expand_braces, natural_key
+from tellapart.data.options import Options
 from tellapart.data.reader import READERS
-from tellapart.data.selection import Options
 from tellapart.errors import UsageError, nearest
 from tellapart.jobs.shard import Shard
 from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, cut_lines, without_split

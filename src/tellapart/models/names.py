@@ -6,35 +6,30 @@ Before any download, checks once whether the hub has a model with that name.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from transformers.utils.hub import cached_file
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.config_checks import check_config
 from tellapart.models.packages import PARTS, packaged_folder
-from tellapart.types import Item
-from tellapart.utils.messages import say_once
-from tellapart.utils.strict_json import parse_json
 
 SECONDS = 10.0  # timeout of the hub request
 RUNS = Path("runs")
-OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 SHIPPED = "captioner", "scorer"  # kinds of models that are included in the package
 
 
 def check_name(name: str, kind: str) -> None:
     """Raises an error if ``name`` is neither a folder nor a model on the hub; ``kind`` is the expected kind.
 
-    Also raises if its configuration would make transformers load code (`check_attention`). Asks the hub once, without
+    Also raises if its configuration would make transformers load code (`check_config`). Asks the hub once, without
     retries; if it is unreachable, cached models pass. Raises a one-line `UsageError` if the name looks like a path,
     otherwise `TellapartError`. The message suggests similar folder names first.
     """
     if Path(name).expanduser().is_dir():
-        check_attention(name, Path(name).expanduser() / "config.json")
+        check_config(name, Path(name).expanduser() / "config.json")
         return
     near = similar_folders(name)
     if "/" in name and Path(name.split("/")[0]).is_dir():
@@ -45,70 +40,12 @@ def check_name(name: str, kind: str) -> None:
 
     config = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
     if config is not None:
-        check_attention(name, Path(config))
+        check_config(name, Path(config))
 
 
 def is_server(name: str) -> bool:
     """Returns whether a captioner's name refers to a model behind a server."""
     return name.startswith(("openai:", "anthropic:"))
-
-
-def check_attention(name: str, config: Path) -> None:
-    """Raises `TellapartError` if a model's configuration names an attention implementation outside transformers.
-
-    Transformers would load such a kernel as code from the hub. Also raises `TellapartError` for implausible sizes, with
-    which transformers would silently skip weights or build layers for hours.
-    """
-    try:
-        content = parse_json(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # loading raises the error
-    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these
-        raise TellapartError(f"{name}: its config.json contains configuration_files; expected a single configuration")
-    for key, value in _implementations(content):
-        if value.removeprefix("paged|") not in OWN:
-            raise TellapartError(
-                f"{name}: its config.json sets {key} to '{value}', which would load code; expected one of "
-                f"{', '.join(OWN)}; remove that line to use the model without the code"
-            )
-    for key, size in _sizes(content):
-        if not 0 <= size <= (MOST_LAYERS if "layer" in key else MOST_UNITS):
-            raise TellapartError(
-                f"{name}: its config.json sets {key} to {size}, which is not plausible; copy the file again"
-            )
-
-
-SIZED = {"n_layer", "num_layers", "num_hidden_layers", "n_head", "num_attention_heads", "n_embd", "hidden_size"}
-SIZED |= {"intermediate_size", "projection_dim", "vocab_size"}
-MOST_LAYERS, MOST_UNITS = 10_000, 1 << 31
-
-
-def _sizes(content: Any) -> Iterator[tuple[str, int]]:
-    """Yields all sizes in a configuration, because transformers tries to build a model of any size."""
-    if isinstance(content, list):
-        for each in content:
-            yield from _sizes(each)
-    if isinstance(content, dict):
-        for key, value in content.items():
-            if key in SIZED and isinstance(value, int):
-                yield key, value
-            else:
-                yield from _sizes(value)
-
-
-def _implementations(content: Any) -> Iterator[tuple[str, str]]:
-    """Yields all attention implementations that a configuration names."""
-    if isinstance(content, list):
-        for each in content:
-            yield from _implementations(each)
-    if not isinstance(content, dict):
-        return
-    for key, value in content.items():
-        if key.removesuffix("_internal").endswith("attn_implementation"):
-            values = value.values() if isinstance(value, dict) else [value]
-            yield from ((key, str(each)) for each in values if each is not None)
-        else:
-            yield from _implementations(value)
 
 
 def similar_folders(name: str) -> str:
@@ -153,7 +90,6 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:120].rstrip(".")
 
 
-_FOR_PHOTOS = {"captioner": "Salesforce/blip-image-captioning-base", "scorer": "openai/clip-vit-base-patch32"}
 BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
 
@@ -186,12 +122,3 @@ def model_folder(name: str, kind: str) -> str:
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
         raise UsageError(f"model folder {name} does not exist; expected a folder, a run, a hub name, or 'scenes'")
     return name
-
-
-def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> None:
-    """Warns once if ``scenes`` is used as a captioner or scorer for pictures that are not synthetic scenes."""
-    if name is not None and name.partition("?")[0] == "scenes" and any(item.truth is None for item in items[:1]):
-        say_once(
-            f"warning: the {kind} 'scenes' was trained only on synthetic scenes, so its results on other pictures "
-            f"are meaningless; for photos, use a {kind} such as {_FOR_PHOTOS[kind]}"
-        )

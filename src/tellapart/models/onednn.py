@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from transformers import pytorch_utils
 
-from tellapart.models.devices import multiplies_in_bf16
+from tellapart.models.precision import multiplies_in_bf16
 
 MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond it use their original weights
 PACKED_ROWS = 16  # number of input rows that copies are packed for; other numbers work, too

@@ -9,7 +9,8 @@ import transformers
 from PIL import Image
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.devices import exact_precision, resolve_device, set_precision
+from tellapart.models.devices import resolve_device
+from tellapart.models.precision import exact_precision, set_precision
 from tellapart.models.saved import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer

@@ -19,8 +19,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tellapart.models.alone import alone
 from tellapart.models.digests import settings_of, weights_fingerprint
+from tellapart.models.independent_rows import encode_independently
 from tellapart.models.saved import checked_model_folder, loading_errors
 from tellapart.models.training_mode import in_mode
 from tellapart.models.vision import cells_of, config_of, pooled_of, width_of
@@ -237,7 +237,9 @@ class PartsScorer(Scorer):
             ids, mask = (x[rows][some_N].to(self.device) for x in (tokens_RT, mask_RT))
             return self.model.read(ids, mask)
 
-        return {keys[row]: read_H.clone() for row, read_H in zip(rows, alone(read, len(rows)), strict=True)}
+        return {
+            keys[row]: read_H.clone() for row, read_H in zip(rows, encode_independently(read, len(rows)), strict=True)
+        }
 
     @cached_property
     def _text_label(self) -> str:

@@ -12,7 +12,7 @@ from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
 from tellapart.features.views import OFF, EncodedView, FeatureFileView, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
-from tellapart.models.devices import resolve_precision
+from tellapart.models.precision import resolve_precision
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.parts import PartsScorer

@@ -26,8 +26,9 @@ from tellapart.data.pictures import StoredPicture
 from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.models.devices import best_device, resolve_precision
+from tellapart.models.devices import best_device
 from tellapart.models.names import BUILTIN
+from tellapart.models.precision import resolve_precision
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item

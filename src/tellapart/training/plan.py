@@ -16,7 +16,8 @@ from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.models import ranks
-from tellapart.models.devices import best_device, resolve_precision
+from tellapart.models.devices import best_device
+from tellapart.models.precision import resolve_precision
 from tellapart.models.saved import checked_model_folder
 from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.presets import default_objective, objective_table, reads_references

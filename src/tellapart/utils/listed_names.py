@@ -16,3 +16,8 @@ def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Returns the keys whose values differ or that only one of two mappings has, sorted."""
     return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+
+
+def preview_ids(keys: Iterable[str]) -> str:
+    """Returns the first few ids for a message."""
+    return few(map(repr, keys)) or "none"

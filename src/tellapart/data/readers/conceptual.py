@@ -18,11 +18,12 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
+from tellapart.data.options import Options
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.selection import Options, split_from_name
+from tellapart.data.splits import split_from_name
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

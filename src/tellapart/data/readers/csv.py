@@ -22,11 +22,11 @@ from tellapart.data.downloads import MOST_ROWS
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.line_source import EncodedCell, Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import picture_folder
+from tellapart.data.options import Options
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import ID_KEYS, find_key
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.selection import Options
 from tellapart.data.text_files import usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item

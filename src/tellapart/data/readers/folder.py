@@ -23,12 +23,12 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
 from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
+from tellapart.data.options import Options
 from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, MAY_LACK
 from tellapart.data.references import clean_captions
-from tellapart.data.selection import Options
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import read_text
 from tellapart.data.video import CLIP_SUFFIXES

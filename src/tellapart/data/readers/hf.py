@@ -17,10 +17,11 @@ from tellapart.data.columns import COLUMN_KEYS, Columns, cell_bytes, not_a_pictu
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.listed_pictures import picture_folder
+from tellapart.data.options import Options
 from tellapart.data.picture_tables import TEXT_ROWS, PictureTables
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.selection import Options, normalize_split
+from tellapart.data.splits import normalize_split
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 

@@ -18,10 +18,12 @@ from typing import Any
 from tellapart.data.dataset import Skipped
 from tellapart.data.dropped import EMPTY, drop
 from tellapart.data.listed_pictures import check_unique_ids
+from tellapart.data.options import Options
 from tellapart.data.pictures import content_key
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import checked_id
-from tellapart.data.selection import Options, checked_split, choose_split
+from tellapart.data.selection import choose_split
+from tellapart.data.splits import checked_split
 from tellapart.data.text_files import read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item

@@ -19,6 +19,7 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.line_source import EncodedCell, Lines, LineSource
 from tellapart.data.listed_pictures import finish_items, picture_folder
+from tellapart.data.options import Options
 from tellapart.data.pictures import BytesPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, PICTURE_KEYS, find_value, text_keys
@@ -26,7 +27,7 @@ from tellapart.data.records import checked_id, picture_path, picture_value, reco
 from tellapart.data.references import clean_captions
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.selection import Options, checked_split, split_records
+from tellapart.data.splits import checked_split, split_records
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item

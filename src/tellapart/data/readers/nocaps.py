@@ -13,9 +13,10 @@ from typing import Any
 
 from tellapart.data.dataset import Skipped
 from tellapart.data.listed_pictures import finish_items
+from tellapart.data.options import Options
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.readers.coco import read_file
-from tellapart.data.selection import Options, split_from_name
+from tellapart.data.splits import split_from_name
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 

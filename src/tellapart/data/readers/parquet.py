@@ -23,10 +23,11 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.file_patterns import expand_pattern, files_below
 from tellapart.data.listed_pictures import missing_reason, picture_folder
+from tellapart.data.options import Options
 from tellapart.data.picture_tables import TEXT_ROWS, PictureTables
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.selection import Options, split_from_name
+from tellapart.data.splits import split_from_name
 from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 from tellapart.utils.listed_names import few

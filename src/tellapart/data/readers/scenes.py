@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.options import Options
 from tellapart.data.reader import READERS, Reader
-from tellapart.data.selection import Options, normalize_split
+from tellapart.data.splits import normalize_split
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item

@@ -23,13 +23,14 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
+from tellapart.data.options import Options
 from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, text_keys
 from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.selection import Options, normalize_split, split_from_name
+from tellapart.data.splits import normalize_split, split_from_name
 from tellapart.data.text_files import decode_text
 from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import PictureError, UsageError

@@ -18,8 +18,9 @@ from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import Job
 from tellapart.jobs.works.base import Done
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import hardware, resolve_device, resolve_precision
+from tellapart.models.devices import hardware, resolve_device
 from tellapart.models.onednn import packed_linears
+from tellapart.models.precision import resolve_precision
 from tellapart.utils.allowed_code import allow_code
 
 

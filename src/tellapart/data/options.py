@@ -1,0 +1,46 @@
+"""The ``key=value`` options of a data specification."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tellapart.data.splits import normalize_split
+from tellapart.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Options:
+    """The ``key=value`` pairs of a specification, as text, and their name in messages."""
+
+    spec: str
+    values: dict[str, str] = field(default_factory=dict)
+
+    def text(self, key: str, default: str = "") -> str:
+        """Returns the value as written."""
+        return self.values.get(key, default)
+
+    def integer(self, key: str, default: int, *, least: int = 0) -> int:
+        """Returns an integer of at least ``least``. Raises `UsageError`."""
+        written = self.values.get(key)
+        if written is None:
+            return default
+        if not re.fullmatch(r"[0-9_]+", written) or int(written) < least:
+            raise UsageError(f"{self.spec}: expected {key} to be an integer of at least {least}, got {written}")
+        return int(written)
+
+    def number(self, key: str, default: float) -> float:
+        """Returns a finite number. Raises `UsageError`."""
+        written = self.values.get(key)
+        try:
+            value = default if written is None else float(written)
+        except ValueError:
+            value = float("nan")
+        if value != value or value in (float("inf"), float("-inf")):
+            raise UsageError(f"{self.spec}: expected {key} to be a number, got {written}")
+        return value
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """Returns the requested splits by their standard names; empty means all."""
+        return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())

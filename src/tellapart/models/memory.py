@@ -1,0 +1,64 @@
+"""Recognizes that torch ran out of memory, and halves the batch size when it does."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+
+from tellapart.errors import TellapartError
+from tellapart.utils.messages import say
+
+R = TypeVar("R")
+# Messages from torch allocators that raise a plain RuntimeError: CPU (two variants) and MPS.
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether torch failed to allocate memory, on an accelerator or on the CPU."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in OUT_OF_MEMORY_MESSAGES)
+
+
+class BatchSize:
+    """A batch size that starts at ``size`` and is halved permanently whenever memory runs out."""
+
+    def __init__(self, size: int, what: str) -> None:
+        self.size, self.what = size, what
+
+    def batches(self, count: int, work: Callable[[slice], R]) -> Iterator[R]:
+        """Yields the results of ``work`` for successive slices of ``count`` items. Raises `TellapartError` if one item
+        does not fit.
+        """
+        start = 0
+        while start < count:
+            chosen = slice(start, min(start + self.size, count))
+            if (result := self._tried(chosen, work)) is None:
+                self._halve(chosen.stop - start)
+                continue
+            start = chosen.stop
+            yield result[0]
+
+    @staticmethod
+    def _tried(chosen: slice, work: Callable[[slice], R]) -> tuple[R] | None:
+        """Returns the result, or None if memory ran out. The work's memory has been freed by then."""
+        try:
+            return (work(chosen),)
+        except RuntimeError as error:  # includes torch.OutOfMemoryError
+            if not is_out_of_memory(error):
+                raise
+            return None
+
+    def _halve(self, tried: int) -> None:
+        gc.collect()
+        if torch.accelerator.is_available():
+            torch.accelerator.empty_cache()
+        if tried == 1:
+            raise TellapartError(
+                f"out of memory with a single picture ({self.what}); try --precision bf16 or --device cpu"
+            )
+        self.size = max(1, tried // 2)
+        say(f"out of memory with batches of {tried} pictures ({self.what}); continuing with {self.size}")
