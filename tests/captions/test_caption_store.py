@@ -15,8 +15,8 @@ import pytest
 from command_line import Cli
 
 from tellapart.captions.authors import PERSON, Author
-from tellapart.captions.journal import Log
-from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.journal import Journal
+from tellapart.captions.log import LOG_NAME
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import xmp
 from tellapart.errors import UsageError
@@ -66,7 +66,7 @@ def layout(request: pytest.FixtureRequest, folder: Path) -> tuple[CaptionStore, 
 
 def contents(place: Path) -> dict[str, bytes]:
     files = [place] if place.is_file() else [path for path in place.iterdir() if path.suffix != ".jpg"]
-    return {path.name: path.read_bytes() for path in files if path.name != FILE_NAME and path.exists()}
+    return {path.name: path.read_bytes() for path in files if path.name != LOG_NAME and path.exists()}
 
 
 def test_texts_of_people_stay_and_all_is_undone(layout: tuple[CaptionStore, Path], folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_texts_of_people_stay_and_all_is_undone(layout: tuple[CaptionStore, Path
     assert {name: data.rstrip() for name, data in left.items()} == {
         name: data.rstrip() for name, data in original.items()
     }
-    assert not [path for path in place.parent.rglob(".*") if path.name not in (FILE_NAME,)]
+    assert not [path for path in place.parent.rglob(".*") if path.name not in (LOG_NAME,)]
 
 
 def _typed(store: CaptionStore) -> Path | None:
@@ -314,13 +314,13 @@ def test_the_log_is_compacted_and_says_the_same(folder: Path, monkeypatch: pytes
     (folder / "1.txt").write_text("by hand")
     store = CaptionStore.open(folder)
     line = json.dumps({"file": "*.txt", "id": "0.txt", "picture": [1, 2, "x" * 32, "y" * 24]}) + "\n"
-    (folder / FILE_NAME).write_text(line * 500)
+    (folder / LOG_NAME).write_text(line * 500)
     store.write({"1.jpg": Edit("mine")}, "edit")
-    assert (folder / FILE_NAME).stat().st_size > 50_000
+    assert (folder / LOG_NAME).stat().st_size > 50_000
     monkeypatch.setattr("tellapart.captions.journal.COMPACT_BYTES", 1000)
     store.write({"0.jpg": Edit("model")}, "caption", BLIP)
-    before = Log.open(folder)
-    assert (folder / FILE_NAME).stat().st_size < 2000 and len(before.changes) == 2
+    before = Journal.open(folder)
+    assert (folder / LOG_NAME).stat().st_size < 2000 and len(before.changes) == 2
     store.undo(store.last(2))
     assert texts(store) == {"1.jpg": "by hand"}
 

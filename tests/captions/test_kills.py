@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.log import LOG_NAME
 from tellapart.captions.store import CaptionStore
 from tellapart.data import xmp
 from tellapart.scenes import Scenes
@@ -92,7 +92,7 @@ def check(folder: Path) -> None:
         ours = text.startswith("zwx") and text.endswith(f", {caption_of(n)}\n")
         assert ours or (text.startswith("<") and text.endswith(">\n")), text
         assert not packet.exists() or xmp.texts_of(packet.read_text(encoding="utf-8"), str(packet))
-    for log in (folder / FILE_NAME, folder.parent / FILE_NAME):
+    for log in (folder / LOG_NAME, folder.parent / LOG_NAME):
         lines = log.read_text().split("\n") if log.exists() else []
         halves = [line for line in lines if line and not line.endswith("}")]
         assert len(halves) <= KILLS
@@ -108,7 +108,7 @@ def test_kills_at_random_moments_leave_files_and_history_whole(folder: Path) -> 
     draw, running = random.Random(KILLS), 0
     for number in range(KILLS):
         what = ("edit", "lora", "alt-text", "undo")[number % 4]
-        logs = [folder / FILE_NAME, folder.parent / FILE_NAME]
+        logs = [folder / LOG_NAME, folder.parent / LOG_NAME]
         before = [path.stat().st_size if path.exists() else 0 for path in logs]
         process, end = start(folder, what, number), time.monotonic() + 60
         while process.poll() is None and time.monotonic() < end:  # until it writes
@@ -130,4 +130,4 @@ def test_kills_at_random_moments_leave_files_and_history_whole(folder: Path) -> 
     assert store.undo(store.since("")).stayed == ()
     assert [path.name for path in folder.glob("*.txt")] == ["03.txt"] and (folder / "03.txt").read_bytes() == BY_HAND
     left = [path.name for path in (*folder.iterdir(), *folder.parent.iterdir()) if path.suffix not in (".jpg", ".xmp")]
-    assert not [name for name in left if name.startswith(".") and name != FILE_NAME and not name.endswith(".lock")]
+    assert not [name for name in left if name.startswith(".") and name != LOG_NAME and not name.endswith(".lock")]

@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from tellapart.captions.authors import Author
-from tellapart.captions.changes import new_run
-from tellapart.captions.journal import Log
-from tellapart.captions.log_file import FILE_NAME
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.journal import Journal
+from tellapart.captions.log import LOG_NAME, TextRow, new_run
 from tellapart.captions.provenance import Provenance
 
 
 @pytest.mark.parametrize("writer", ["provenance", "journal"])
 def test_a_line_appended_while_the_log_is_replaced_is_in_the_new_log(tmp_path: Path, writer: str) -> None:
-    path = tmp_path / FILE_NAME
+    path = tmp_path / LOG_NAME
     Provenance.open(tmp_path / "a.jsonl").record({"1": TextRow.new("a dog")})
     line = path.read_text()
 
@@ -27,7 +25,7 @@ def test_a_line_appended_while_the_log_is_replaced_is_in_the_new_log(tmp_path: P
         if writer == "provenance":
             Provenance.open(tmp_path / "a.jsonl").record({"2": TextRow.new("a cat")}, new_run("caption", Author("m")))
         else:
-            log = Log.open(tmp_path)
+            log = Journal.open(tmp_path)
             with log.locked():
                 log.append([TextRow.new("a cat").line("a.jsonl", "2")])
 

@@ -18,10 +18,8 @@ from PIL import Image
 
 from tellapart.captioners import load_captioner
 from tellapart.captions.authors import UNKNOWN
-from tellapart.captions.changes import new_run
-from tellapart.captions.journal import Log
-from tellapart.captions.log_file import FILE_NAME
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.journal import Journal
+from tellapart.captions.log import LOG_NAME, TextRow, new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.texts_beside import text_of_person
@@ -87,7 +85,7 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
     )
     assert all(text_of_person(path, OwnFiles()) is None for path in folder.glob("*.txt"))
     hidden = {path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")}
-    assert hidden == {FILE_NAME}, "one file of ours"
+    assert hidden == {LOG_NAME}, "one file of ours"
     done = cli("captions", "undo", folder)
     assert "restored 2 captions" in done.err
     assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
@@ -129,7 +127,7 @@ def test_overwrite_leaves_text_files_of_people_in_a_folder_for_a_generator(cli: 
     assert (folder / "2.txt").read_text() == "ohwx, edited\n"
     assert {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}["2.jpg"] == "ohwx, edited"
     hidden = [path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")]
-    assert sorted(hidden) == [FILE_NAME, "metadata.jsonl"]
+    assert sorted(hidden) == [LOG_NAME, "metadata.jsonl"]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -494,7 +492,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
         trigger = ("ohwx", "zwx")[number % 2]
         process = start("lora", folder, "--model", "scenes", "--decoding", "beams=1", "--trigger", trigger)
         end = time.monotonic() + 60
-        while not (folder / FILE_NAME).exists() and time.monotonic() < end:
+        while not (folder / LOG_NAME).exists() and time.monotonic() < end:
             time.sleep(0.01)
         time.sleep(random.uniform(0, 1.5) + (6 if number else 0))
         process.kill()
@@ -506,7 +504,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
     assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
     for name, text in rows.items():
         assert text.startswith("last") and (folder / name).with_suffix(".txt").read_text() == text + "\n"
-    assert not [path for path in folder.glob(".*") if path.name != FILE_NAME]
+    assert not [path for path in folder.glob(".*") if path.name != LOG_NAME]
 
 
 def test_runs_that_were_killed_before_they_wrote_do_not_make_a_text_a_persons(tmp_path: Path) -> None:
@@ -517,7 +515,7 @@ def test_runs_that_were_killed_before_they_wrote_do_not_make_a_text_a_persons(tm
         log.record({"1": TextRow.new("old")}) if not number else None
     again = Provenance.open(tmp_path / "a.jsonl")
     assert again.wrote("1", "old") and again.wrote("1", "new 8") and not again.wrote("1", "new 3")
-    assert Log.open(tmp_path).rows["a.jsonl", "1"].author("old") == UNKNOWN
+    assert Journal.open(tmp_path).rows["a.jsonl", "1"].author("old") == UNKNOWN
 
 
 def test_half_a_line_in_the_log_spoils_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 import tellapart
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.log import LOG_NAME
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset, open_data
@@ -182,7 +182,7 @@ def test_replaced_pictures_are_captioned_again(
     run(captioner, photos, tmp_path / f"anew.{suffix}")
     assert sorted(out.read_text().splitlines()) == sorted((tmp_path / f"anew.{suffix}").read_text().splitlines())
     assert run(captioner, photos, out).already == COUNT
-    assert [path.name for path in tmp_path.glob(".*")] == [FILE_NAME]
+    assert [path.name for path in tmp_path.glob(".*")] == [LOG_NAME]
 
 
 def test_txt_beside_each_picture(
@@ -209,7 +209,7 @@ def test_txt_beside_each_picture(
     assert human.read_text() == f"{expected['3.png']}\n"
     history = CaptionStore.open(tmp_path / "photos").history("3.png")
     assert history[0].before == "by a person" and history[0].author.model
-    assert [path.name for path in (tmp_path / "photos").glob(".*")] == [FILE_NAME]
+    assert [path.name for path in (tmp_path / "photos").glob(".*")] == [LOG_NAME]
 
 
 def test_txt_refuses_what_it_cannot_do(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:

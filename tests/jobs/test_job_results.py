@@ -17,7 +17,8 @@ import pytest
 from command_line import Cli
 from test_manifest import photo
 
-from tellapart.captions.lines import Written, json_line
+from tellapart.captions.formats import json_line
+from tellapart.captions.written import Written
 from tellapart.cli.workers import job_counts, refuse_mostly_unreadable
 from tellapart.data import open_data
 from tellapart.data.pictures import content_key

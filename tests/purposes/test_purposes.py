@@ -19,11 +19,12 @@ import pytest
 from command_line import Cli
 from PIL import Image
 
-from tellapart.captions.lines import Written, json_line
-from tellapart.captions.log_file import FILE_NAME
+from tellapart.captions.formats import json_line
+from tellapart.captions.log import LOG_NAME
 from tellapart.captions.logged_captions import logged_captions
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.store import CaptionStore
+from tellapart.captions.written import Written
 from tellapart.check.captions import rows_of, template
 from tellapart.data import open_data, xmp, xmp_files
 from tellapart.errors import TellapartError, UsageError
@@ -420,7 +421,7 @@ def test_what_exiftool_writes_is_seen_and_what_is_written_it_reads(tmp_path: Pat
 
 
 def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).mkdir()
+    (tmp_path / LOG_NAME).mkdir()
     with pytest.raises(TellapartError, match=r"captions\.jsonl cannot be read .*; make it readable"):
         OwnFiles().is_own(tmp_path / "a.txt", "a dog")
 

@@ -1,22 +1,25 @@
-"""What an earlier run left at a destination for captions."""
+"""Compares a run with the earlier run that began the captions at its destination: its settings, and what it left."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.destinations import LOG, PRINTED, format_of
-from tellapart.captions.lines import caption_lines
-from tellapart.captions.logged_captions import log_of
+from tellapart.captions.formats import LOG, PRINTED, caption_lines, format_of
+from tellapart.captions.log import log_of
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL
-from tellapart.captions.run_settings import same_models
 from tellapart.captions.texts_beside import TextFiles
 from tellapart.errors import UsageError
 from tellapart.types import Item
+from tellapart.utils.listed_names import differing
 
+# Settings that are recorded but not compared; the models' weights and the pictures' bytes are compared instead.
+SOURCE_KEYS = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}
+OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options", "captioner_settings"}
 PRECISION = "precision"
 
 
@@ -47,3 +50,40 @@ def recorded_precision(out: Path | None, format: str | None = None) -> str | Non
         return None
     settings = Provenance.open(log_of(out) if format == LOG else out).settings or {}
     return str(settings[PRECISION]) if PRECISION in settings and (format == LOG or out.is_file()) else None
+
+
+def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings in which two runs must agree to write the same captions; loads no model.
+
+    Models are compared by their files if these are on disk, otherwise by name; data is compared by its pictures.
+    """
+    found = {key: value for key, value in request.items() if key not in OF_MODELS | {"data", "device"}}
+    for name in ("captioner", "scorer"):
+        if found.get(f"{name}_files") is not None:
+            found.pop(name, None)
+    return found
+
+
+def refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, Any]) -> None:
+    if known.settings is None:
+        raise UsageError(
+            f"{path} already exists and was not written by this command; pass --overwrite "
+            "--replace-edited to start it over (a backup is kept), or choose another file"
+        )
+    ignored = SOURCE_KEYS if "captioner_weights" in settings else SOURCE_KEYS - {"captioner", "scorer"}
+    before, now = (
+        {key: value for key, value in each.items() if key not in ignored and value is not None}
+        for each in (known.settings, _plain(settings))
+    )
+    if before != now:
+        other = ", ".join(differing(before, now))
+        raise UsageError(
+            f"{path} was started with a different {other or 'setting'}; pass --overwrite to "
+            "caption again (hand-written and edited texts are kept), or choose another file"
+        )
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings in the form in which they are read back from the log."""
+    value: dict[str, Any] = json.loads(json.dumps(settings))
+    return value

@@ -1,15 +1,7 @@
-"""Journal of a folder's captions, in the log of `provenance`: records the author, time and previous text of each
-change.
+"""The journal of a folder's captions, read from the log (`captions.log`): the author, time and texts of each change.
 
-A change consists of a head line and one line per row. These are on disk before any caption is written:
-
-    {"change": "2026-11-28T00:30:00.123456Z-1f2e", "what": "edit", "by": {"model": …}}    no "by": a person
-    {"file": "*.txt", "id": "1.txt", "change": …, "person": HASH, "before": TEXT}         "text": HASH if ours
-    {"file": "*.txt", "id": "1.txt", "change": …, "removed": true, "before": TEXT}
-    {"file": "*.txt", "id": "1.txt", "change": …, "state": {"accepted": true}, "was": {}}
-
-A missing "before" means that there was no text. If a process is killed after writing the journal and before writing the
-captions, the rows still have their previous text and count as unchanged.
+If a process is killed after writing the log and before writing the captions, the rows still have their previous text
+and count as unchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.captions import log_file
 from tellapart.captions.authors import PERSON, UNKNOWN, Author
-from tellapart.captions.changes import JournalChange, RowChange
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.log import LOG_NAME, TextRow, append_lines, lock_log, open_log
 from tellapart.captions.text_hash import text_hash
 from tellapart.utils.atomic_writes import replace_file
 from tellapart.utils.strict_json import parse_json
@@ -47,7 +37,7 @@ class LoggedRow:
         return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
 
 
-class Log:
+class Journal:
     """The log of one folder, with its rows by (file, id) and its changes in chronological order."""
 
     def __init__(self, path: Path) -> None:
@@ -63,15 +53,15 @@ class Log:
         self._lines = self._tried = 0  # number of lines now, and when compacting was last tried
 
     @classmethod
-    def open(cls, folder: Path) -> Log:
+    def open(cls, folder: Path) -> Journal:
         """Reads the log of a folder. Raises `TellapartError` if it cannot be read."""
-        log = cls(folder / log_file.FILE_NAME)
+        log = cls(folder / LOG_NAME)
         log.refresh()
         return log
 
     def refresh(self) -> None:
         """Reads new lines, or the whole file if it was replaced."""
-        with log_file.opened(self.path) as file:
+        with open_log(self.path) as file:
             if file is None:
                 self._clear()
             else:
@@ -123,7 +113,7 @@ class Log:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the log exclusively, and reads the lines that other processes have appended."""
-        with log_file.locked(self.path) as file:
+        with lock_log(self.path) as file:
             self._refresh(file)
             self._file = file
             try:
@@ -134,7 +124,7 @@ class Log:
 
     def append(self, lines: Sequence[str]) -> None:
         """Appends complete lines, and flushes them to disk; call it only inside `locked`."""
-        log_file.append_lines(self._file, lines, self.path, sync=True)
+        append_lines(self._file, lines, self.path, sync=True)
         self._refresh(self._file)
 
     def compact(self) -> None:
@@ -169,3 +159,48 @@ def _compacted(data: bytes) -> list[bytes]:
             if value.keys() - {"file", "id"}:
                 lines.append(json.dumps(value).encode() + b"\n" if replaced else line)
     return lines[::-1]
+
+
+@dataclass
+class RowChange:
+    """A change to one row. ``after``: the hash of the new text, None if it was removed; ``text``: whether the text
+    changed.
+
+    ``source``: if the text followed its renamed picture, its previous row in this log, or "" if that row is in another
+    log; otherwise None.
+    """
+
+    before: str | None = None
+    after: str | None = None
+    text: bool = False
+    state: dict[str, Any] | None = None
+    was: dict[str, Any] = field(default_factory=dict)
+    author: Author = PERSON
+    source: str | None = None
+
+    def add(self, value: Mapping[str, Any], author: Author) -> None:
+        """Merges another line of the same change: keeps the earliest text before it and the latest text after it."""
+        self.source = value.get("from", self.source)
+        if "state" in value:
+            self.was = dict(value.get("was") or {}) if self.state is None else self.was
+            self.state = dict(value["state"])
+        if {"text", "person", "removed"} & value.keys():
+            self.before = self.before if self.text else value.get("before")
+            self.after = None if value.get("removed") else str(value.get("text", value.get("person")))
+            self.text, self.author = True, author
+
+
+@dataclass
+class JournalChange:
+    """One change to any number of rows. ``id`` begins with the time in UTC; ``undoes``: the changes that it reverts."""
+
+    id: str
+    what: str
+    author: Author
+    undoes: tuple[str, ...] = ()
+    rows: dict[tuple[str, str], RowChange] = field(default_factory=dict)
+
+    @property
+    def time(self) -> str:
+        """Returns its time in UTC, such as ``2026-11-28T00:30:00``."""
+        return self.id[:19]

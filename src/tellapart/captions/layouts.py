@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tellapart.captions.lines import METADATA, name_in, structured_text
+from tellapart.captions.formats import METADATA, name_in, structured_text
 from tellapart.data import xmp, xmp_files
 from tellapart.data.caption_files import METADATA_FILES, read_caption_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions

@@ -17,13 +17,13 @@ from typing import Any
 
 from tellapart.captions.authors import Author
 from tellapart.captions.backups import back_up
-from tellapart.captions.changes import JournaledRun, new_run
-from tellapart.captions.lines import METADATA, CaptionLine, Written, caption_lines, csv_header, csv_line, json_line
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.earlier_run import refuse_other_settings
+from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, json_line
+from tellapart.captions.log import JournaledRun, TextRow, new_run
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace, undo_command
-from tellapart.captions.run_settings import refuse_other_settings
+from tellapart.captions.written import Written
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import temporary_beside, writable_file

@@ -6,20 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.lines import Written
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.earlier_run import refuse_other_settings
+from tellapart.captions.log import TextRow, log_of
 from tellapart.captions.picture_matching import match_pictures, renamed_ids
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace
-from tellapart.captions.run_settings import refuse_other_settings
+from tellapart.captions.written import Written
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.write_errors import output_errors
-
-
-def log_of(out: Path) -> Path:
-    """Returns the name under which the log stores the captions from which the texts in ``out`` are made."""
-    return out.with_name(f"{out.name}#captions")
 
 
 class LogWriter:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.changes import JournaledRun
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.log import JournaledRun, TextRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.text_hash import text_hash

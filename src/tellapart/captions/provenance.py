@@ -1,17 +1,8 @@
-"""Tracks who wrote a caption: a log beside the captions stores the hash of every text that tellapart wrote there.
+"""Who wrote each text in one file of captions, according to the log (`captions.log`).
 
-A text that is not in the log, or that has changed, counts as a person's. The log is a hidden file of JSON lines in the
-folder of the captions (`captions.log_file`). In each line, ``file`` says which captions it describes: a file of
-captions, whose rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), all files in the folder with that
-suffix, whose rows are identified by file names.
-
-    {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were started again
-    {"file": "captions.jsonl", "id": "1.jpg", "text": HASH, "picture": […]}        a caption, and its picture
-    {"file": "*.txt", "id": "1.txt", "text": HASH}                                 a text in a file of its own
-
-Lines are written before the texts that they describe, so a text that tellapart wrote never looks like a person's, even
-if the process is killed. The log remembers the last few texts of each row (`log_rows.RECENT`). A picture is
-identified by the bytes that were decoded (`PictureRecord`), independently of its path and folder.
+A text that is not in the log, or that has changed, counts as a person's. The log remembers the last few texts of each
+row (`log.RECENT`), so a text that tellapart wrote never looks like a person's, even if the process is killed. A picture
+is identified by the bytes that were decoded (`PictureRecord`), independently of its path and folder.
 """
 
 from __future__ import annotations
@@ -22,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions import log_file
-from tellapart.captions.changes import JournaledRun
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.log import LOG_NAME, JournaledRun, TextRow, append_lines, lock_log, open_log
 from tellapart.captions.text_hash import text_hash
 from tellapart.utils.strict_json import parse_json
 
@@ -46,9 +35,9 @@ class Provenance:
         Raises `TellapartError` if the log cannot be read, because texts that tellapart wrote would then count as a
         person's.
         """
-        path, file = captions.parent / log_file.FILE_NAME, captions.name
+        path, file = captions.parent / LOG_NAME, captions.name
         found, begins = cls(path, file, None, {}), json.dumps({"file": file})[:-1].encode() + b","
-        with log_file.opened(path) as lines:
+        with open_log(path) as lines:
             for line in lines or ():
                 if line.startswith(begins):
                     with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -73,7 +62,7 @@ class Provenance:
 
         ``run``: the change that they belong to; ``before``: the texts that they replace.
         """
-        values = [json.loads(row.line(self.file, key)) for key, row in rows.items()]
+        values = [row.record(self.file, key) for key, row in rows.items()]
         if run is not None:
             for value in values:
                 value["change"] = run.change
@@ -94,9 +83,9 @@ class Provenance:
         head = [run.head] if run is not None and self._headed != run else []
         removed = [json.dumps(value) + "\n" for value in values if "removed" in value]
         rest = [json.dumps(value) + "\n" for value in values if "removed" not in value]
-        with log_file.locked(self.path) as file:
+        with lock_log(self.path) as file:
             lines = [*head, *removed, *(self._begun if rest else ()), *rest]
-            log_file.append_lines(file, lines, self.path, sync=False)
+            append_lines(file, lines, self.path, sync=False)
         self._begun, self._headed = [] if rest else self._begun, run or self._headed
         for value in values:
             self._take(value)

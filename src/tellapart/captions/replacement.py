@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.destinations import format_of
-from tellapart.captions.lines import CaptionLine, caption_lines
+from tellapart.captions.formats import CaptionLine, caption_lines, format_of
 from tellapart.captions.provenance import Provenance
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say

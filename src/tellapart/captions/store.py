@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.authors import PERSON, Author
-from tellapart.captions.changes import JournalChange, JournaledRun, RowChange, head_line, new_change_id, new_run
-from tellapart.captions.journal import Log, LoggedRow
+from tellapart.captions.journal import Journal, JournalChange, LoggedRow, RowChange
 from tellapart.captions.layouts import CaptionLayout, TextPlace, open_layout
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.log import JournaledRun, TextRow, head_line, new_change_id, new_run
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 from tellapart.data.dataset import Dataset
@@ -107,7 +106,7 @@ class CaptionStore:
     def __init__(self, items: Sequence[Item], layout: CaptionLayout) -> None:
         self.items = {item.id: item for item in items}
         self.layout = layout
-        self._logs: dict[Path, Log] = {}
+        self._logs: dict[Path, Journal] = {}
         self._lock = threading.RLock()
 
     @classmethod
@@ -176,7 +175,7 @@ class CaptionStore:
             if folder in self._logs:
                 self._logs[folder].refresh()
             else:
-                self._logs[folder] = Log.open(folder)
+                self._logs[folder] = Journal.open(folder)
 
     # Writing.
 
@@ -447,7 +446,7 @@ class CaptionStore:
             bare = [id_ for id_ in self.items if id_ not in raws]
             self._refresh(self.items)
             for place in strays:
-                self._logs.setdefault(place.folder, Log.open(place.folder))
+                self._logs.setdefault(place.folder, Journal.open(place.folder))
             known = {row.picture.content: place for place in strays
                      if (row := self._row(place).row).picture is not None and row.picture.content}  # fmt: skip
             sizes = {row.picture.size for place in known.values() if (row := self._row(place).row).picture is not None}

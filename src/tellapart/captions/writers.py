@@ -11,13 +11,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tellapart.captions.authors import Author
-from tellapart.captions.changes import new_run
-from tellapart.captions.destinations import CAPTION_FORMATS, LOG, PRINTED, format_of
+from tellapart.captions.formats import (
+    CAPTION_FORMATS,
+    LOG,
+    METADATA,
+    PRINTED,
+    csv_header,
+    csv_line,
+    format_of,
+    json_line,
+    name_in,
+    text_lines,
+)
 from tellapart.captions.line_file import LineFile
-from tellapart.captions.lines import METADATA, Written, csv_header, csv_line, json_line, name_in, text_lines
+from tellapart.captions.log import new_run
 from tellapart.captions.logged_captions import LogWriter
 from tellapart.captions.replacement import KEEP_ALL, Replace
 from tellapart.captions.texts_beside import TextFiles
+from tellapart.captions.written import Written
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.write_errors import stdout_errors

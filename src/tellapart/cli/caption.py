@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tellapart.captions.earlier_run import same_models
 from tellapart.captions.replacement import Replace, guard_edited
-from tellapart.captions.run_settings import same_models
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable

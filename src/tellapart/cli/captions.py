@@ -12,9 +12,9 @@ import rich.table
 import typer
 
 from tellapart.captions.authors import Author
-from tellapart.captions.journal import Log
+from tellapart.captions.formats import METADATA
+from tellapart.captions.journal import Journal
 from tellapart.captions.layouts import BESIDE, ListFile, Sidecars
-from tellapart.captions.lines import METADATA
 from tellapart.captions.store import CaptionStore, StoredCaption
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Json
@@ -150,7 +150,7 @@ def undo(
 def _embedded(store: CaptionStore) -> bool:
     """Returns whether ``alt-text --embed`` has written .xmp files beside the pictures."""
     folders = {item.picture.path.parent for item in store.items.values() if isinstance(item.picture, FilePicture)}
-    return any(file == "*.xmp" for folder in folders for file, _ in Log.open(folder).rows)
+    return any(file == "*.xmp" for folder in folders for file, _ in Journal.open(folder).rows)
 
 
 def _utc(typed: str) -> str:

@@ -19,8 +19,8 @@ import torch
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.consensus import consensus
 from tellapart.captioners.generate import generate_captions, without_gaps
-from tellapart.captions.lines import Written
 from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.written import Written
 from tellapart.data import Skipped
 from tellapart.data.in_flight import in_flight
 from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, sample_frames

@@ -9,8 +9,8 @@ from typing import Any
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.destinations import LOG, PRINTED
 from tellapart.captions.earlier_run import recorded_precision
+from tellapart.captions.formats import LOG, PRINTED
 from tellapart.captions.store import CaptionStore
 from tellapart.captions.texts_beside import check_beside
 from tellapart.data import Dataset

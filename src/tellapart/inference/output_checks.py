@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart.captions.destinations import LOG, PRINTED, format_of
-from tellapart.captions.lines import METADATA
+from tellapart.captions.formats import LOG, METADATA, PRINTED, format_of
 from tellapart.errors import UsageError, need_extra
 from tellapart.models.decoding import Decoding
 

@@ -22,7 +22,7 @@ from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.types import Backend, LacksFeature
-from tellapart.captions.destinations import PRINTED
+from tellapart.captions.formats import PRINTED
 from tellapart.captions.replacement import Replace
 from tellapart.captions.writers import Writer, open_writer
 from tellapart.data import Dataset, Skipped

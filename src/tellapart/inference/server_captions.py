@@ -13,8 +13,8 @@ from tellapart.boost.answer_checks import unusable
 from tellapart.boost.load import Load
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
 from tellapart.captioners.consensus import consensus
-from tellapart.captions.lines import Written
 from tellapart.captions.picture_record import PictureRecord
+from tellapart.captions.written import Written
 from tellapart.data.pictures import BytesPicture
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.claims import Sample, Tokens, claim_confidences

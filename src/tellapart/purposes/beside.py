@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.changes import new_run
+from tellapart.captions.log import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
 from tellapart.captions.texts_beside import NAMED_FILES, files_beside, text_of_person, write_own

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.changes import JournaledRun
+from tellapart.captions.log import JournaledRun
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.text_hash import text_hash
 from tellapart.captions.texts_beside import files_beside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tellapart.captions.lines import name_in
+from tellapart.captions.formats import name_in
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
 from tellapart.captions.texts_beside import NAMED_FILES, check_beside

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.changes import JournaledRun
-from tellapart.captions.journal import Log
+from tellapart.captions.formats import name_in
+from tellapart.captions.journal import Journal
 from tellapart.captions.layouts import ListFile
-from tellapart.captions.lines import name_in
-from tellapart.captions.log_rows import TextRow
-from tellapart.captions.logged_captions import log_of
+from tellapart.captions.log import JournaledRun, TextRow, log_of
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.picture_matching import renamed_ids
 from tellapart.captions.provenance import Provenance
@@ -75,7 +73,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     the file, or if a line cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
-    states = {key: logged.state for (file, key), logged in Log.open(out.parent).rows.items() if file == out.name}
+    states = {key: logged.state for (file, key), logged in Journal.open(out.parent).rows.items() if file == out.name}
     if not out.exists():
         return found
     if not known.rows:

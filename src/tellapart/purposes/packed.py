@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.captions.lines import bytes_of, end_tar, write_sample
+from tellapart.captions.webdataset import bytes_of, end_tar, write_sample
 from tellapart.errors import MissingExtra
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item

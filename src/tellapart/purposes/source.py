@@ -15,8 +15,8 @@ from typing import Any
 from tellapart import __version__
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.log_rows import TextRow
-from tellapart.captions.logged_captions import log_of, logged_captions
+from tellapart.captions.log import TextRow, log_of
+from tellapart.captions.logged_captions import logged_captions
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.provenance import Provenance

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tellapart.captions.changes import new_run
+from tellapart.captions.log import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
 from tellapart.data import Dataset

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.changes import new_run
+from tellapart.captions.log import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
 from tellapart.data import Dataset

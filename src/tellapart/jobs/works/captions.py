@@ -8,8 +8,8 @@ from typing import Any
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
-from tellapart.captions.lines import json_line
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.formats import json_line
+from tellapart.captions.log import TextRow
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import weights_of

@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tellapart.captions.lines import METADATA, end_tar, write_sample
-from tellapart.captions.log_rows import TextRow
+from tellapart.captions.formats import METADATA
+from tellapart.captions.log import TextRow
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL, guard_edited
+from tellapart.captions.webdataset import end_tar, write_sample
 from tellapart.data.row_index import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job

@@ -1,53 +1,25 @@
-"""Formats captions for output: JSON lines, CSV, plain text, and WebDataset tar samples."""
+"""The formats of captions, JSON lines, CSV and plain text: formats captions as lines, and reads lines back."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import os
-import re
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from tellapart.captions.picture_record import PictureRecord
-from tellapart.data.decode import PICTURE_SUFFIXES, open_image
+from tellapart.captions.written import Written
 from tellapart.data.pictures import FilePicture
-from tellapart.data.video import CLIP_SUFFIXES
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.strict_json import json_text, parse_json
 from tellapart.utils.terminal_text import for_terminal
 
+CAPTION_FORMATS = ("jsonl", "csv", "txt")
+LOG = "log"  # pseudo-format: captions are written to the log, to be turned into texts later
+PRINTED = Path("-")  # pseudo-file: standard output
 METADATA = "metadata.jsonl"  # Hugging Face's list of the pictures in a folder, by file name
-
-
-@dataclass(frozen=True)
-class Written:
-    """A picture's caption. ``candidates``: with best-of, all samples with their scores in nats, best first.
-
-    ``samples``: all captions of the picture if several were requested; ``caption`` is the first. ``picture``: the
-    record of the decoded picture; None if unknown. ``structured``: the caption as an object of a JSON schema.
-    ``claims``: the claims in the caption, each with its confidence.
-    """
-
-    item: Item
-    caption: str
-    candidates: tuple[tuple[str, float], ...] = ()
-    samples: tuple[str, ...] = ()
-    picture: PictureRecord | None = None
-    structured: Mapping[str, Any] | None = None
-    claims: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Returns all captions of the picture; for a structured caption, its JSON."""
-        if self.structured is not None:
-            return (json_text(self.structured),)
-        return self.samples if len(self.samples) > 1 else (self.caption,)
 
 
 def text_lines(written: Written) -> str:
@@ -153,58 +125,13 @@ def _csv_line(values: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def _readable(name: str) -> str:
-    """Returns a short name without suffix, in characters that all file systems and tar readers accept."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
-
-
-def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str]) -> None:
-    """Appends a sample to a tar file (WebDataset): the unmodified picture, its captions and its id."""
-    data, suffix = bytes_of(item)
-    key = f"{number:09d}-{_readable(item.id)}"
-    texts = {"id": item.id, "captions": list(captions)} | ({"split": item.split} if item.split else {})
-    members = [
-        (f"{key}{suffix}", data),
-        (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
-    ]
-    if all(len(caption.splitlines()) == 1 for caption in captions):  # otherwise a caption would span several lines
-        text = "\n".join(captions) + "\n"
-        members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
-    for name, content in members:
-        member = tarfile.TarInfo(name)
-        member.size = len(content)
-        file.write(member.tobuf(tarfile.USTAR_FORMAT))
-        file.write(content)
-        file.write(b"\0" * (-len(content) % tarfile.BLOCKSIZE))
-
-
-def bytes_of(item: Item) -> tuple[bytes, str]:
-    """Returns the encoded picture and a matching file suffix; encodes pictures without a file as PNG."""
-    picture: Any = item.picture
-    if hasattr(picture, "read"):
-        data = bytes(picture.read().data)
-        suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
-        return data, suffix if suffix in PICTURE_SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
-    made = io.BytesIO()
-    picture.image().save(made, "PNG")
-    return made.getvalue(), ".png"
-
-
-def _suffix_of(data: bytes, name: str) -> str:
-    """Infers the suffix from the content if that of the name is useless (``photo.jpg?w=300``, ``a.jpg.1``)."""
-    with open_image(data, name) as found:
-        format = str(found.format)
-    return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
-
-
-def end_tar(file: BinaryIO) -> None:
-    """Writes the end-of-archive marker of a tar file."""
-    file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
-
-
 def _one_line(text: str) -> str:
     if "\n" in text or "\r" in text:
         raise UsageError(
             f"the id {text!r} contains a line break, which this command's CSV does not support; use -o captions.jsonl"
         )
     return text
+
+
+def format_of(out: Path | None, format: str | None) -> str:
+    return format or (out.suffix.lower().lstrip(".") if out else "")
