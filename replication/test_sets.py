@@ -15,7 +15,7 @@ from tellapart.models.devices import best_device
 from tellapart.types import Encoder, Item
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.retrieval import CandidateSets
+    from tellapart.evaluation.candidate_sets import CandidateSets
     from tellapart.scenes.truth import ClaimCounts
     from tellapart.scorers import Scorer
 
@@ -134,7 +134,7 @@ class TestSets:
         return self._memo.get(key, lambda: self._make_candidate_sets(captions, candidates))
 
     def _make_candidate_sets(self, captions: ArmCaptions, candidates: str) -> CandidateSets:
-        from tellapart.evaluation.retrieval import lookalike_sets, random_pools, whole_sets
+        from tellapart.evaluation.candidate_sets import lookalike_sets, random_pools, whole_sets
 
         if candidates == "frames":
             clips: dict[str, list[int]] = {}
@@ -164,7 +164,7 @@ class TestSets:
 
     def recall_setting(self, captions: ArmCaptions, candidates: str) -> str:
         """Returns the setting of a recall for tables: ``n = 400, 100 candidates, chance 1.0``."""
-        from tellapart.evaluation.retrieval import chance
+        from tellapart.evaluation.candidate_sets import chance
 
         sets = self.candidate_sets(captions, candidates)
         chance_N = chance(sets, len(captions.items), 1)

@@ -22,15 +22,16 @@ from rich.console import Console
 from tellapart import __version__
 from tellapart.data import open_data
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_sets import lookalike_sets
 from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.formats import latex, markdown, table
 from tellapart.evaluation.gallery import caption_gallery, gallery
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.matching import name_systems, read_references
-from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.retrieval import lookalike_sets, retrieve
+from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CaptionSlot
@@ -144,7 +145,7 @@ def test_signatures_name_what_matters(world):
     end = f"|tellapart:{__version__}|human:first|intervals:rare-events,50@3"
     signature = results.signatures
     assert signature["recall@1.random100"] == (
-        f"recall@1|pools:random100-consecutive|order:{order_digest(results.ids)}|ties:hit|scorer:colours@01234567" + end
+        f"recall@1|pools:random100-consecutive|order:{short_digest(results.ids)}|ties:hit|scorer:colours@01234567" + end
     )
     # Whoever reads the pictures in another order has other pools: another signature.
     turned = {name: dict(reversed(own.items())) for name, own in world.systems.items()}

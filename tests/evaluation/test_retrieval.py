@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.retrieval import (
-    CandidateSets,
-    chance,
-    lookalike_sets,
-    per_set,
-    random_pools,
-    retrieve,
-    whole_sets,
-)
+from tellapart.evaluation.candidate_sets import CandidateSets, chance, lookalike_sets, random_pools, whole_sets
+from tellapart.evaluation.retrieval import per_set, retrieve
 
 
 def unit(array: np.ndarray) -> np.ndarray:

@@ -13,10 +13,11 @@ import pytest
 
 from tellapart.bags.file import Bag, BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_sets import CandidateSets, whole_sets
 from tellapart.evaluation.file_sets import FileSets, read_sets
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.retrieval import CandidateSets, per_set, retrieve, whole_sets
+from tellapart.evaluation.retrieval import per_set, retrieve
 
 BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
 HEADER = Header("some/clip", "0123456789abcdef", "folder:x", (2, 3), 8, {"copies": 1}, "", "query", None, None, "1")
@@ -329,7 +330,7 @@ def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:
 
 @pytest.mark.data
 def test_the_real_files() -> None:
-    from tellapart.evaluation.retrieval import chance
+    from tellapart.evaluation.candidate_sets import chance
 
     data = Path(os.environ.get("TELLAPART_DATA", "../shared/data"))
     (imagecode,) = read_sets(data / "annotations" / "imagecode_valid.json")

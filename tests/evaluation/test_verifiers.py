@@ -19,7 +19,8 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
 from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references
 from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
-from tellapart.evaluation.facts.chair import Chair, read_instances, read_synonyms
+from tellapart.evaluation.facts.chair import Chair, read_synonyms
+from tellapart.evaluation.facts.coco_instances import read_instances
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claim_tuples import NO_SYNONYMS
 from tellapart.scenes import Scenes

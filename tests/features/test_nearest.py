@@ -7,7 +7,7 @@ import pytest
 
 from tellapart.bags.hard_pool import nearest_to_targets
 from tellapart.errors import UsageError
-from tellapart.evaluation.retrieval import lookalike_sets
+from tellapart.evaluation.candidate_sets import lookalike_sets
 from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 

@@ -9,7 +9,8 @@ import pytest
 
 from tellapart.data import open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext, EvalInputs
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions

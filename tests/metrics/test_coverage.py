@@ -11,10 +11,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tellapart.evaluation.candidate_sets import lookalike_sets, random_pools, whole_sets
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.verdict import rate_statistic
 from tellapart.evaluation.metrics.facts_of_scenes import percentage
-from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
+from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Measurement
 from tellapart.metrics.draws import Draws
 from tellapart.metrics.intervals import mean_interval

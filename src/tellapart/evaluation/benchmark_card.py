@@ -11,7 +11,8 @@ import numpy as np
 
 from tellapart.bags.file import Bag, BagsFile, check_known
 from tellapart.errors import UsageError
-from tellapart.evaluation.retrieval import CandidateSets, retrieve, whole_sets
+from tellapart.evaluation.candidate_sets import CandidateSets, whole_sets
+from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.intervals import Interval, mean_interval
 from tellapart.report.album import Album
 from tellapart.report.template import template

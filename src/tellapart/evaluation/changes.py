@@ -14,9 +14,10 @@ from typing import Any, get_args
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_sets import random_pools
 from tellapart.evaluation.facts.by_references import facts_of
 from tellapart.evaluation.gallery import Kind
-from tellapart.evaluation.retrieval import random_pools, retrieve
+from tellapart.evaluation.retrieval import retrieve
 from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
 from tellapart.language.claims import extract
 from tellapart.metrics.cider import cider_d

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import NEEDS, EvalContext
-from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.metrics.recall import mean_rank, recall
+from tellapart.evaluation.needs import NEEDS, first_missing
 from tellapart.evaluation.selected_caption import with_choices
 from tellapart.metrics.registry import KEY_SUFFIXES, METRICS, Metric, in_order, normalized, resolve, suggestion
 from tellapart.utils.allowed_code import is_dotted, load_allowed
@@ -43,7 +44,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
         able = {
             name: metric
             for name, metric in table.items()
-            if metric.check is None and not name.endswith(KEY_SUFFIXES) and metric.missing(context) is None
+            if metric.check is None and not name.endswith(KEY_SUFFIXES) and first_missing(metric.needs, context) is None
         }
         return able, _notes_on_few(table, context)
     outside = {name: of_dotted_path(name) for name in names if ":" in name and is_dotted(name)}
@@ -138,7 +139,7 @@ def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str
     lacking: dict[str, list[str]] = {}
     for name, metric in table.items():
         if not name.endswith(KEY_SUFFIXES) and any(need in few for need in metric.needs):
-            lacking.setdefault(str(metric.missing(context)), []).append(name)
+            lacking.setdefault(str(first_missing(metric.needs, context)), []).append(name)
     parts = [f"{', '.join(names)} ({missing})" for missing, names in lacking.items()]
     return [f"not computed because of missing requirements: {'; '.join(parts)}"] if parts else []
 
@@ -162,7 +163,7 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
         if name in METRICS.installed():
             METRICS.find(name)  # raises the reason why it cannot be loaded
         raise UsageError(f"unknown metric '{name}'{suggestion(name, table)}")
-    missing = {key: table[key].missing(context) for key in keys}
+    missing = {key: first_missing(table[key].needs, context) for key in keys}
     able = [key for key in keys if missing[key] is None]
     if not able:
         raise UsageError(f"metric '{name}' requires {missing[keys[0]]}")

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tellapart import __version__
-from tellapart.evaluation.context import EvalContext, EvalInputs
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.draws import Draws
 from tellapart.metrics.holm import holm

@@ -1,27 +1,24 @@
-"""An evaluation's inputs and cached intermediate results, and the requirements that metrics can have."""
+"""The context of metrics: an evaluation's inputs in one order, and the intermediate results that metrics share."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tellapart.data.pictures import is_clip
-from tellapart.evaluation import retrieval
+from tellapart.evaluation import candidate_sets, retrieval
+from tellapart.evaluation.candidate_sets import CandidateSets
 from tellapart.evaluation.clip_inputs import ClipInputs, frames_seen
-from tellapart.evaluation.file_sets import FileSets
-from tellapart.evaluation.judges.caption_qa import ChoiceQuestion
+from tellapart.evaluation.digests import short_digest
+from tellapart.evaluation.eval_inputs import EvalInputs
+from tellapart.evaluation.facts.coco_instances import names_in
 from tellapart.evaluation.judges.judge import Judge
-from tellapart.evaluation.options import EvalSettings
-from tellapart.evaluation.retrieval import CandidateSets, Retrieval
+from tellapart.evaluation.retrieval import Retrieval
 from tellapart.evaluation.scorer_texts import ScorerTexts
-from tellapart.language.claim_tuples import Synonyms
 from tellapart.metrics.bert_score import BERTScore, bertscore
 from tellapart.metrics.perplexity import caption_losses
 from tellapart.metrics.slots import CaptionSlot
@@ -41,52 +38,6 @@ UNSTATED = "unstated claims"  # key of `EvalContext.kept`: the claims without a 
 ALL_CLIPS = "emscore"  # candidates are all clips of the evaluation, ranked by EMScore's F
 
 
-@dataclass(frozen=True)
-class CandidateInputs:
-    """Candidate sets from files, and the pictures in them that have no captions and therefore are only candidates."""
-
-    sets: Sequence[FileSets] = ()
-    items: Sequence[Item] = ()
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalInputs(EvalSettings):
-    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions. A string names a model that is not loaded
-    yet.
-
-    items: determine the order of the pictures (from which random pools are cut), the default references and the ground
-        truth.
-    image_features: the scorer's L2-normalized features of the items, N×D [default: from the feature store].
-    eval_scorers: additional scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on
-    the look-alike sets that ``scorer`` mined.
-    language_model: the model for perplexity.
-    text_encoder: the model for BERTScore.
-    candidates: candidate sets from files (`tellapart.evaluation.side_files`).
-    synonyms: object synonyms for CHAIR and facts.
-    instances: COCO's objects by picture, for CHAIR.
-    questions: CaptionQA's questions by id.
-    queries: search queries by picture id, for search by BM25 and by query_encoder.
-    confidences: the confidence of claims by system and id, from files that ``caption --claims`` wrote.
-    """
-
-    items: Sequence[Item] | None = None
-    references: Mapping[str, Sequence[str]] | None = None
-    scorer: Scorer | str | None = None
-    image_features: np.ndarray | None = None
-    eval_scorers: Mapping[str, tuple[Scorer, np.ndarray]] = field(default_factory=dict)
-    language_model: LanguageModel | str | None = None
-    text_encoder: TextEncoder | str | None = None
-    query_encoder: SentenceEncoder | str | None = None
-    candidates: CandidateInputs = CandidateInputs()
-    synonyms: Synonyms = field(default_factory=Synonyms)
-    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    judge: Judge | str | None = None
-    questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)
-    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    confidences: Mapping[str, Mapping[str, Mapping[Hashable, float]]] = field(default_factory=dict)
-
-
 @dataclass
 class EvalContext:
     """An evaluation's inputs in the order of the ids, with cached intermediate results."""
@@ -96,7 +47,7 @@ class EvalContext:
     references: list[list[str]] | None = None
     scorer: Scorer | str | None = None
     image_ND: np.ndarray | None = None
-    inputs: EvalInputs = EvalInputs()
+    inputs: EvalInputs = field(default_factory=EvalInputs)
     primary: EvalContext | None = None  # the first scorer; the additional scorers rank its look-alike sets
     several: bool = False  # whether any system has several captions per picture
     slots: Mapping[str, Sequence[CaptionSlot]] = field(default_factory=dict)  # all systems' captions
@@ -118,10 +69,6 @@ class EvalContext:
         if not items:
             return self.images
         return np.concatenate([self.images, store.FeatureStore().features(items, self.loaded_scorer.encoder)])
-
-    def lacks(self, needs: Sequence[str]) -> str | None:
-        """Returns the first unmet requirement and the option that satisfies it, or None if all ``needs`` are met."""
-        return next((NEEDS[need].message for need in needs if not NEEDS[need].has(self)), None)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns ``make()``, cached by ``key``."""
@@ -216,13 +163,13 @@ class EvalContext:
         if pools in self.file_sets:
             return self.file_sets[pools]
         if pools == ALL_CLIPS:
-            return retrieval.whole_sets([range(len(self.ids))], ALL_CLIPS)
+            return candidate_sets.whole_sets([range(len(self.ids))], ALL_CLIPS)
         if pools != "lookalike":
-            return retrieval.random_pools(
+            return candidate_sets.random_pools(
                 len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.inputs.seed
             )
         # Pictures with equal content have equal features, so no keys are needed.
-        return retrieval.lookalike_sets(self.images, self.inputs.lookalike)
+        return candidate_sets.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Returns the L2-normalized features of a slot's captions, N×D."""
@@ -300,117 +247,7 @@ class EvalContext:
         return name + ("|long:by-sentence" if self.inputs.long_texts == "sentences" else "")
 
 
-def short_digest(value: Any) -> str:
-    """Returns an eight-digit hex hash of a JSON value, for signatures."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=4).hexdigest()
-
-
 def _loaded(model: T | str | None) -> T:
     """Returns a model for a metric. It is loaded, because the metric's `Metric.needs` names it."""
     assert model is not None and not isinstance(model, str)
     return model
-
-
-def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """Returns the name of each picture in COCO's instances, which can be its id or its file's path, name or stem; "" if
-    none matches.
-    """
-    files = [""] * len(ids) if items is None else [item.picture.name for item in items]
-    names = []
-    for id_, file in zip(ids, files, strict=True):
-        ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
-        names.append(next((way for way in ways if way and way in instances), ""))
-    return names
-
-
-@dataclass(frozen=True)
-class Need:
-    """A requirement of a metric: its name, a test of the context, and the option to add if the test fails."""
-
-    has: Callable[[EvalContext], bool]
-    label: str
-    hint: str
-
-    @property
-    def message(self) -> str:
-        """Returns the text that follows "it needs" in messages."""
-        return f"{self.label}; {self.hint}"
-
-
-NEEDS: dict[str, Need] = {
-    "references": Need(
-        lambda context: context.references is not None,
-        "references",
-        "add --references FILE, or --data SPEC with references",
-    ),
-    "synonyms": Need(
-        lambda context: bool(context.inputs.synonyms),
-        "objects with their synonyms",
-        "add --set synonyms=FILE, CHAIR's synonyms.txt; or use facts_precision_object, which compares all nouns "
-        "without it",
-    ),
-    "pictures": Need(
-        lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
-    ),
-    "scorer": Need(lambda context: context.scorer is not None, "a scorer", "add --scorer MODEL"),
-    "truth": Need(
-        lambda context: context.items is not None and all(item.truth is not None for item in context.items),
-        "pictures with known ground truth",
-        "add --data scenes:…",
-    ),
-    "hundred": Need(
-        lambda context: len(context.ids) >= POOL,
-        f"at least {POOL} pictures",
-        "use recall@1.lookalike, or pass more captions",
-    ),
-    "two": Need(lambda context: len(context.ids) >= 2, "at least two pictures", "pass more captions"),
-    "six": Need(
-        lambda context: min(context.inputs.lookalike, len(context.ids)) > 5,
-        "look-alike sets of more than 5 pictures",
-        "add --set lookalike=10, or pass more captions",
-    ),
-    "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "pass more captions"),
-    "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
-    "tokens": Need(
-        # Assumes that a scorer that is not loaded yet returns them.
-        lambda context: bool(getattr(context.scorer, "has_token_features", True)),
-        "a scorer that returns token features",
-        "pass --scorer with a text tower such as CLIP's",
-    ),
-    "language_model": Need(
-        lambda context: context.inputs.language_model is not None,
-        "a language model",
-        "add --set language_model=gpt2, or the folder of another model",
-    ),
-    "text_encoder": Need(
-        lambda context: context.inputs.text_encoder is not None,
-        "a text encoder",
-        "add --set bertscore=roberta-large, or the folder of another model",
-    ),
-    "judge": Need(
-        lambda context: context.inputs.judge is not None,
-        "a judge",
-        "add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1",
-    ),
-    "questions": Need(
-        lambda context: bool(context.inputs.questions),
-        "questions about the pictures",
-        "add --set questions=FILE in CaptionQA's layout",
-    ),
-    "queries": Need(lambda context: bool(context.inputs.queries), "queries", "add --queries FILE"),
-    "query_encoder": Need(
-        lambda context: context.inputs.query_encoder is not None,
-        "a sentence encoder",
-        "add --set query_encoder=minilm-l6, or the folder of another model",
-    ),
-    "several": Need(
-        lambda context: context.several,
-        "several captions per picture",
-        "pass a caption file that repeats ids",
-    ),
-    "confidences": Need(
-        lambda context: context.several or any(context.inputs.confidences.values()),
-        "several captions per picture, or the confidence of each claim",
-        "pass a caption file that repeats ids, or one of tellapart caption --claims",
-    ),
-}

@@ -13,7 +13,8 @@ from typing import Any
 
 from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.comparison import Comparison
-from tellapart.evaluation.context import EvalContext, EvalInputs
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.notes import (

@@ -13,7 +13,6 @@ targets |
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,8 @@ from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
-from tellapart.evaluation.retrieval import CandidateSets
+from tellapart.evaluation.candidate_sets import CandidateSets
+from tellapart.evaluation.digests import short_digest
 from tellapart.utils.listed_names import few
 from tellapart.utils.strict_json import parse_json
 
@@ -135,7 +135,7 @@ def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> Fi
 
 def digest(path: Path) -> str:
     """Returns an eight-digit hex hash of a file's content, for signatures."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest()
+    return short_digest(path.read_bytes())
 
 
 def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:

@@ -9,7 +9,7 @@ from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.chosen_metrics import ALL, choose, needs_of
-from tellapart.evaluation.context import EvalInputs
+from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.matching import (
     match_files,

@@ -12,7 +12,8 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.agreement import measure_agreement
 from tellapart.evaluation.agreement_table import AgreementTable
-from tellapart.evaluation.context import EvalContext, EvalInputs
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.judgement_types import Judgements
 from tellapart.evaluation.judgements import read_judgements
 from tellapart.evaluation.options import JudgeInputs

@@ -9,7 +9,7 @@ from typing import Any
 import rich
 import rich.table
 
-from tellapart.evaluation.context import NEEDS
+from tellapart.evaluation.needs import NEEDS
 from tellapart.metrics.registry import METRICS, Metric, in_order
 from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of

@@ -13,7 +13,7 @@ import torch
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
 from tellapart.evaluation import text_models
-from tellapart.evaluation.context import CandidateInputs, EvalInputs
+from tellapart.evaluation.eval_inputs import CandidateInputs, EvalInputs
 from tellapart.evaluation.file_sets import HARD
 from tellapart.evaluation.options import EvalOptions
 from tellapart.features.store import FeatureStore

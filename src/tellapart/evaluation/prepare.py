@@ -10,7 +10,9 @@ import numpy as np
 
 from tellapart.data.caption_alignment import with_text
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext, EvalInputs, names_in
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.eval_inputs import EvalInputs
+from tellapart.evaluation.facts.coco_instances import names_in
 from tellapart.evaluation.notes import plain_words
 from tellapart.evaluation.retrieval import check_features
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot, caption_lists, human_slots, system_slots

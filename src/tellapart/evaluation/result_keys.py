@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.evaluation.metrics.recall import mean_rank, recall
 from tellapart.evaluation.selected_caption import with_choices
 from tellapart.metrics.keys import parse_key
 from tellapart.metrics.registry import KEY_SUFFIXES, METRICS, Metric

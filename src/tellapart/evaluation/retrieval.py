@@ -1,8 +1,7 @@
-"""Retrieval of pictures by their captions: candidate sets, ranks and hits.
+"""Retrieval of pictures by their captions: the scorer's ranks of each caption's picture among its candidates.
 
-All protocols share one interface: `CandidateSets` defines the candidates of each caption, `retrieve` ranks them by the
-scorer's similarity (the dot product of L2-normalized features), and `Retrieval` holds one value per picture, NaN for
-a picture that is never a target.
+`retrieve` ranks the candidates of `tellapart.evaluation.candidate_sets` by the scorer's similarity (the dot product of
+L2-normalized features), and `Retrieval` holds one value per picture, NaN for a picture that is never a target.
 
 As in papers 2 and 3, a caption is a hit if no distractor scores *higher* than the target, so ties are hits (the text
 of paper 3, section 3, says "higher than all others", but the authors' code counts ties).
@@ -18,114 +17,10 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_sets import CandidateSets, over_questions
 
 ROWS_PER_BLOCK = 4096  # number of captions and candidates of a large set that are compared at a time: 64 MB of scores
 TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summation
-
-
-@dataclass(frozen=True)
-class CandidateSets:
-    """Sets of pictures, given as rows, and Q questions about them.
-
-    ``sets`` holds rows of the feature matrix. Question q looks for row ``target_Q[q]`` in the set ``set_Q[q]``. Several
-    questions can share a set: in a pool of 100, every picture is a target once.
-    """
-
-    sets: tuple[np.ndarray, ...]
-    set_Q: np.ndarray
-    target_Q: np.ndarray
-    name: str = "given"
-
-    def __post_init__(self) -> None:
-        if len(self.set_Q) != len(self.target_Q):
-            raise ValueError(
-                f"Expected one set number per target; got {len(self.set_Q)} set numbers for {len(self.target_Q)} "
-                "targets"
-            )
-        member_M = np.concatenate([*self.sets, np.zeros(0, np.intp)])
-        span = 1 + max(int(member_M.max(initial=0)), int(self.target_Q.max(initial=0)))
-        of_M = np.repeat(np.arange(len(self.sets)), [len(members) for members in self.sets])
-        asked_Q = np.isin(self.set_Q * span + self.target_Q, of_M * span + member_M)
-        if len(lost := np.flatnonzero(~asked_Q)):
-            row, number = self.target_Q[lost[0]], self.set_Q[lost[0]]
-            raise ValueError(f"Picture {row} is not among the candidates of its set {number}")
-
-    def __len__(self) -> int:
-        return len(self.target_Q)
-
-    @cached_property
-    def size_Q(self) -> np.ndarray:
-        """Returns the number of candidates of each question."""
-        size_Q: np.ndarray = np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
-        return size_Q
-
-    def questions(self, n: int) -> np.ndarray:
-        """Counts the queries that target each of the first n pictures."""
-        return np.bincount(self.target_Q, minlength=n)[:n]
-
-    def units(self, n: int) -> np.ndarray | None:
-        """Returns the resampling unit of each of the first n pictures; None if each picture is its own unit.
-
-        Targets of one set compete, so their hits are dependent. Therefore a set is one unit, and sets that share a
-        target are merged. If one unit would have more than half of the questions, as in a single pool, pictures are the
-        units.
-        """
-        unit_N, before_N = np.arange(n), np.zeros(0, np.intp)
-        while not np.array_equal(unit_N, before_N):
-            before_N, first_S = unit_N, np.full(len(self.sets), n)
-            np.minimum.at(first_S, self.set_Q, unit_N[self.target_Q])
-            unit_N = unit_N.copy()
-            np.minimum.at(unit_N, self.target_Q, first_S[self.set_Q])
-            unit_N = unit_N[unit_N]
-        questions = np.bincount(unit_N[self.target_Q])
-        return unit_N if 2 * questions.max(initial=0) <= len(self) else None
-
-    @cached_property
-    def by_set(self) -> list[np.ndarray]:
-        """Returns, for each set, an int array with the indices of its questions."""
-        order_Q = np.argsort(self.set_Q, kind="stable")
-        return np.split(order_Q, np.searchsorted(self.set_Q[order_Q], np.arange(1, len(self.sets))))
-
-
-def whole_sets(sets: Sequence[Sequence[int] | np.ndarray], name: str = "given") -> CandidateSets:
-    """Makes every picture in each set (bag, pool) a target once, within that set."""
-    rows = tuple(np.asarray(members, dtype=np.intp) for members in sets)
-    set_Q = np.repeat(np.arange(len(rows)), [len(members) for members in rows])
-    return CandidateSets(rows, set_Q, np.concatenate(rows) if rows else np.zeros(0, np.intp), name)
-
-
-def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0) -> CandidateSets:
-    """Splits n pictures into pools of ``size``; drops the last, incomplete one.
-
-    Pools are consecutive (paper 3's code), or cut from one fixed permutation (RD100 of paper 2).
-    """
-    order_N = np.random.default_rng(seed).permutation(n) if shuffled else np.arange(n)
-    pools = [order_N[start : start + size] for start in range(0, n - size + 1, size)]
-    return whole_sets(pools, f"random{size}" + (f"-shuffled{seed}" if shuffled else "-consecutive"))
-
-
-def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] | None = None) -> CandidateSets:
-    """Returns a set per picture: itself, followed by its ``size − 1`` nearest neighbours by cosine of image features.
-
-    Skips copies of the target (cosine above 0.9999, or the same content key), which cannot be distinguished from it.
-    For ties, see `tellapart.features.nearest`.
-    """
-    from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
-
-    vectors = Vectors.of(features_ND)
-    rows_N = np.arange(len(vectors))
-    content_N = rows_N if keys is None else np.unique(np.asarray(keys), return_inverse=True)[1]
-    exclusions = Exclusions(content_N, content_N, COPY)
-    near = nearest_among(vectors, vectors, size - 1, exclusions, label="look-alike sets")
-    sets = [np.concatenate([[row], near_K[near_K >= 0]]) for row, near_K in enumerate(near.rows_NK)]
-    return CandidateSets(tuple(sets), rows_N, rows_N, f"lookalike{size}")
-
-
-def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
-    """Averages values over the questions about each of n pictures; NaN for a picture without questions."""
-    count_N = sets.questions(n)
-    sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
-    return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
 
 
 @dataclass(frozen=True)
@@ -266,10 +161,3 @@ def _ranks(
         better_M = top_M > best_M  # in case of ties the first one is kept, as if all scores were compared at once
         best_M[better_M], picked_M[better_M] = top_M[better_M], members_B[place_M[better_M]]
     return rank_M, np.where(rank_M == 0, target_M, picked_M)
-
-
-def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
-    """Computes the hit rate of a blind guess, k / set size, for each of n pictures; NaN for a picture without
-    questions.
-    """
-    return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)

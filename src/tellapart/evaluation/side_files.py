@@ -15,8 +15,10 @@ from tellapart.data.record_keys import ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.data.specification import listed
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import CandidateInputs, short_digest
-from tellapart.evaluation.facts import chair
+from tellapart.evaluation.digests import short_digest
+from tellapart.evaluation.eval_inputs import CandidateInputs
+from tellapart.evaluation.facts.chair import read_synonyms
+from tellapart.evaluation.facts.coco_instances import read_instances
 from tellapart.evaluation.file_sets import FileSets, hard_pool, read_sets
 from tellapart.evaluation.judges.caption_qa import ChoiceQuestion, read_questions
 from tellapart.evaluation.matching import files_of, note_of
@@ -31,8 +33,8 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
         raise UsageError(
             "instances uses COCO's object names; add --set synonyms=FILE to map the words of captions to them"
         )
-    known = chair.read_synonyms(synonyms) if synonyms is not None else Synonyms()
-    return known, {} if instances is None else chair.read_instances(instances, known)
+    known = read_synonyms(synonyms) if synonyms is not None else Synonyms()
+    return known, {} if instances is None else read_instances(instances, known)
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:

@@ -125,10 +125,6 @@ class Metric(Entry[Callable[..., Any]]):
         sizes = [len(members) for members in sets.sets]
         return Candidates(min(sizes), max(sizes), float(np.average(chance_N[known_N], weights=questions_N[known_N])))
 
-    def missing(self, context: EvalContext) -> str | None:
-        """Returns the first requirement that the context lacks, with the option to add, or None if all are met."""
-        return context.lacks(self.needs)
-
     def tag(self, context: EvalContext) -> str:
         """Returns the judge that measured the metric, to be added to the metric's name in results; "" if there was
         none.

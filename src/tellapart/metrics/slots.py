@@ -26,6 +26,11 @@ class CaptionSlot:
     repeats: np.ndarray | None = None  # True if the slot repeats a caption
     confidences: Sequence[Mapping[Hashable, float]] | None = None
 
+    @property
+    def said_N(self) -> np.ndarray:
+        """Returns 1 for each non-empty caption and 0 for each empty one, to set the scores of empty captions to 0."""
+        return np.array([float(bool(text.strip())) for text in self.captions])
+
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:
     """Splits a system's captions into slots: each picture's first caption, each picture's second one, and so on.

@@ -13,7 +13,7 @@ import numpy as np
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import CandidateInputs
+from tellapart.evaluation.eval_inputs import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery, save_pictures
 from tellapart.evaluation.matching import match_files, read_references

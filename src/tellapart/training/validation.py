@@ -14,7 +14,8 @@ import torch
 from tellapart.captioners import generate_captions
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
-from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.evaluation.candidate_sets import CandidateSets, lookalike_sets, random_pools
+from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks

@@ -7,16 +7,15 @@ code: lower case, singular, two-word objects first. Without it, the generic extr
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.facts.verdict import Span, Verdict
 from tellapart.language.claim_tuples import Synonyms
-from tellapart.utils.strict_json import parse_json
 
 # The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are no objects
 # themselves: a "baby bird" is not a person.
@@ -68,8 +67,7 @@ def read_synonyms(path: Path) -> Synonyms:
         for word in row:
             if word:
                 found[word] = row[0]  # the last line wins, as in the authors' code
-    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    return Synonyms(found, f"{path.name}@{digest}")
+    return Synonyms(found, f"{path.name}@{short_digest(text.encode())}")
 
 
 def two_words(synonyms: Synonyms) -> dict[str, str]:
@@ -147,24 +145,3 @@ class Chair:
                 return form
         parts = {part for pair in self._pairs for part in pair.split()}
         return next((form for form in forms if form in parts), word)
-
-
-def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
-    """Reads each picture's objects from a COCO ``instances_*.json``, by id and file name. Raises `UsageError`."""
-    try:
-        value = parse_json(path.read_text(encoding="utf-8"))
-        names = {category["id"]: synonyms.canonical(category["name"]) for category in value["categories"]}
-        found: dict[int, set[str]] = {}
-        for annotation in value["annotations"]:
-            found.setdefault(annotation["image_id"], set()).add(names[annotation["category_id"]])
-        files = {image["id"]: image.get("file_name", "") for image in value.get("images", ())}
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; expected COCO's instances_*.json") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is not a COCO instances file ({type(error).__name__}: {error})") from None
-    by_name: dict[str, frozenset[str]] = {}
-    for number in {**files, **found}:  # a picture without annotations has no objects
-        file = Path(files.get(number, ""))
-        for name in filter(None, (str(number), str(file) if file.name else "", file.name, file.stem)):
-            by_name[name] = frozenset(found.get(number, ()))
-    return by_name

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.digests import short_digest
 
 # Maximum number of answer tokens, by prompt. A user's prompt must have the same placeholders as the package's.
 PROMPTS = {
@@ -41,8 +41,7 @@ class Prompt:
     @property
     def signature(self) -> str:
         """Identifies the prompt and its origin, as part of a metric's signature."""
-        digest = hashlib.blake2b(self.text.encode(), digest_size=4).hexdigest()
-        return f"prompt:{'own' if self.own else 'tellapart'}@{digest}"
+        return f"prompt:{'own' if self.own else 'tellapart'}@{short_digest(self.text.encode())}"
 
 
 def read_prompt(name: str, folder: Path | None = None) -> Prompt:

@@ -6,8 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext, names_in
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.chair import Chair
+from tellapart.evaluation.facts.coco_instances import names_in
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.metrics.facts import each_verdict, fact_metric, nothing_missing, rate
 from tellapart.metrics.corpus_scores import Measurement

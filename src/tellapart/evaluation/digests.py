@@ -1,0 +1,16 @@
+"""Short hashes of an evaluation's inputs, for signatures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+
+def short_digest(value: Any) -> str:
+    """Returns an eight-digit hex hash of bytes, or of any other JSON value."""
+    content = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return hashlib.blake2b(content, digest_size=4).hexdigest()

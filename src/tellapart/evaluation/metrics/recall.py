@@ -1,0 +1,152 @@
+"""Recall@k and mean rank: how often, and how far up, the scorer ranks a caption's own picture among candidates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from tellapart.evaluation.candidate_sets import chance, over_questions
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext
+from tellapart.evaluation.digests import short_digest
+from tellapart.evaluation.metrics.em_score import emscore_variant
+from tellapart.metrics.corpus_scores import PERCENT, Measurement
+from tellapart.metrics.registry import METRICS, ContextMetric, Signature
+from tellapart.metrics.results import APART
+from tellapart.metrics.slots import CaptionSlot
+
+Measure = Callable[[EvalContext, CaptionSlot], Measurement]
+
+_AMONG = {
+    "lookalike": "{size} look-alikes",
+    "lookalikes": "{size} look-alikes",
+    "truematch": "{size} TrueMatch look-alikes",
+    ALL_CLIPS: "all {size} clips by EMScore’s F",
+    "hard": "the {size} pictures in the hard pool",
+    "imagecode": "ImageCoDe’s {size} frames",
+}
+_ALIASES = {
+    "recall@1.random100": ("p@1",),  # paper 3: consecutive blocks of 100 in the test set
+    "recall@1.random100-shuffled": ("rd100",),  # paper 2: blocks of 100 of a fixed random permutation
+}
+
+
+def recall(k: int, pools: str) -> ContextMetric:
+    """Returns the recall@k metric: the percentage of captions whose own picture the scorer ranks among the first k."""
+
+    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
+        found = context.retrieval(slot, pools)
+        return Measurement(100 * found.hit(k), weight_N=found.questions_N)
+
+    def signature(context: EvalContext) -> str:
+        scorer = context.scorer_name()
+        return f"{pools_signature(context, pools, scorer)}|ties:hit|scorer:{scorer}"
+
+    few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
+    return _recall_entry(k, pools, measure, signature, ("pictures", "scorer", *few))
+
+
+def clip_recall(k: int) -> ContextMetric:
+    """Returns the recall@k metric for clips: how often a caption retrieves its clip from all clips, ranked by EMScore's
+    F (paper 1, Table 6).
+    """
+
+    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
+        rank_N = context.clips.emscore_ranks(slot)
+        return Measurement(np.where(np.isnan(rank_N), np.nan, slot.said_N * 100.0 * (rank_N < k)))
+
+    def signature(context: EvalContext) -> str:
+        return f"pool:all-clips|match:EMScore-F|{emscore_variant(context)}|ties:hit|scorer:{context.scorer_name()}"
+
+    needs = ("pictures", "clips", "scorer", "tokens", "two" if k == 1 else "six-clips")
+    return _recall_entry(k, ALL_CLIPS, measure, signature, needs)
+
+
+def mean_rank(pools: str) -> ContextMetric:
+    """Returns the mean-rank metric: the picture's mean rank among its candidates, from 1 (best)."""
+
+    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
+        found = context.retrieval(slot, pools)
+        return Measurement(found.rank_N + 1, weight_N=found.questions_N)
+
+    def signature(context: EvalContext) -> str:
+        scorer = context.scorer_name()
+        return f"{pools_signature(context, pools, scorer)}|from:1|ties:best|scorer:{scorer}"
+
+    def chance(context: EvalContext) -> np.ndarray:
+        sets = context.sets(pools)
+        return over_questions(sets, (1 + sets.size_Q) / 2, len(context.ids))
+
+    return ContextMetric(
+        name=f"mean_rank.{pools}",
+        factory=measure,
+        needs=("pictures", "scorer", "two"),
+        signature=signature,
+        digits=2,
+        label=f"mean rank among {among(pools)}",
+        help="mean rank of the picture among the candidates; 1 is best",
+        direction="lower",
+        group=APART,
+        families=("meanrank", "truematch") if pools.startswith("bag") else ("meanrank",),
+        short="mean_rank",
+        bounds=lambda context: (1.0, float(max(map(len, context.sets(pools).sets), default=1))),
+        pools=pools,
+        chance=chance,
+    )
+
+
+def among(pools: str) -> str:
+    """Describes the candidates of a recall. Contains ``{size}`` for their number if the metric's name lacks it."""
+    if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
+        return f"{random[1]} {'random' if random[2] else 'consecutive'} pictures"
+    if bag := re.fullmatch(r"bag(\d+)", pools):
+        return f"the {bag[1]} pictures in a bag"
+    return _AMONG.get(pools, pools.replace("_", " ") or "the pool")
+
+
+def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, needs: tuple[str, ...]) -> ContextMetric:
+    name, where = f"recall@{k}.{pools}", among(pools)
+    first = "first" if k == 1 else f"among the first {k}"
+    return ContextMetric(
+        name=name,
+        factory=measure,
+        needs=needs,
+        signature=signature,
+        label=f"R@{k} among {where}",
+        help=f"% of captions for which the scorer ranks the right picture {first} among {where}",
+        direction="higher",
+        group=APART,
+        aliases=_ALIASES.get(name, ()),
+        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if requested by name
+        families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
+        short=f"recall@{k}",
+        bounds=PERCENT,
+        pools=pools,
+        chance=partial(recall_chance, k, pools),
+    )
+
+
+def recall_chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
+    """Computes each picture's recall@k, in percent, of a blind guess."""
+    return 100 * chance(context.sets(pools), len(context.ids), k)
+
+
+def pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
+    """Describes the candidates of a metric. scorer: the scorer that ranks; "" if it also mined the look-alikes."""
+    for own in context.inputs.candidates.sets:
+        if own.name == pools:
+            return f"pools:{pools}x{len(own.sets)}|{own.origin}"
+    miner = (context.primary or context).scorer_name()
+    more = f"|mined-by:{miner}" if pools == "lookalike" and miner != scorer else ""
+    if pools.startswith("random"):
+        more = f"|order:{short_digest(context.ids)}"  # the order of the data determines the pools
+    return f"pools:{context.sets(pools).name}{more}"
+
+
+for _pools in ("random100", "random100-shuffled", "lookalike"):
+    for _k in (1, 5):
+        METRICS.register(recall(_k, _pools))
+for _k in (1, 5):
+    METRICS.register(clip_recall(_k))

@@ -1,0 +1,25 @@
+"""The number of tokens per caption in the scorer's tokenizer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.registry import context_metric
+from tellapart.metrics.results import LANGUAGE
+from tellapart.metrics.slots import CaptionSlot
+
+
+@context_metric(
+    "tokens",
+    needs=("pictures", "scorer"),
+    signature=lambda context: f"tokens:with-start,end|scorer:{context.scorer_name()}",
+    label="tokens",
+    help="tokens per caption in the scorer's tokenizer, including start and end; computed only if requested by name",
+    group=LANGUAGE,
+    check=lambda: None,
+)
+def tokens(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes the number of tokens per caption, without truncation (paper 2, Table 9)."""
+    return Measurement(np.array(context.loaded_scorer.lengths(slot.captions), dtype=float))
