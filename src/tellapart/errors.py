@@ -33,7 +33,7 @@ class MissingExtra(TellapartError):
 
 
 def need_extra(extra: str, what: str, *packages: str) -> None:
-    """Raises `MissingExtra` if one of the packages is not installed. Imports none of them."""
+    """Raises `MissingExtra` if one of the packages is not installed. Does not import the packages."""
     for package in packages:
         try:
             found = importlib.util.find_spec(package)

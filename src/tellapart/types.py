@@ -45,7 +45,7 @@ class Picture(Protocol):
 
 
 class Rows(Protocol):
-    """N rows that are read when they are indexed: an array in memory or on disk, or features in files."""
+    """N rows that are read only when they are indexed: an array in memory or on disk, or features in files."""
 
     def __len__(self) -> int: ...
 
@@ -82,12 +82,12 @@ class Encoder:
     pixels: turns PIL pictures into one float tensor B×C×height×width.
     encode: turns that tensor into features, whose first axis is B.
     frames: the number of frames encoded per clip.
-    join: joins the features F×… of the frames of one clip into one row. If ``frames`` exceeds 1, it is also called for
+    join: joins the features of one clip's F frames, F×…, into one row. If ``frames`` exceeds 1, it is also called for
         still pictures, with F = 1. None: the row consists of the features of the single frame.
-    precision: that of the model's weights; "bf16" and "fp16" rows are stored in half the bytes if that is lossless.
+    precision: the precision of the model's weights. "bf16" and "fp16" rows take half the space if that is lossless.
     name: the name shown by ``tellapart cache``.
-    tower: the frozen encoder that comes first, if any. ``encode`` also accepts its output, so that pictures are not
-        encoded again if their tower features are cached.
+    tower: the encoder's frozen first part, or None. ``encode`` also accepts the tower's output, so that pictures are
+        not encoded from scratch if their tower features are cached.
     """
 
     fingerprint: str
@@ -102,12 +102,12 @@ class Encoder:
 
 @dataclass(slots=True)
 class Rollout:
-    """Generated captions of B pictures, S samples each, as R = B·S rows, picture by picture.
+    """Generated captions for B pictures, S samples each, as R = B·S rows, picture by picture.
 
     tokens_RT: only the new tokens, including the end token if it was generated, padded on the right.
-    valid_RT: True on tokens (end token included), False on padding.
+    valid_RT: True for tokens (including the end token), False for padding.
     texts: the R decoded captions.
-    samples: S.
+    samples: the number S of captions per picture.
     """
 
     tokens_RT: torch.Tensor
@@ -131,10 +131,10 @@ class Batch:
 
     rows_B: the pictures' row numbers in the training set.
     visual: the captioner's input (features, first axis B) or, if a vision encoder is trained, pixels.
-    tokens_RT, valid_RT: R = B·captions references, picture by picture.
+    tokens_RT, valid_RT: the references, with the same number for each of the B pictures, picture by picture.
     bag_B: the number of each picture's bag, if the recipe uses bags.
-    distractors_BK: rows of additional distractors for each picture, for which no captions are generated; padded with −1
-        if there are fewer than K.
+    distractors_BK: the row numbers of additional distractors for each picture, for which no captions are generated.
+        Padded with −1 if a picture has fewer than K distractors.
     step: the batch's number, counting from 0. ``step`` and ``seed`` determine the random numbers for each item.
     """
 
@@ -150,22 +150,25 @@ class Batch:
 
     @property
     def seeds(self) -> ItemSeeds | None:
-        """Returns the source of this step's random numbers; None (torch's own generator) if there are no items."""
+        """Returns the source of this step's random numbers; None (torch's global generator) if there are no items."""
         return ItemSeeds(tuple(item.id for item in self.items), self.seed, self.step) if self.items else None
 
     def split(self, chunks: int) -> list[Batch]:
-        """Splits the batch by picture into at most ``chunks`` parts of nearly equal size; 1 returns the same batch."""
+        """Splits the batch by picture into at most ``chunks`` parts of nearly equal size; 1 leaves the batch whole."""
         size = -(-len(self.rows_B) // chunks)
         return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
 
     def __getitem__(self, pictures: slice) -> Batch:
-        """Returns the part with these pictures and their references; the batch itself if these are all pictures."""
+        """Returns the part of the batch that contains these pictures and their references.
+
+        Returns the batch itself if the slice covers all pictures.
+        """
         if (pictures.start, pictures.stop) == (0, len(self.rows_B)):
             return self
         return self.part(pictures, self.visual[pictures])
 
     def part(self, pictures: slice, visual: Any) -> Batch:
-        """Returns the part with these pictures, with ``visual`` as their input."""
+        """Returns the part of the batch that contains these pictures, with ``visual`` as their input."""
         each = 0 if self.tokens_RT is None else len(self.tokens_RT) // len(self.rows_B)
         rows = slice(pictures.start * each, pictures.stop * each)
         return type(self)(
@@ -183,14 +186,14 @@ class Batch:
 
 @dataclass(slots=True)
 class Loss:
-    """A scalar loss to minimize, and numbers for the log."""
+    """A scalar loss to minimize, and values for the log."""
 
     value: torch.Tensor
     logs: dict[str, float] = field(default_factory=dict)
 
 
 def run_backward(loss: Loss) -> None:
-    """Computes the gradients."""
+    """Computes the gradients of the loss."""
     loss.value.backward()
 
 
@@ -202,7 +205,7 @@ class StepContext:
     micro_batches: the maximum number of parts into which the batch is split for forward and backward passes.
     encode: the captioner's vision encoder if it is trained; ``batch.visual`` then contains pixels.
     autocast: returns the context manager for forward passes.
-    rank, world_size: of the current process, as in torch.distributed.
+    rank, world_size: as in torch.distributed, for the current process.
     """
 
     backward: Callable[[Loss], None] = run_backward
@@ -213,8 +216,8 @@ class StepContext:
     world_size: int = 1
 
     def visual(self, part: Batch) -> torch.Tensor:
-        """Returns the input to the captioner's language model: the part's features, encoded from pixels if ``encode``
-        is set.
+        """Returns the input to the captioner's language model: the part's features. If ``encode`` is set, encodes them
+        from pixels.
         """
         return part.visual if self.encode is None else self.encode(part.visual)
 

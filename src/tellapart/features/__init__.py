@@ -2,7 +2,7 @@
 
 `store` is the entry point and encodes missing rows. `rows` stores rows on disk; `encoded` transfers them to another
 machine. `feature_files` reads features that other programs wrote. `views` provides a captioner's input: stored
-features, features from files, or rows that are recomputed each time. `nearest` finds nearest neighbours.
+features, features from files, or rows that are recomputed on each access. `nearest` finds nearest neighbours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nearest neighbours of all pictures of a data set: exact, or approximate for a million pictures or more."""
+"""Nearest neighbours of all pictures in a data set: exact, or approximate for a million pictures or more."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def nearest_neighbours(
     ``block``.
 
     features_ND: rows need not be normalized.
-    max_cosine: exclude nearer pictures (paper 3: near-duplicates are at 0.8 and above).
-    approximate: whether to use FAISS (extra ``faiss``); None: for a million pictures or more. Its recall is measured
-        against the exact search on a sample, and printed.
+    max_cosine: exclude pictures with a higher cosine (in paper 3, pictures at 0.8 and above are near-duplicates).
+    approximate: whether to use FAISS (extra ``faiss``); None: use it for a million pictures or more. Its recall is
+        measured against the exact search on a sample of the pictures, and printed.
 
     Raises `UsageError` for features that are not finite.
     """

@@ -1,8 +1,8 @@
 """Approximate nearest neighbours with FAISS (extra ``faiss``), which finds most neighbours but not all.
 
-FAISS assigns pictures to cells and compares a picture with those in the nearest sixteenth of the cells, first by codes
-of four bits per two numbers, then compares the best candidates by their features. The recall of this search is
-measured.
+FAISS assigns pictures to cells and compares each picture with those in the nearest sixteenth of the cells: first by
+codes, which use four bits per two numbers, and then, for the best candidates only, by their features. The recall of
+this search is measured.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ APPROXIMATE_FROM = 1_000_000  # minimum number of pictures for which FAISS is th
 RECALL_SAMPLE = 2000  # number of pictures whose exact neighbours are computed to measure recall
 FIT_SAMPLE = 64 * 1024  # number of pictures on which cells and codes are trained
 PER_CELL = 39  # minimum number of pictures per cell in FAISS
-CODES = 16  # number of values that a four-bit code has
+CODES = 16  # number of values that a four-bit code can take
 PROBED_SHARE = 1 / 16  # fraction of cells that are searched
 REFINE_FACTOR = 16  # the best candidates by code, this many times k, are compared by their features
 QUERY_BLOCK = 4096  # queries per block
 ADD_BLOCK = 16384  # pictures added to the index at a time
-MIN_REQUEST = 16  # minimum number of candidates requested first when near-duplicates are excluded, in case k is small
+MIN_REQUEST = 16  # minimum size of the first request for candidates if near-duplicates are excluded, in case k is small
 MAX_WIDENING = 16  # maximum factor by which pictures and cells grow when the nearest pictures are near-duplicates
 
 
@@ -47,8 +47,9 @@ def approximate_neighbours(
 ) -> Neighbours:
     """Finds the k nearest neighbours of each picture with FAISS, and measures the recall against the exact search.
 
-    unit_ND: float32 rows of norm 1. max_cosine: exclude nearer pictures, and request more candidates to replace them;
-    prints how many pictures still have fewer than k neighbours (−1 in their rows).
+    unit_ND: float32 rows of norm 1.
+    max_cosine: exclude pictures with a higher cosine, and request more candidates to replace them. Prints how many
+        pictures still have fewer than k neighbours (their rows are padded with −1).
     """
     search = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
     near = search.neighbours
@@ -76,7 +77,7 @@ def measured_search(
     seed: int = 0,
     queries: int | None = None,
 ) -> ApproximateSearch:
-    """Runs `approximate_neighbours` silently, and measures its time and recall.
+    """Runs the search of `approximate_neighbours` without its messages, and measures its time and recall.
 
     seed: selects the pictures for which recall is measured.
     queries: number of random pictures to search for (default: all); the results are in the order of the data.
@@ -120,8 +121,9 @@ def _index(unit_ND: np.ndarray) -> Any:
 
 
 def load_faiss(what: str) -> Any:
-    """Imports FAISS. Raises `MissingExtra` if it is not installed. ``what``: the feature that needs it, for the
-    message.
+    """Imports FAISS. Raises `MissingExtra` if it is not installed.
+
+    ``what``: the feature that needs FAISS, for the error message.
     """
     try:
         return importlib.import_module("faiss")
@@ -132,10 +134,10 @@ def load_faiss(what: str) -> Any:
 def _search(
     index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows and cosines, Q×k, of the nearest neighbours of some pictures, in the format of `Neighbours`.
+    """Returns the rows and cosines, Q×k, of the queries' nearest neighbours, in the format of `Neighbours`.
 
-    While fewer than k are left after excluding near-duplicates, doubles the number of pictures and cells that are
-    searched.
+    While a query has fewer than k neighbours left after near-duplicates are excluded, doubles the number of candidates
+    and of cells searched.
     """
     rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
     open_Q, times = np.arange(len(row_Q)), 1
@@ -165,7 +167,7 @@ def _widened_parameters(index: Any, times: int) -> Any:
 def _filter_candidates(
     row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first k results that are other pictures and do not exceed ``max_cosine``, with ties ordered
+    """Returns each query's first k results, without the query itself and those above ``max_cosine``, with ties ordered
     by row.
     """
     left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
@@ -180,7 +182,7 @@ def _filter_candidates(
 
 
 def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
-    """Computes the fraction of some pictures' exact neighbours that were found."""
+    """Computes the fraction of the given pictures' exact neighbours that were found."""
     vectors = Vectors.of(unit_ND)
     exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
     exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
@@ -188,7 +190,7 @@ def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cos
 
 
 def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
-    """Computes the fraction of the exact neighbours (−1: none) that were found."""
+    """Computes the fraction of the exact neighbours that were found. Ignores the padding (−1)."""
     shared = sum(
         len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
     )

@@ -18,9 +18,9 @@ from tellapart.types import Encoder, Item
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Encoded rows of items, N×…, with the ``label`` and ``precision`` of their table.
+    """The encoded rows of N items, N×…, with the ``label`` and ``precision`` of their table.
 
-    ``files``: (path, size, modification time in ns, content key) for pictures that are files.
+    ``files``: (path, size, modification time in ns, content key) for each picture that is a file.
     """
 
     label: str
@@ -31,7 +31,7 @@ class EncodedRows:
     files: list[tuple[str, int, int, str]]
 
     def save(self, path: Path) -> None:
-        """Saves an ``.npz`` file whose bytes depend only on its content."""
+        """Saves the rows to an ``.npz`` file whose bytes depend only on its content."""
         texts = {"ids": self.ids, "keys": self.keys, "addresses": [file[0] for file in self.files]}
         texts |= {"contents": [file[3] for file in self.files], "label": [self.label], "precision": [self.precision]}
         arrays = {name: np.frombuffer("\n".join(lines).encode("utf-8"), np.uint8) for name, lines in texts.items()}
@@ -60,7 +60,10 @@ class EncodedRows:
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
-    """Encodes the rows that the store lacks. Returns the rows of readable pictures, and the errors for the others."""
+    """Encodes the rows that the store lacks.
+
+    Returns the rows of all readable pictures, and the errors for the unreadable ones.
+    """
     maker = encoder_rows(encoder)
     filling = Filling(store, maker, items, BATCH_SIZE)
     for _ in filling.run():
@@ -76,7 +79,7 @@ def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tup
 
 
 def take_rows(store: RowStore, encoded: EncodedRows) -> None:
-    """Adds the rows that the store lacks."""
+    """Adds the encoded rows that the store lacks."""
     known = store.known_rows(encoded.label, encoded.keys)
     new = [place for place, key in enumerate(encoded.keys) if key not in known]
     first = {encoded.keys[place]: place for place in reversed(new)}  # identical pictures share one row
@@ -88,7 +91,7 @@ def take_rows(store: RowStore, encoded: EncodedRows) -> None:
 
 
 def _files(store: RowStore, kept: Sequence[tuple[Item, str]]) -> list[tuple[str, int, int, str]]:
-    """Returns the store's records of these pictures' files; omits files whose names are not valid text."""
+    """Returns the store's records of these pictures' files, except files whose names are not valid text."""
     signatures: dict[str, tuple[int, int]] = {}
     for item, _ in kept:
         if isinstance(item.picture, StoredPicture):

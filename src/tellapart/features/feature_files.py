@@ -1,9 +1,9 @@
-"""Reads features that another program wrote, by item id, from a folder with one file per picture or from one HDF5 file.
+"""Reads features that another program wrote, from a folder with one file per picture or from one HDF5 file.
 
 Files are ``ID.npz`` (bottom-up attention: the array is named ``x``, ``feat`` or ``features``, or is the only one) or
-``ID.npy``. HDF5 files, ``.h5`` or ``.hdf5`` (extra ``regions``), contain a data set ``ID``, ``ID_features`` or
-``ID/features`` per picture. An array has shape D, or P×D for P regions; the number of regions can vary. Ids are looked
-up as they are, then without a suffix such as ``.jpg``.
+``ID.npy``, where ``ID`` is the item's id. HDF5 files, ``.h5`` or ``.hdf5`` (extra ``regions``), contain one data set
+per picture, named ``ID``, ``ID_features`` or ``ID/features``. An array has shape D, or P×D for P regions; the number of
+regions can vary. Ids are looked up unchanged first, then without a suffix such as ``.jpg``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FROM_PICKLE = (  # ClipCap's format: "clip_embedding" has the rows, and each cap
 
 
 class NumpyFolder:
-    """A folder of NumPy files by name, one per picture."""
+    """A folder with one NumPy file per picture, looked up by name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class NumpyFolder:
             raise UsageError(f"cannot read {file} as a numpy file: {' '.join(str(error).split())[:120]}") from None
 
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
-        """Selects the features from the arrays in an archive."""
+        """Selects the array in an archive that contains the features."""
         with arrays:
             named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
             if len(named) != 1:
@@ -64,7 +64,7 @@ class NumpyFolder:
 
 
 class Hdf5File:
-    """One HDF5 file for all pictures, which stays open."""
+    """An HDF5 file with the features of all pictures. It stays open."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -103,7 +103,7 @@ class FeatureFiles:
 
     @classmethod
     def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
-        """Opens the features at a path. Raises `UsageError` if there are none.
+        """Opens the features at a path. Raises `UsageError` if the path does not contain features.
 
         ``equal``: whether every picture must have the same number of regions as the first one read.
         """
@@ -122,8 +122,9 @@ class FeatureFiles:
         return cls(place, NumpyFolder(place) if place.is_dir() else Hdf5File.open(place), equal)
 
     def name_of(self, item: Item) -> str | None:
-        """Returns the name of an item's features (its id, the id without suffix, or the bare file name); None if there
-        are none.
+        """Returns the name of an item's features: its id, the id without its suffix, or the bare file name.
+
+        Returns None if the item has no features.
         """
         path = Path(item.id)
         names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
@@ -142,15 +143,16 @@ class FeatureFiles:
         return names
 
     def width(self, items: Iterable[Item]) -> int:
-        """Returns D for the first item that has features. Raises `UsageError` if no item has any."""
+        """Returns D for the first item that has features. Raises `UsageError` if no item has features."""
         for item in items:
             if (name := self.name_of(item)) is not None:
                 return int(self.read(name).shape[-1])
-        raise UsageError(f"{self.path} contains no features for any of the pictures; expected them under the item's id")
+        raise UsageError(f"{self.path} has no features for any of the pictures; expected them under the items' ids")
 
     def read(self, name: str, width: int | None = None) -> np.ndarray:
-        """Reads float32 features, D or P×D. Raises `UsageError` for other shapes or widths, and for non-finite
-        values.
+        """Reads features as a float32 array, D or P×D.
+
+        Raises `UsageError` if the array has another shape or width, or contains non-finite values.
         """
         array = np.asarray(self.source.read(name))
         if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
@@ -171,14 +173,15 @@ class FeatureFiles:
         return array.astype(np.float32, copy=False)
 
     def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """Returns the items' features, which are read on access. Raises a `UsageError` that names an item without
-        features.
+        """Returns the items' features, which are read on access.
+
+        Raises `UsageError` if an item has no features; the message names the first such item.
         """
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
                 f"{self.path} has no features for {len(bare):,} of {len(items):,} pictures (first: {bare[0]}); "
-                "expected them under the item's id, with or without its suffix"
+                "expected them under the items' ids, with or without the suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
         rows[:1]  # so that a wrong width fails now, not in the middle of training
@@ -188,7 +191,7 @@ class FeatureFiles:
 class FeatureRows:
     """Array-like access to rows of `FeatureFiles` by a slice or an index array.
 
-    A block is float32 N×D, or N×P×D with regions, zero-padded to the maximum number of regions in the block.
+    Returns float32 blocks, N×D or, for regions, N×P×D, zero-padded to the maximum number of regions in the block.
     """
 
     dtype = np.dtype(np.float32)

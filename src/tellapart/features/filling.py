@@ -25,22 +25,23 @@ from tellapart.utils.messages import detail, say
 BATCH_SIZE = 64
 TOWER_ROWS = 256  # number of a frozen encoder's rows in memory at once
 WINDOW = 512  # number of items whose keys are looked up at once
-# A file that was modified more recently than this may change again within the clock's resolution and look unchanged.
+# A file modified more recently than this may change again within the clock's resolution, and so seem unchanged.
 SETTLED_NS = 2_000_000_000
-# Rows are flushed together, because a flush takes as long as encoding several pictures. If killed, a process loses at
-# most this much time.
+# Rows are flushed together, because a flush takes as long as encoding several pictures. A process that is killed loses
+# at most this much work.
 APPEND_SECONDS = 2.0
 APPEND_BYTES = 64 << 20
-WAITING_BYTES = 256 << 20  # number of pictures that have been read but not yet encoded
-WORTH_TELLING = 1e9  # minimum number of bytes for which the message about storage is printed
+WAITING_BYTES = 256 << 20  # maximum size of the pictures that have been read but not yet encoded
+WORTH_TELLING = 1e9  # number of bytes above which the message about storage is printed
 
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Converts pictures to rows, like an `Encoder` but in NumPy. ``label`` identifies weights, preprocessing and kind.
+    """Converts pictures to rows, like an `Encoder`, but returns NumPy arrays.
 
-    ``prepare`` reduces a picture, or ``frames`` frames of a clip, to the encoder's input, which can be 100 times
-    smaller. ``rows`` converts a batch of these inputs to rows. ``precision`` and ``name`` describe the model.
+    ``label`` identifies the weights, the preprocessing and the kind of row. ``prepare`` reduces a picture, or
+    ``frames`` frames of a clip, to the encoder's input, which can be 100 times smaller. ``rows`` converts a batch of
+    these inputs to rows. ``precision`` and ``name`` describe the model.
     """
 
     label: str
@@ -61,14 +62,17 @@ class RowMaker:
 
 @dataclass
 class _Wanted:
-    """A row to compute: its picture, and the indices of all items that share it."""
+    """A row to compute: its picture, and the indices of all items that show this picture."""
 
     picture: Any
     places: list[int] = field(default_factory=list)
 
 
 class Filling:
-    """Adds the rows of items to the store. ``keys``: the row key of each item; None if the item cannot be read."""
+    """Adds the rows of items to the store.
+
+    ``keys``: the row key of each item; None if its picture cannot be read.
+    """
 
     def __init__(self, rows: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int) -> None:
         self._rows, self._maker, self._items, self._batch_size = rows, maker, items, batch_size
@@ -90,7 +94,7 @@ class Filling:
         self.errors = [(self._items[place], self._failed[place]) for place in sorted(self._failed)]
 
     def _window(self, start: int) -> Iterator[int]:
-        """Processes the window of items from ``start`` on."""
+        """Processes the window of items that starts at ``start``."""
         items = self._items[start : start + WINDOW]
         signatures = self._signatures(items)
         known_keys = self._rows.known_files(dict(signatures.values()))
@@ -116,7 +120,7 @@ class Filling:
     def _one(
         self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
     ) -> None:
-        """Determines an item's key, and whether its row must be computed."""
+        """Determines an item's row key and, if its row is missing, schedules the row for encoding."""
         picture: Any = item.picture
         new = key is None
         if key is None:
@@ -177,7 +181,7 @@ class Filling:
         self._appended = time.monotonic()
 
     def _tell(self, rows: np.ndarray) -> None:
-        """Prints how much will be stored once the shape of a row is known, before the other rows are encoded."""
+        """Prints how much will be stored. Called after the first batch, once the shape of a row is known."""
         self._told = True
         dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
         each = row_bytes(dtype, rows.shape[1:])
@@ -204,7 +208,7 @@ class Filling:
                     address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
                     signatures[place] = (address, item.picture.signature())
                 except PictureError:
-                    continue  # reading it raises again, and that error is reported
+                    continue  # reading the picture raises the same error again, which is then reported
         return signatures
 
     def _encoded_bytes(self) -> int:
@@ -222,7 +226,7 @@ def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
 
 
 def encoder_rows(encoder: Encoder) -> RowMaker:
-    """Adapts an encoder for the store: computes float32 rows without gradient; half precision is kept on disk."""
+    """Adapts an encoder for the store. Computes float32 rows without gradients; half precision is kept on disk."""
 
     def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
         with torch.no_grad():

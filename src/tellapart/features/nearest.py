@@ -1,10 +1,10 @@
 """Exact nearest neighbours by cosine, with one rule for ties.
 
-**Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits, and ties by row. The order
-therefore does not depend on block sizes or on the order of float32 sums.
+**Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits; ties are broken by row. The
+order therefore does not depend on block sizes or on the order of float32 sums.
 
-`nearest_among` compares queries with a gallery. If both are all pictures, the cosine matrix is symmetric, so each block
-is computed once and read twice, by rows and by columns, which halves the time.
+`nearest_among` compares queries with a gallery. If the queries are the gallery, the cosine matrix is symmetric, so each
+block is computed once and read twice, by rows and by columns, which halves the time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tellapart.utils.progress import Progress
 COPY = 0.9999  # pictures with a higher cosine are copies, which no caption can distinguish
 DIGITS = 9  # float64 cosines that agree to this many digits are ties
 ROUNDING = 2e-6  # float32 cosines that differ by less may be ordered differently in float64
-SPARE = 8  # extra candidates beyond the k-th, because float32 may order them differently
+SPARE = 8  # number of candidates beyond the k-th, because float32 may order them differently from float64
 BLOCK = 4096  # rows per side; a block of cosines takes 64 MB
-_UNIT_TOLERANCE = 2e-7  # a norm that is this close to 1 is 1 in float32
+_UNIT_TOLERANCE = 2e-7  # a norm this close to 1 is exactly 1 in float32
 _CELLS = 1 << 24  # maximum number of float64 values in memory when near-ties are recomputed
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -82,8 +82,9 @@ class Vectors:
     def cosines(
         self, a_M: npt.NDArray[np.integer], b_M: npt.NDArray[np.integer], others: Vectors | None = None
     ) -> npt.NDArray[np.float64]:
-        """Computes the cosines of M pairs, rows ``a_M`` with rows ``b_M`` of ``others``, in float64, rounded to
-        `DIGITS`.
+        """Computes the cosines of M pairs in float64, rounded to `DIGITS` digits.
+
+        Each pair consists of a row in ``a_M`` and a row in ``b_M``, which indexes ``others`` (default: these vectors).
         """
         others = self if others is None else others
         step = max(1, _CELLS // max(1, self.given_ND.shape[1]))
@@ -97,8 +98,8 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Exclusions:
-    """Pairs that are never neighbours: pairs in the same group (a picture and its copies) and pairs above
-    ``max_cosine``.
+    """Pairs that are never neighbours: pairs in the same group (such as a picture and its copies) and pairs whose
+    cosine exceeds ``max_cosine``.
 
     group_Q, group_N: the group of each query and of each gallery picture.
     """
@@ -113,10 +114,10 @@ class Exclusions:
         return np.inf if self.max_cosine is None else self.max_cosine + ROUNDING / 2
 
     def mask(self, cosine_QB: torch.Tensor, queries: slice, pictures: slice) -> None:
-        """Sets the excluded pairs of a block of cosines to −inf, in place."""
+        """Sets the cosines of the excluded pairs in a block to −inf, in place."""
         if self.group_Q is not None and self.group_N is not None:
             group_Q, group_B = self.group_Q[queries], self.group_N[pictures]
-            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # few or none, so compare only these columns
+            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # at most a few columns, so compare only these
             query_P, at_P = np.nonzero(group_Q[:, None] == group_B[column_M])
             cosine_QB[torch.from_numpy(query_P), torch.from_numpy(column_M[at_P])] = -torch.inf
         if self.max_cosine is not None:
@@ -134,8 +135,9 @@ def nearest_among(
 ) -> Neighbours:
     """Finds the k nearest rows of ``gallery`` for each query, ordered by this module's tie rule.
 
-    label: label for a progress bar; None: no bar. Uses memory for one block of cosines, ``block`` × ``block`` float32,
-    and k + 8 candidates per query.
+    Needs memory for one block of cosines (``block`` × ``block`` float32 values) and for k + 8 candidates per query.
+
+    label: label of the progress bar; None: no progress bar.
     """
     exclusions = exclusions or Exclusions()
     n, k = len(gallery), max(0, min(k, len(gallery)))
@@ -176,9 +178,10 @@ def order_candidates(
 ) -> Neighbours:
     """Returns the first k candidates of each query by the tie rule, from candidates ordered by float32 cosine.
 
-    Recomputes only cosines that float32 cannot distinguish from the next one. ``complete``: whether the candidates are
-    the whole gallery. If not, queries whose last candidate nearly ties with the k-th are compared with the whole
-    gallery in float64.
+    Recomputes a cosine only if float32 cannot distinguish it from the previous or next one.
+
+    complete: whether the candidates are the whole gallery. If not, queries whose last candidate nearly ties with the
+        k-th are compared with the whole gallery in float64.
     """
     rows_QK, cosine_QK = np.empty((len(rows_QC), k), np.int32), np.empty((len(rows_QC), k), np.float32)
     for start in range(0, len(rows_QC), BLOCK):
@@ -221,8 +224,9 @@ def _whole_gallery(
 
 
 class _Best:
-    """Keeps the k best candidates of each row. After a row's first block, only the few cosines above its k-th best are
-    merged.
+    """Keeps the k best candidates of each row.
+
+    After a row's first block, merges only the few cosines that exceed the row's k-th best.
     """
 
     def __init__(self, n: int, k: int) -> None:
@@ -241,7 +245,7 @@ class _Best:
         self._merge(part, at_M, of_M + b, cosine_AB.ravel()[place_M])
 
     def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Adds the same block as candidates for its columns; transposes only the selected values, not the block."""
+        """Adds the same block as candidates for its columns. Transposes only the selected values, not the block."""
         part = slice(b, b + cosine_AB.shape[1])
         if b not in self._begun:
             self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy
@@ -260,8 +264,9 @@ class _Best:
         self.rows_NK[part] = np.where(self.cosine_NK[part] > -np.inf, place_AK.numpy() + b, -1)
 
     def _merge(self, part: slice, at_M: np.ndarray, row_M: np.ndarray, cosine_M: np.ndarray) -> None:
-        """Merges candidates, ordered by row, into the rows in ``part``; a row's m-th candidate is put at column
-        k + m.
+        """Merges candidates, which are ordered by row, into the rows in ``part``.
+
+        Before the merge, a row's m-th new candidate is put at column k + m.
         """
         if not len(at_M):
             return

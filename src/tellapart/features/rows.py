@@ -3,10 +3,10 @@
     FOLDER/features/index.sqlite   the tables, the row of each key, and the key of each file
     FOLDER/features/NAME.bin       the concatenated rows of a table
 
-A row is valid once its bytes are flushed and the index lists it, in this order and under SQLite's write lock, the only
-lock. A killed process can leave bytes after the last valid row, which the next process overwrites. The index is opened
-for each transaction, with a rollback journal (not WAL), which works on network file systems too. Mapped rows can be
-read even after their file is removed.
+A row becomes valid in two steps: its bytes are flushed, then the index lists it. Both happen under SQLite's write lock;
+there is no other lock. A killed process can leave bytes after the last valid row, which the next process overwrites.
+The index is opened for each transaction, with a rollback journal (not WAL), which works on network file systems too.
+Mapped rows can be read even after their file is removed.
 
 Every row has a checksum, which a process verifies on its first access to the row. A damaged row is dropped, counted
 (`RowStore.damaged`), and computed again.
@@ -35,7 +35,7 @@ from tellapart.utils.blocks import blocks_of
 
 BF16 = "bfloat16"  # NumPy lacks this type, so rows are stored as the upper halves of float32 numbers
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
-KEYS_PER_QUERY = 500  # parameters per query; old builds of SQLite allow 999
+KEYS_PER_QUERY = 500  # number of parameters per query; old builds of SQLite allow at most 999
 SCHEMA_VERSION = 1
 SCHEMA = """
 CREATE TABLE tables (name TEXT PRIMARY KEY, label TEXT NOT NULL, title TEXT NOT NULL, dtype TEXT NOT NULL,
@@ -49,7 +49,9 @@ CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEG
 
 @dataclass(frozen=True)
 class TableUse:
-    """One line in ``tellapart cache``. ``used``: last use, in seconds since 1970. ``name``: name of the model."""
+    """One line printed by ``tellapart cache``. ``used``: time of last use, in seconds since 1970. ``name``: the model's
+    name.
+    """
 
     name: str
     label: str
@@ -93,9 +95,9 @@ class Table:
 
 
 class RowStore:
-    """Tables of rows in ``folder``. If they exceed ``limit_bytes``, drops the least recently used ones.
+    """Tables of rows in ``folder``. If they exceed ``limit_bytes``, drops the least recently used tables.
 
-    The table being written is kept, regardless of its size.
+    Never drops the table that is being written, regardless of its size.
     """
 
     def __init__(self, folder: Path, limit_bytes: float) -> None:
@@ -105,7 +107,7 @@ class RowStore:
         self._checked: dict[str, set[int]] = {}  # maps table names to rows that this process has verified
 
     def known_rows(self, label: str, keys: Sequence[str]) -> dict[str, int]:
-        """Returns the row numbers of those keys that are in the table."""
+        """Returns a mapping from each key that is in the table to its row number."""
         with self._transaction("DEFERRED") as index:
             table = self._table(index, label)
             if table is None:
@@ -116,7 +118,7 @@ class RowStore:
         return sound
 
     def read(self, label: str, keys: Sequence[str]) -> StoredRows | None:
-        """Returns the rows of ``keys`` in order; None if any is missing."""
+        """Returns the rows of ``keys``, in the same order. Returns None if a row is missing."""
         with self._transaction("DEFERRED") as index:  # so that the table is not dropped between lookup and mapping
             table = self._table(index, label)
             known = {} if table is None else look_up(index, KNOWN_ROWS, keys, table.name)
@@ -130,7 +132,7 @@ class RowStore:
         return None
 
     def dtype_of(self, label: str) -> str | None:
-        """Returns the on-disk dtype of a table; None if there is no table."""
+        """Returns the dtype of a table on disk, or None if there is no such table."""
         with self._transaction("DEFERRED") as index:
             table = self._table(index, label)
         return None if table is None else table.dtype
@@ -138,12 +140,13 @@ class RowStore:
     def append(
         self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
     ) -> None:
-        """Adds rows, except under keys that another process has added in the meantime.
+        """Adds rows, except those whose keys another process has added in the meantime.
 
         precision: the model's precision; a new table is stored in half precision if that is lossless.
         title: the table's name in `usage`.
-        Raises `TellapartError` if the disk is full (partial writes do not count) or if the shape of the rows differs
-        from the table's.
+
+        Raises `TellapartError` if the disk is full (partly written rows are not listed), or if the rows have a
+        different shape from the table.
         """
         with self._transaction("IMMEDIATE") as index:
             table = self._table(index, label)
@@ -171,7 +174,7 @@ class RowStore:
             self._make_room(index, _name(label), 0)
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """Returns the content keys of files that were hashed earlier and have the same (size, mtime_ns) as then."""
+        """Returns the content keys of files that were hashed before and whose (size, mtime_ns) has not changed."""
         paths = list(signatures)
         query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
         with self._transaction("DEFERRED") as index:
@@ -180,14 +183,14 @@ class RowStore:
         return {p: key for p, (size, mtime, key) in split.items() if (int(size), int(mtime)) == signatures[p]}
 
     def remember_files(self, files: Iterable[tuple[str, tuple[int, int], str]]) -> None:
-        """Stores (path, (size, mtime_ns), content key) for `known_files`."""
+        """Records (path, (size, mtime_ns), content key) of each file for `known_files`."""
         rows = [(path, *signature, key) for path, signature, key in files]
         if rows:
             with self._transaction("IMMEDIATE") as index:
                 index.executemany("REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
 
     def empty(self) -> int:
-        """Drops all tables, all remembered files and a damaged index. Returns the number of bytes freed."""
+        """Drops all tables, all file records and, if damaged, the index itself. Returns the number of bytes freed."""
         if not self._path.parent.is_dir():
             return 0
         freed = sum(file.stat().st_size for file in self._path.parent.glob("*.bin"))
@@ -253,7 +256,7 @@ class RowStore:
         return {key: row for key, row in known.items() if key not in damaged}
 
     def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
-        """Drops damaged rows, except those that another process has replaced."""
+        """Drops the rows in ``known`` that are not in ``sound``, except those that another process has replaced."""
         damaged = [(_name(label), key, row) for key, row in known.items() if key not in sound]
         if damaged:
             with self._transaction("IMMEDIATE") as index:
@@ -272,7 +275,7 @@ class RowStore:
                 self._drop(index, table)
 
     def _drop(self, index: sqlite3.Connection, table: Table) -> None:
-        # Remove the file first: if killed in between, the index lists a missing file, which `_intact` detects.
+        # Remove the file first: if the process is killed now, the index lists a missing file, which `_intact` detects.
         table.file.unlink(missing_ok=True)
         for which in ("rows", "tables"):
             index.execute(f"DELETE FROM {which} WHERE name = ?", (table.name,))
@@ -280,7 +283,8 @@ class RowStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """Opens a connection for one transaction. None stays open, so forks, threads and ``--empty`` are safe."""
+        """Opens a connection for one transaction. No connection stays open, so forks, threads and ``--empty`` are safe.
+        """
         with cache_errors(self.folder):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             index = sqlite3.connect(self._path, timeout=60, isolation_level=None)
@@ -299,10 +303,10 @@ class RowStore:
 
 
 class StoredRows(NDArrayOperatorsMixin):
-    """Array-like access to rows in the store by an index, a slice or an index array; rows are read lazily.
+    """Array-like access to rows in the store by an index, a slice or an index array. Rows are read lazily.
 
-    All orders and subsets of pictures share one copy on disk. Half precision is read as float32. ``numpy.asarray``
-    loads all rows into memory.
+    There is one copy of the rows on disk, whatever the order or subset of the pictures. Half-precision rows are read as
+    float32. ``numpy.asarray`` loads all rows into memory.
     """
 
     def __init__(self, mapped: np.ndarray, row_N: np.ndarray, dtype: str) -> None:
@@ -325,7 +329,7 @@ class StoredRows(NDArrayOperatorsMixin):
     @overload
     def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, chosen: Any) -> np.ndarray:
-        if isinstance(chosen, tuple):  # the first index selects rows, the others select within rows
+        if isinstance(chosen, tuple):  # the first index selects rows, and the other indices select within the rows
             rows = self[chosen[0]]
             return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
         if isinstance(chosen, int | np.integer):
@@ -341,7 +345,7 @@ class StoredRows(NDArrayOperatorsMixin):
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        """Loads all rows before applying an operator."""
+        """Applies an operator after loading all rows."""
         arrays = [np.asarray(given) if isinstance(given, StoredRows) else given for given in inputs]
         return getattr(ufunc, method)(*arrays, **settings)
 
@@ -351,16 +355,16 @@ class StoredRows(NDArrayOperatorsMixin):
 
 
 def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
-    """Converts rows to the table's dtype. Raises `TellapartError` if they do not fit."""
+    """Converts rows to the table's dtype. Raises `TellapartError` if their shape or dtype does not fit the table."""
     fits = rows.shape[1:] == table.shape
     if fits and rows.dtype.str != table.dtype:  # half precision must be lossless
         with np.errstate(over="ignore"):
             fits = rows.dtype == np.float32 and np.array_equal(unpack(pack(rows, table.dtype), table.dtype), rows)
     if not fits:
         raise TellapartError(
-            f"{label}: features have shape {rows.shape[1:]} and type {rows.dtype}, but the cache has "
-            f"{table.shape} and {np.dtype(table.dtype) if table.dtype != 'bfloat16' else 'bfloat16'} under the "
-            "same fingerprint; run: tellapart cache --empty"
+            f"{label}: features have shape {rows.shape[1:]} and type {rows.dtype}, but those in the cache with the "
+            f"same fingerprint have {table.shape} and "
+            f"{np.dtype(table.dtype) if table.dtype != 'bfloat16' else 'bfloat16'}; run: tellapart cache --empty"
         )
     return pack(rows, table.dtype)
 
@@ -375,7 +379,7 @@ def row_bytes(dtype: str, shape: Sequence[int]) -> int:
 
 
 def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Converts rows to their format on disk."""
+    """Converts rows to the format that is stored on disk."""
     rows = np.ascontiguousarray(rows)
     if dtype == BF16:
         upper: np.ndarray = (rows.astype(np.float32, copy=False).view(np.uint32) >> 16).astype(np.uint16)
@@ -384,7 +388,7 @@ def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Converts rows from their format on disk; half precision becomes float32."""
+    """Converts rows from the format that is stored on disk. Half precision becomes float32."""
     if dtype == BF16:
         floats: np.ndarray = (rows.astype(np.uint32) << 16).view(np.float32)
         return floats
@@ -392,7 +396,9 @@ def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def smallest_dtype(rows: np.ndarray, precision: str) -> str:
-    """Returns the smallest dtype that stores the float32 rows of a model in ``precision`` without loss."""
+    """Returns the smallest dtype that stores float32 rows without loss, if the model that computed them runs in
+    ``precision``.
+    """
     small = {"bf16": BF16, "fp16": np.dtype(np.float16).str}.get(precision)
     if small is None or rows.dtype != np.float32 or not rows.size:
         return str(rows.dtype.str)
@@ -401,7 +407,7 @@ def smallest_dtype(rows: np.ndarray, precision: str) -> str:
 
 
 def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
-    """Writes rows to a file at a row index and flushes them; truncates the file again if the disk is full."""
+    """Writes rows to a file at byte offset ``place`` and flushes them. If the disk is full, undoes a partial write."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         left, at = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data), place
@@ -418,7 +424,7 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 
 
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
-    """Runs a query that ends in ``IN`` for any number of keys; returns a mapping of its first column to its second."""
+    """Runs a query that ends in ``IN`` for any number of keys. Returns a dict from its first column to its second."""
     rows: dict[str, Any] = {}
     for some in blocks_of(keys, KEYS_PER_QUERY):
         rows.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())
@@ -427,7 +433,7 @@ def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: 
 
 @contextlib.contextmanager
 def cache_errors(folder: Path) -> Iterator[None]:
-    """Converts system errors about the cache folder to one-line errors that say what to do."""
+    """Converts system errors about the cache folder to one-line messages that say what to do."""
     elsewhere = "set TELLAPART_CACHE to another folder"
     try:
         yield

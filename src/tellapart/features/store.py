@@ -5,9 +5,10 @@
     features_ND = store.features(items, encoder)                           # rows in the order of the items
 
 The key of a row consists of the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content,
-so renamed or copied files are not encoded again, but changed files are. Files with the same path, size and modification
-time are not read again. For a clip, `Encoder.frames` frames are encoded and joined into one row, whose key includes
-their number. A row does not depend on the other rows in its batch (`alone`). `docs/cache.md` describes the cache.
+so renamed or copied files are not encoded again, but changed files are. Files whose path, size and modification time
+have not changed are not read again. For a clip, `Encoder.frames` frames are encoded and joined into one row, whose key
+includes the number of frames. A row does not depend on the other rows in its batch (`alone`). `docs/cache.md` describes
+the cache.
 
 `features.filling` encodes missing rows.
 """
@@ -37,11 +38,11 @@ SMALL_FILE_BYTES = 8 << 20  # smaller files are hashed again, which is faster th
 
 
 class FeatureStore:
-    """Features and pixels of pictures on disk, in ``folder``.
+    """Stores the features and pixels of pictures on disk, in ``folder``.
 
-    ``folder``: defaults to ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``. ``limit_gb``: defaults to
-    ``$TELLAPART_CACHE_GB``, else 20; beyond it, the rows of the least recently used encoders are dropped.
-    Safe for concurrent processes and under ``kill -9``.
+    ``folder``: defaults to ``$TELLAPART_CACHE``, or ``~/.cache/tellapart`` if that is not set. ``limit_gb``: defaults
+    to ``$TELLAPART_CACHE_GB``, or 20 if that is not set. When the store exceeds this limit, the rows of the least
+    recently used encoders are dropped. Safe with concurrent processes, and if a process is killed with ``kill -9``.
     """
 
     def __init__(self, folder: str | Path | None = None, *, limit_gb: float | None = None) -> None:
@@ -50,7 +51,7 @@ class FeatureStore:
 
     @property
     def table(self) -> RowStore:
-        """The underlying rows, by key."""
+        """The underlying row store."""
         return self._rows
 
     def features(
@@ -59,13 +60,13 @@ class FeatureStore:
         """Returns float32 features N×D (or N×P×D, depending on the encoder), in the order of ``items``.
 
         Encodes missing rows. Rows are read lazily, by slices and index arrays; ``numpy.asarray`` reads all of them.
-        Raises a `PictureError` that lists the pictures that cannot be read; filter them out with `readable` first.
+        Raises a `PictureError` that lists the pictures that cannot be read. To avoid it, call `readable` first.
         """
         self._fill_by_tower(items, encoder, batch_size, progress)
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """Like `features`, but returns rows computed by ``maker``, such as `training.pixels.TrainingPixels`."""
+        """Returns rows computed by ``maker``, such as `training.pixels.TrainingPixels`. Otherwise like `features`."""
         return self._array(items, maker, BATCH_SIZE, progress)
 
     def readable(
@@ -76,7 +77,7 @@ class FeatureStore:
         skipped: Skipped | None = None,
         progress: bool = True,
     ) -> list[Item]:
-        """Encodes missing rows. Returns the items whose rows are in the store, and adds the others to ``skipped``.
+        """Encodes missing rows. Returns the items that could be read, and adds all other items to ``skipped``.
 
         encoder: an encoder, or a `RowMaker` for other rows.
         """
@@ -91,7 +92,7 @@ class FeatureStore:
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
     def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the array stored under ``label``. If there is none, calls ``make`` and stores its result.
+        """Returns the array stored under ``label``. If there is no such array, calls ``make`` and stores its result.
 
         ``label`` must identify everything that the array depends on.
         """
@@ -103,9 +104,9 @@ class FeatureStore:
         return array if known is None else known[0]
 
     def digest(self, path: Path) -> str:
-        """Returns the content key of a file; reads it again only if its size or modification time has changed.
+        """Returns the content key of a file. Reads the file again only if its size or modification time has changed.
 
-        Raises `TellapartError` if it cannot be read.
+        Raises `TellapartError` if the file cannot be read.
         """
         picture = FilePicture(path)
         if (signature := picture.signature())[0] < SMALL_FILE_BYTES:
@@ -143,7 +144,7 @@ class FeatureStore:
         )
 
     def _fill_by_tower(self, items: Sequence[Item], encoder: Encoder, batch_size: int, progress: bool) -> None:
-        """Adds the rows of still pictures to the store, computed from the rows of the encoder's ``tower``, if any."""
+        """If the encoder has a ``tower``, computes the rows of still pictures from the tower's rows and stores them."""
         if encoder.tower is None:
             return
         tower, maker = encoder_rows(encoder.tower), encoder_rows(encoder)
@@ -153,7 +154,7 @@ class FeatureStore:
         missing = [key for key in keys if key not in known]
         for some in blocks_of(missing, TOWER_ROWS):
             if (rows := self._rows.read(tower.label, some)) is None:
-                return  # dropped in the meantime; encode them like the others
+                return  # the tower's rows were dropped in the meantime; encode these pictures like all others
             self._rows.append(maker.label, some, head_rows(encoder, np.asarray(rows)), maker.precision, maker.name)
         self._rows.touch(tower.label)
 

@@ -1,4 +1,4 @@
-"""Views provide a captioner's input: features from its encoder (cached or not), features from files, or prompts.
+"""Views provide a captioner's input: features from its encoder (cached or recomputed), features from files, or prompts.
 
 Training, captioning and the final evaluation share this interface.
 """
@@ -35,7 +35,10 @@ class View(Protocol):
 
 
 class EncodedView:
-    """An encoder's features in a feature store. The first access calls ``make_encoder``, which hashes the weights."""
+    """Provides an encoder's features from a feature store.
+
+    ``make_encoder`` hashes the weights, so it is called only on first use.
+    """
 
     def __init__(self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True) -> None:
         self.make_encoder, self.store, self.progress = make_encoder, store, progress
@@ -52,7 +55,7 @@ class EncodedView:
 
 
 class StreamedView:
-    """Features recomputed by the captioner's encoder each time, for data sets that are too large for the store.
+    """Recomputes features with the captioner's encoder on each access, for data sets that are too large for the store.
 
     Checks once which pictures can be decoded, and stores the result as one byte per picture.
     """
@@ -68,7 +71,7 @@ class StreamedView:
 
 
 class FeatureFileView:
-    """Features from files. No picture is opened."""
+    """Provides features from files. Does not open the pictures."""
 
     def __init__(self, files: FeatureFiles, width: int | None) -> None:
         self.files, self.width = files, width
@@ -87,7 +90,7 @@ class FeatureFileView:
 
 
 class PromptView:
-    """Prompts as rows of token ids, for a text-only language model."""
+    """Provides prompts as rows of token ids, for a text-only language model."""
 
     def __init__(self, captioner: Captioner) -> None:
         self.captioner = captioner
@@ -108,8 +111,9 @@ class PromptView:
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
-    """Builds the view for a captioner. ``features``: files to use instead of its encoder, or "off" not to store
-    features.
+    """Builds the view for a captioner.
+
+    ``features``: path to features to use instead of the captioner's encoder, or "off" to disable the feature store.
     """
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
@@ -121,17 +125,17 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 
 
-OFF = "off"  # value that replaces a path to feature files: recompute features each time
+OFF = "off"  # value of ``features`` that means: recompute features on each access
 BATCH_SIZE = 64
 
 
 def decodable() -> RowMaker:
-    """Returns a `RowMaker` of one byte per decodable picture, to find broken pictures before training."""
+    """Returns a `RowMaker` whose rows are one byte per decodable picture, to find broken pictures before training."""
     return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 
 class StreamedRows:
-    """Array-like access to items' rows by a slice or an index array; the rows equal those that the store would keep."""
+    """Array-like access to items' rows by a slice or an index array. The rows equal those that the store would hold."""
 
     def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH_SIZE) -> None:
         self._items, self._maker, self._batch_size = items, maker, batch_size

@@ -1,4 +1,4 @@
-"""Objectives: compute the loss of a batch.
+"""Objectives compute the loss of a batch.
 
 Each module defines one objective: its equations, its recipe options (``Config``), and its entry in `OBJECTIVES`.
 `base` defines the interface. `baselines`, `exploration`, `max_at_k` and `set_quality` are parts of `reinforce`.

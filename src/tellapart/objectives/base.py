@@ -1,7 +1,8 @@
 """The objective interface: a callable of (learner, batch), its recipe options, and the registry.
 
 An objective is either a module in `tellapart.objectives` with its options (``Config``) and an `ObjectiveEntry`, or an
-entry point in the group ``tellapart.objectives`` of an installed package. A recipe sets its options in [objective].
+entry point that an installed package provides in the group ``tellapart.objectives``. A recipe sets its options in
+[objective].
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer f
 class Objective(Protocol[LearnerT]):
     """``objective(learner, batch) -> Loss``. The state dict contains only JSON values (numbers, strings, lists).
 
-    ``step`` runs the forward and backward passes of an update one micro-batch at a time, which frees each graph before
-    building the next. In distributed training, every rank receives the whole batch. Objectives that process only the
-    rank's share of it (`StepContext.share`) declare ``shares_batch = True``.
+    ``step`` runs the forward and backward passes of an update one micro-batch at a time, so that each graph is freed
+    before the next one is built. In distributed training, every rank receives the whole batch. Objectives that process
+    only the rank's share of the batch (`StepContext.share`) declare ``shares_batch = True``.
     """
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
@@ -46,7 +47,9 @@ class Stateless(Generic[LearnerT]):
         raise NotImplementedError
 
     def step(self, learner: LearnerT, batch: Batch, context: StepContext) -> None:
-        """Runs a supervised step: creates the labels, then runs forward and backward on this rank's micro-batches."""
+        """Runs a supervised step: creates the labels, then runs forward and backward passes on this rank's
+        micro-batches.
+        """
         batch = self.with_labels(learner, batch)
         for part in batch[context.share(len(batch.rows_B))].split(context.micro_batches):
             with context.autocast():
@@ -76,7 +79,7 @@ class Stateless(Generic[LearnerT]):
 
 
 class ObjectiveOptions(Strict):
-    """Base options of every objective: ``kind = "name"`` selects it. Subclasses add their own.
+    """Base options of every objective: ``kind = "name"`` selects the objective. Subclasses add options.
 
     New kinds must not give ``kind`` a default, because defaults are not part of a recipe's fingerprint.
     """
@@ -89,7 +92,7 @@ class ObjectiveOptions(Strict):
         return OBJECTIVES.find(self.kind).trains
 
     def needs(self) -> tuple[str, ...]:
-        """Returns the requirements: ``references`` if they are the labels; ``start`` for an initial captioner."""
+        """Returns what the objective requires: ``references`` as labels, ``start`` for the initial captioner."""
         return OBJECTIVES.find(self.kind).needs
 
     @property
@@ -99,11 +102,12 @@ class ObjectiveOptions(Strict):
 
     @property
     def measure(self) -> Literal["loss", "cider", "recall"]:
-        """Returns the validation metric that selects the checkpoint unless the recipe names another.
+        """Returns the validation metric that selects the checkpoint unless the recipe names another metric.
 
-        This is the negative log-likelihood of the references if they are the labels, CIDEr-D if all rewards compare
-        captions with references, otherwise R@1. SMILE, GEM and sparsemax also learn references but increase their
-        negative log-likelihood (``loss_selects=False`` in their entries); SMILE's paper selects by self-retrieval.
+        If the references are the labels, this is their negative log-likelihood; if all rewards compare captions with
+        references, it is CIDEr-D; otherwise, it is R@1. SMILE, GEM and sparsemax also learn from references but
+        increase the references' negative log-likelihood, so they use R@1 (``loss_selects=False`` in their entries);
+        SMILE's paper selects by self-retrieval, too.
         """
         if self.reward_options:
             return "cider" if all("references" in reward.needs() for reward in self.reward_options) else "recall"
@@ -111,31 +115,31 @@ class ObjectiveOptions(Strict):
         return "loss" if labels and OBJECTIVES.find(self.kind).loss_selects else "recall"
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns the names of scorers to use instead of the recipe's [scorer]; rewards name their own."""
+        """Returns the names of the scorers to use instead of the recipe's [scorer], without those of the rewards."""
         return ()
 
     def levels(self) -> tuple[tuple[float, str], ...]:
-        """Returns (amount of detail in [0, 1], prompt) for each level that is trained; empty if there is only one."""
+        """Returns (amount of detail in [0, 1], prompt) for each level to train. Empty if there are no levels."""
         return ()
 
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
-        """Returns the rewards that a policy-gradient objective uses; empty for other objectives."""
+        """Returns the options of the rewards that a policy-gradient objective uses. Empty for other objectives."""
         return ()
 
 
 class PluginObjectiveOptions(ObjectiveOptions, PluginOptions):
-    """Options for a plug-in without an options class; all other keys are passed to its factory as keyword arguments."""
+    """Options for a plug-in without an options class. All other keys become keyword arguments of its factory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     """Registry entry with ``factory(options, parts) -> Objective``, which takes an `ObjectiveOptions` and a `RunParts`.
 
-    If the entry has no ``options``, the call is ``factory(**keys) -> Objective`` with the other keys of the table.
-    ``needs`` contains ``references`` if they are the labels. ``loss_selects`` is False if the objective uses them but
-    increases their negative log-likelihood; the checkpoint is then selected by recall. ``check`` is called with the
-    options before any model is loaded and may raise `UsageError`.
+    If the entry has no ``options``, the factory is called as ``factory(**keys) -> Objective`` with the table's other
+    keys. ``needs`` contains ``references`` if the references are the labels. ``loss_selects`` is False if the objective
+    learns from references but increases their negative log-likelihood; the checkpoint is then selected by recall.
+    ``check`` is called with the options before any model is loaded and may raise `UsageError`.
     """
 
     needs: tuple[str, ...] = ("references",)
@@ -144,7 +148,7 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     check: Callable[[Any], object] | None = None
 
     def build(self, options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
-        """Returns the objective. Raises `UsageError` if the factory of a plug-in does not return a callable."""
+        """Builds the objective. Raises `UsageError` if a plug-in's factory does not return a callable."""
         if isinstance(options, PluginObjectiveOptions):
             objective: Objective[Any] = options.call(self, "objective")
             return objective

@@ -1,6 +1,6 @@
 """Baselines, which are subtracted from rewards to compute advantages.
 
-Rewards are B×S, or B×S×T with NaN on tokens without a reward; per-token rewards are compared within a word class.
+Rewards are B×S, or B×S×T with NaN for tokens without a reward. Per-token rewards are compared within a word class.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from tellapart.rewards.base import BaselineName
 from tellapart.types import Batch
 
-# ``baseline(reward_BS, batch) -> value_BS`` (or B×S×T to B×S×T): the value that is subtracted from each reward.
+# ``baseline(reward_BS, batch) -> value_BS`` (or B×S×T to B×S×T): the value to subtract from each reward.
 Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
 
 
@@ -45,20 +45,20 @@ def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes the mean reward over all samples of the picture (GRPO, Shao et al. 2024), B×S or B×S×T."""
+    """Computes the mean reward of all samples for the picture (GRPO, Shao et al. 2024), B×S or B×S×T."""
     mean_B = caption_means(reward_BS).nanmean(1)
     return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
 
 
 def caption_means(reward: torch.Tensor) -> torch.Tensor:
-    """Averages per-token rewards B×S×T over each caption; returns per-caption rewards B×S unchanged."""
+    """Averages per-token rewards B×S×T over each caption. Returns per-caption rewards B×S unchanged."""
     return reward if reward.ndim == 2 else reward.nanmean(2)
 
 
 def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes the mean reward over the picture's other samples for each sample (Kool et al. 2019; RLOO).
+    """For each sample, computes the mean reward of the picture's other samples (Kool et al. 2019; RLOO).
 
-    NaN rewards are ignored; the value is NaN if all other samples abstain. Raises ValueError for a single sample.
+    Ignores NaN rewards. The value is NaN if all other samples abstain. Raises ValueError for a single sample.
     """
     if reward_BS.shape[1] < 2:
         raise ValueError("Leave-one-out compares the samples of a picture; expected at least 2 samples, got 1")
@@ -71,10 +71,12 @@ def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 def like_class_means(
     reward_BST: torch.Tensor, class_BST: torch.Tensor, other_BST: torch.Tensor, other_class_BST: torch.Tensor
 ) -> torch.Tensor:
-    """Computes value_BSTO: the mean reward of words of the token's class in each of O other captions of the picture.
+    """Computes value_BSTO: for each token, the mean reward of words of the same class in each of the picture's O other
+    captions.
 
-    reward_BST, class_BST: B×S×T. other_*: B×O×U, the captions to compare with. A caption without a word of that class
-    contributes its mean over all tokens; a caption that abstains contributes NaN.
+    reward_BST, class_BST: the captions' rewards and word classes. other_BST, other_class_BST: the same for the captions
+    to compare with, B×O×U. If a caption has no word of the token's class, its value is the mean over all of its tokens;
+    if a caption abstains, its value is NaN.
     """
     same_BSTOU = class_BST[:, :, :, None, None] == other_class_BST[:, None, None]
     known_BOU = ~other_BST.isnan()
@@ -87,10 +89,10 @@ def like_class_means(
 
 
 def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
-    """Computes, for each token B×S×T, the mean reward of words of the same class in the picture's other samples.
+    """For each token, B×S×T, computes the mean reward of words of the same class in the picture's other samples.
 
-    Is equal to `leave_one_out` if the reward is constant within each caption. NaN rewards are ignored. Raises
-    ValueError for a single sample.
+    Equals `leave_one_out` if the reward is constant within each caption. Ignores NaN rewards. Raises ValueError for a
+    single sample.
     """
     S = reward_BST.shape[1]
     if S < 2:
@@ -101,11 +103,11 @@ def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> t
 
 
 def group_deviation(reward: torch.Tensor) -> torch.Tensor:
-    """Computes the standard deviation of a reward, B×S or B×S×T, over the samples of a picture: B×1 or B×1×1.
+    """Computes the standard deviation of a reward, B×S or B×S×T, over the samples for a picture, B×1 or B×1×1.
 
-    It is the population's (0 for a single sample) and ignores NaN. Per-token rewards are averaged over tokens, with
-    equal weight for each sample. GDPO divides each reward by it before summing, so that all rewards have the same scale
-    (Liu et al. 2026).
+    This is the population standard deviation (0 for a single sample). NaN is ignored. Per-token deviations are averaged
+    over tokens, with equal weight for each sample. GDPO divides each reward by this value before it sums the rewards,
+    so that all rewards have the same scale (Liu et al. 2026).
     """
     mean_B = caption_means(reward).nanmean(1)
     shape = (-1, *[1] * (reward.ndim - 1))
@@ -114,7 +116,7 @@ def group_deviation(reward: torch.Tensor) -> torch.Tensor:
 
 
 def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
-    """Builds the baseline that recipes call by this name."""
+    """Builds the baseline with this name in recipes."""
     if name == "greedy":
         return "greedy"
     if name == "running_mean":

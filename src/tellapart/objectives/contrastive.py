@@ -39,8 +39,9 @@ class Contrastive(Stateless[Scorer]):
         self.word_dropout = word_dropout
 
     def step(self, learner: Scorer, batch: Batch, context: StepContext) -> None:
-        """Runs a contrastive step on the whole batch, because the loss compares all pairs. Each rank computes the
-        gradients of its own pictures and texts.
+        """Runs a contrastive step on the whole batch, because the loss compares all pairs.
+
+        Each rank computes the gradients for its own pictures and texts.
         """
         with context.autocast():
             loss = self(learner, batch)
@@ -67,8 +68,9 @@ class Contrastive(Stateless[Scorer]):
     def drop_words(
         self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Tokenizer, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """With probability ``word_dropout``, replaces each non-special token by the mask token, or drops it if the
-        tokenizer has none. Returns tokens_RT and valid_RT.
+        """Hides each non-special token with probability ``word_dropout``. Returns tokens_RT and valid_RT.
+
+        Replaces hidden tokens with the mask token, or drops them if the tokenizer has no mask token.
         """
         if not self.word_dropout:
             return tokens_RT, valid_RT
@@ -82,9 +84,10 @@ class Contrastive(Stateless[Scorer]):
 
 
 def mask_token_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id of the unknown or mask token, which replaces hidden words; None if neither has an id of its own.
+    """Returns the id of the unknown or mask token, which replaces hidden words.
 
-    CLIP's tokenizer uses the end token as its unknown token, which would end the text there.
+    Returns None if neither token has an id of its own. CLIP's tokenizer, for example, uses the end token as its unknown
+    token, which would end the text at the hidden word.
     """
     taken = {getattr(tokenizer, f"{role}_token_id", None) for role in ("eos", "bos", "pad", "sep", "cls")}
     for role in ("unk", "mask"):
@@ -97,7 +100,7 @@ def mask_token_id(tokenizer: Tokenizer) -> int | None:
 def drop_tokens(
     tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Tokenizer
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Removes the hidden tokens from each row, keeps the order, and pads on the tokenizer's padding side."""
+    """Removes the hidden tokens from each row, keeping the order, and pads on the tokenizer's padding side."""
     left = getattr(tokenizer, "padding_side", "right") == "left"
     kept_RT = valid_RT & ~hidden_RT
     order_RT = torch.argsort((kept_RT if left else ~kept_RT).int(), dim=1, stable=True)

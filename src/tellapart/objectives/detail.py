@@ -1,9 +1,9 @@
-"""Levels of detail in one captioner: each weight of the ``speaker`` term has its own prompt.
+"""Trains one captioner with several levels of detail: each weight of the ``speaker`` term has its own prompt.
 
-In an objective that rewards detail, one weight controls how much the captioner says. With `Levels`, it has several
-values: each step draws one level per picture, conditions the captioner on that level's prompt, and uses that level's
-weight. You can then request a level of detail from the trained captioner (`tellapart caption RUN?detail=0.5`). Prompts
-need no new weights, so this works for all captioners that accept a prompt.
+In an objective that rewards detail, one weight controls how much the captioner says. With `Levels`, this weight has
+several values: each step draws one level per picture, conditions the captioner on that level's prompt, and uses that
+level's weight. You can then request a level of detail from the trained captioner (`tellapart caption RUN?detail=0.5`).
+Prompts need no new weights, so this works for all captioners that accept a prompt.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Write = Callable[[CaptionerLike, "torch.Tensor", ItemSeeds | None], Rollout]
 
 
 class DetailLevel(Strict):
-    """A level of detail: its ``prompt``, and ``speaker``, the weight per nat of log-probability under the initial
-    model.
+    """A level of detail. ``prompt``: the level's prompt. ``speaker``: the weight per nat of log-probability under the
+    initial model.
 
     A lower ``speaker`` yields more detail. The level without a prompt is the captioner's default behaviour and uses the
     objective's own ``speaker``.
@@ -68,12 +68,12 @@ def level_contradictions(detail: Sequence[DetailLevel], speaker: float) -> Itera
 
 
 def price_list(detail: Sequence[DetailLevel], speaker: float) -> list[float]:
-    """Returns the ``speaker`` weight of each level, or the objective's own if there are no levels."""
+    """Returns the ``speaker`` weight of each level, or only the objective's weight if there are no levels."""
     return [speaker if level.speaker is None else level.speaker for level in detail] or [speaker]
 
 
 def evenly(detail: Sequence[DetailLevel]) -> tuple[tuple[float, str], ...]:
-    """Returns (amount, prompt) for each level, with amounts evenly spaced from 0 (least detail) to 1 (most)."""
+    """Returns (amount, prompt) for each level, with amounts evenly spaced from 0 (least detail) to 1 (most detail)."""
     last = max(1, len(detail) - 1)
     return tuple((place / last, level.prompt) for place, level in enumerate(detail))
 
@@ -85,8 +85,9 @@ class Levels:
         self.prompts = list(prompts)
 
     def of(self, batch: Batch) -> torch.Tensor:
-        """Draws level_B uniformly from the batch's seeds, so it is the same after resuming, for parts of a batch, and
-        on all ranks.
+        """Draws level_B uniformly, from the batch's seeds.
+
+        The levels are therefore the same after resuming, for parts of a batch, and on all ranks.
         """
         if len(self.prompts) == 1:
             return torch.zeros(len(batch.rows_B), dtype=torch.long)
@@ -94,7 +95,7 @@ class Levels:
         return (batch.seeds.uniform("detail", 1)[:, 0] * len(self.prompts)).long()
 
     def groups(self, learner: CaptionerLike, batch: Batch) -> Iterator[tuple[CaptionerLike, torch.Tensor]]:
-        """Yields, for each level in the batch, the learner with that level's prompt, and the indices of the level's
+        """For each level in the batch, yields the learner with that level's prompt, and the indices of the level's
         pictures.
         """
         level_B = self.of(batch)
@@ -103,7 +104,7 @@ class Levels:
                 yield learner.with_prompt(prompt) if prompt else learner, places
 
     def rollout(self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, write: Write) -> Rollout:
-        """Calls ``write(captioner, visual, seeds)`` for each level's pictures; returns the captions in batch order."""
+        """Calls ``write(captioner, visual, seeds)`` for each level's pictures. Returns the captions in batch order."""
         found, rows = list[Rollout](), list[torch.Tensor]()
         for asked, places in self.groups(learner, batch):
             if len(places) == len(batch.rows_B):
@@ -141,5 +142,5 @@ class Levels:
 
 
 def rows_of(places: torch.Tensor, samples: int) -> torch.Tensor:
-    """Returns the rows of the captions for the pictures at these indices, S consecutive rows per picture."""
+    """Returns the rows of the captions for the pictures at these indices: S consecutive rows per picture."""
     return (places[:, None] * samples + torch.arange(samples)).flatten()

@@ -1,7 +1,7 @@
 """Sequence-level exploration (paper 4): a diversity term for policy gradients.
 
-Distances d(y, y′) take a rollout and return B×S×S, one value for each pair of samples of a picture. Captions are split
-into words by the COCO tools' tokenizer.
+Distance functions d(y, y′) take a rollout and return B×S×S, one value for each pair of samples for a picture. The COCO
+tools' tokenizer splits captions into words.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tellapart.utils.options import Strict
 def exploration(
     precision_BS: torch.Tensor, distance_BSS: torch.Tensor, alpha: float = 0.75, baseline: str = "matching"
 ) -> torch.Tensor:
-    """Computes the advantages B×S (paper 4, eq. 16) with which the policy gradient ascends eq. 8.
+    """Computes the advantages B×S (paper 4, eq. 16), for which the policy gradient ascends eq. 8.
 
         α · (Δ_j − b)  +  (1 − α) · (2/s) · (Σ_k d(j, k) − b′)
 
     precision_BS: Δ − b, the reward minus its baseline.
-    distance_BSS: d for each pair of samples of a picture, non-negative.
+    distance_BSS: d for each pair of samples for a picture, non-negative.
     alpha: in [0, 1]; 1 is REINFORCE without diversity.
     baseline: b′. ``matching`` is the picture's mean of Σ_k d. ``literal`` is the paper's mean over all s² pairs
-        (section 4.3); it is s times smaller than the sum from which it is subtracted, so nearly all advantages are
-        positive. ``leave_one_out`` estimates Σ_k d from the pairs without j. ``none`` is 0.
+        (section 4.3), which is s times smaller than the sum from which it is subtracted, so nearly all advantages are
+        positive. ``leave_one_out`` estimates Σ_k d from the pairs that do not contain j. ``none`` is 0.
 
     ``matching`` and ``literal`` include j's own distances, which cancels part of the diversity gradient. Relative to
     eq. 8, the fraction that remains is (1 − 1/s)(1 − 2/s) with ``matching``, (1 − 1/s)(1 − 2/s²) with ``literal``, and
@@ -70,13 +70,13 @@ class Exploration(Strict):
     alpha: float = Field(0.75, ge=0, le=1)
     distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
     reference: Literal["both", "other", "own"] = Field(
-        "both", description="which caption of a pair is BLEU's reference"
+        "both", description="caption in a pair that serves as BLEU's reference"
     )
     baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
 
     @property
     def apart(self) -> bool:
-        """Returns True if the baseline compares a sample's distances with those of the other samples."""
+        """Returns True if the baseline compares a sample's distances with the other samples' distances."""
         return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ class Exploration(Strict):
         return self
 
     def __call__(self, precision_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
-        """Returns the advantages B×S, and the mean distance between samples of a picture, for the log."""
+        """Returns the advantages B×S, and (for the log) the mean distance between samples for the same picture."""
         distance_BSS = distance_by_name(self.distance, self.reference)(rollout).to(precision_BS.device)
         apart_SS = ~torch.eye(rollout.samples, dtype=torch.bool, device=distance_BSS.device)
         mean = float(distance_BSS[:, apart_SS].mean())
@@ -96,10 +96,12 @@ class Exploration(Strict):
 
 
 def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
-    """Computes BLEU-3 + BLEU-4 for each pair of samples, in [0, 2]: the literal d of paper 4 (section 4.3).
+    """Computes BLEU-3 + BLEU-4 for each pair of samples, in [0, 2]: paper 4's d, taken literally (section 4.3).
 
-    reference: BLEU is not symmetric. The reference of d(y, y′) is y′ (``other``) or y (``own``); ``both`` averages the
-    two. Equal captions get 2, even if they are too short for 4-grams.
+    Equal captions get 2, even if they are too short for 4-grams.
+
+    reference: BLEU is not symmetric, so this option sets the reference for d(y, y′): ``other`` uses y′, ``own`` uses y,
+        and ``both`` averages the two values.
     """
 
     texts, S = rollout.texts, rollout.samples
@@ -121,7 +123,7 @@ def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes the word edit distance for each pair of samples over the length of the longer one, from 0
+    """Computes the word edit distance of each pair of samples, divided by the length of the longer sample, from 0
     (equal) to 1.
     """
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
@@ -131,7 +133,7 @@ def edit_distance(rollout: Rollout) -> torch.Tensor:
 
 
 def word_edit_distance(a: list[str], b: list[str]) -> int:
-    """Computes the Levenshtein distance in words."""
+    """Computes the Levenshtein distance between two lists of words."""
     row = list(range(len(b) + 1))
     for n, word in enumerate(a, 1):
         before, row[0] = row[0], n
@@ -148,7 +150,7 @@ def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
 
 
 def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
-    """Returns the distance function that recipes call by this name."""
+    """Returns the distance function with this name in recipes."""
     if name == "edit":
         return edit_distance
     return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)

@@ -1,8 +1,8 @@
 """GEM: maximum likelihood that preserves the diversity of the model (Li et al. 2025, arXiv 2408.16673).
 
-Cross-entropy moves probability from all words to the label. GEM takes it from the words that a sharpened copy q of the
-model prefers: the gradient with respect to the logits is q − onehot. It fades sooner once the label is the most
-probable word, so that samples remain diverse.
+Cross-entropy moves probability from all words to the label. GEM moves probability only from the words that a sharpened
+copy q of the model prefers: the gradient with respect to the logits is q − onehot. Once the label is the most probable
+word, this gradient fades sooner, so that samples remain diverse.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ def gem_loss(
 ) -> torch.Tensor:
     """Computes the GEM loss in nats: the mean over valid tokens of −Σ_v q_v · w_v · (log p_y − log p_v).
 
-    p is the softmax of the logits, q the softmax of logits / ``beta``; y is the label. q and w get no gradient.
+    p is the softmax of the logits z, q is the softmax of z / ``beta``, and y is the label. q and w get no gradient.
+
+    beta: in (0, 1]. With lower values, fewer words (the most probable ones) lose probability to the label.
     h: ``linear`` sets w to 1; ``log_sigmoid`` sets w_v to sigmoid(0.01 · (z_v − z_y)), as in the authors' code.
-    beta: in (0, 1]; with lower values, fewer words (the most probable ones) lose probability to the label.
+
     Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
@@ -69,7 +71,7 @@ class GemTerm(head.VocabularyTerm):
         total_n1 = weight_nV.sum(1, keepdim=True)
         expected_n1 = (weight_nV * log_p_nV).sum(1, keepdim=True)
         loss = self.share * (expected_n1 - total_n1 * log_p_nV.gather(1, label_n1)).sum()
-        # The softmax part of the gradient cancels out, because both terms have the same total weight.
+        # The softmax part of the gradient cancels, because both terms have the same total weight.
         return loss, weight_nV.scatter_add_(1, label_n1, -total_n1).mul_(self.share)
 
 
@@ -77,7 +79,7 @@ class Gem(Stateless[CaptionerLike]):
     """`gem_loss` on the batch's references."""
 
     class Config(ObjectiveOptions):
-        """GEM (Li et al. 2025): a form of maximum likelihood that keeps samples diverse."""
+        """GEM (Li et al. 2025): a variant of maximum likelihood that keeps samples diverse."""
 
         kind: Literal["gem"]
         beta: float = Field(

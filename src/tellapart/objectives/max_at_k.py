@@ -1,8 +1,8 @@
 """max@k: optimizes the best of k captions, which ``--best-of k`` selects (PKPO; Walder and Karkhanis 2025).
 
-Walder and Karkhanis 2025 (arXiv 2505.15201) give unbiased estimators for the gradient of the expected maximum of k
-rewards from n ≥ k samples. This module implements the one that needs no separate baseline: a caption is credited with
-how much it raises the best of k.
+Walder and Karkhanis 2025 (arXiv 2505.15201) give unbiased estimators, from n ≥ k samples, for the gradient of the
+expected maximum of k rewards. This module implements the estimator that needs no separate baseline: each caption gets
+credit for how much it raises the best of k.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
 
         sᵢ = Σ_{j<i} C(j, k−2) · (gᵢ − gⱼ) / C(n, k)
 
-    Each sᵢ sums, over the k-subsets that contain i, the maximum minus the maximum without i, divided by the number of
-    subsets. Σᵢ sᵢ · ∇log p(captionᵢ) is an unbiased estimate of the gradient of E[max of k rewards].
+    Each sᵢ is the sum, over all k-subsets that contain i, of the maximum minus the maximum without i, divided by the
+    number of k-subsets. Σᵢ sᵢ · ∇log p(captionᵢ) is an unbiased estimate of the gradient of E[max of k rewards].
 
-    k: at least 2. NaN rewards abstain and do not count towards n. A picture with fewer than k rewards abstains.
+    NaN rewards abstain and do not count towards n. A picture with fewer than k rewards abstains.
+
+    k: at least 2.
     """
     if k < 2:
         raise ValueError(f"max@k requires k >= 2, got {k}; for k = 1, use REINFORCE with a baseline")
@@ -35,7 +37,7 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
     sorted_BS, order_BS = reward_BS.masked_fill(missing_BS, torch.inf).sort(dim=1, stable=True)
     sorted_BS = torch.where(sorted_BS.isinf(), 0.0, sorted_BS - sorted_BS[:, :1].nan_to_num(posinf=0.0))
     below_S = torch.tensor([math.comb(j, k - 2) for j in range(reward_BS.shape[1])]).to(reward_BS)
-    count_BS = below_S.cumsum(0) - below_S  # number of subsets of k − 1 others that rank below i
+    count_BS = below_S.cumsum(0) - below_S  # number of subsets of k − 1 other captions that rank below i
     mass_BS = (below_S * sorted_BS).cumsum(1) - below_S * sorted_BS
     known_B = (~missing_BS).sum(1).tolist()
     subsets_B1 = torch.tensor([[float(math.comb(n, k)) or math.nan] for n in known_B]).to(reward_BS)
@@ -45,15 +47,16 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
 
 
 class MaxAtK(Strict):
-    """Uses the effective rewards of `max_at_k` instead of reward minus baseline while k is at least 2.
+    """While k is at least 2, uses the effective rewards of `max_at_k` instead of reward minus baseline.
 
     ``k`` changes linearly to ``k_end`` over the first ``steps`` steps, rounded to integers. While k is 1, the objective
-    is REINFORCE with its baselines. Effective rewards are differences between a picture's rewards and need no baseline.
+    is REINFORCE with its baselines. Effective rewards are differences between rewards for the same picture, so they
+    need no baseline.
     """
 
-    k: int = Field(ge=1, description="number k of captions, of which only the best counts")
+    k: int = Field(ge=1, description="number of captions per set; only the best caption in a set counts")
     k_end: int | None = Field(None, ge=1, description="final k of the schedule; requires steps")
-    steps: int = Field(0, ge=0, description="number of steps in which k changes to k_end")
+    steps: int = Field(0, ge=0, description="number of steps over which k changes to k_end")
 
     @model_validator(mode="after")
     def anneals_as_a_whole(self) -> MaxAtK:

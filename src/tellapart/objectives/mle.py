@@ -22,8 +22,12 @@ def mle_loss(
 ) -> torch.Tensor:
     """Computes the cross-entropy of the references, averaged over valid tokens, in nats (paper 1, eq. 1).
 
-    logits_BTV: raw scores. labels_BT: token ids. valid_BT: False on padding. label_smoothing: the share of each label's
-    probability that is spread uniformly over the vocabulary, in [0, 1]. Raises ValueError if no token is valid.
+    logits_BTV: raw scores.
+    labels_BT: token ids.
+    valid_BT: False for padding.
+    label_smoothing: the fraction of each label's probability that is spread uniformly over the vocabulary, in [0, 1].
+
+    Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     return F.cross_entropy(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT], label_smoothing=label_smoothing)
@@ -41,8 +45,13 @@ def mle_head_loss(
     """Computes the value and gradients of `mle_loss` for the logits hidden·weightᵀ + bias, in chunks of tokens.
 
     Averages over valid tokens, in nats (paper 1, eq. 1). Returns a scalar that does not support double backward.
-    hidden_BTH: the input of the output layer; weight_VH, bias_V: its parameters; labels_BT: token ids; valid_BT: False
-    on padding. Raises ValueError if no token is valid.
+
+    hidden_BTH: the input to the output layer.
+    weight_VH, bias_V: the parameters of the output layer.
+    labels_BT: token ids.
+    valid_BT: False for padding.
+
+    Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     return head.head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
@@ -84,8 +93,8 @@ def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
 def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[torch.Tensor, torch.Tensor]:
     """Converts transformers' ``labels`` to targets for the logits ``logits[:, :-1]`` of a causal model.
 
-    In transformers, labels are aligned with the tokens, ``ignore_index`` excludes positions from the loss, and a token
-    is predicted by the output at the previous position. Returns labels and a bool mask, both B×(T−1), for `mle_loss`,
+    In transformers, labels are aligned with the tokens, ``ignore_index`` excludes positions from the loss, and the
+    output at each position predicts the next token. Returns labels and a bool mask, both B×(T−1), for `mle_loss`,
     `smile_loss` and similar losses:
 
         labels, valid = shift_labels(batch["labels"])
@@ -97,7 +106,7 @@ def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[tor
 
 
 def count_valid(valid_BT: torch.Tensor) -> int:
-    """Counts the valid tokens. Raises ValueError if there are none."""
+    """Counts the valid tokens. Raises ValueError if no token is valid."""
     if not (count := int(valid_BT.sum())):
         raise ValueError("The batch has no valid token; expected at least one caption with an end token")
     return count
@@ -115,9 +124,10 @@ def mle_of_references(
     label_smoothing: float = 0.0,
     learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes `mle_loss` on references, with the captioner's output layer if it has one, otherwise from its logits.
+    """Computes `mle_loss` on references, from the captioner's output layer or, if it has none, from its logits.
 
-    learned_RT: mask of the valid tokens that contribute to the loss; None: all. The others serve only as context.
+    learned_RT: mask of the valid tokens that contribute to the loss; all other tokens serve only as context. None: all
+        valid tokens contribute.
     """
     counted_RT = valid_RT if learned_RT is None else learned_RT
     if (head := learner.head()) is None:
@@ -134,8 +144,8 @@ class Mle(Stateless[CaptionerLike]):
     class Config(ObjectiveOptions):
         """Maximum likelihood on the references.
 
-        ``prompt``: excluded from the loss in references that begin with it. The captioner then learns to respond to the
-        prompt, and its captions without the prompt do not begin with it (data sets provide ``describe=PROMPT``).
+        ``prompt``: if a reference begins with this prompt, the loss excludes the prompt. The captioner then learns to
+        respond to the prompt, and does not generate the prompt itself (data sets provide ``describe=PROMPT``).
         """
 
         kind: Literal["mle"] = "mle"
@@ -151,7 +161,7 @@ class Mle(Stateless[CaptionerLike]):
                     f"data set with describe={self.prompt}, or remove the prompt"
                 )
             (prompt,) = parts.captioner.tokenize([self.prompt])
-            return Mle(self.label_smoothing, prompt[:-1])  # except for the end token
+            return Mle(self.label_smoothing, prompt[:-1])  # drop the end token
 
     def __init__(self, label_smoothing: float = 0.0, prompt: Sequence[int] = ()) -> None:
         self.label_smoothing, self.prompt = label_smoothing, list(prompt)
@@ -162,7 +172,7 @@ class Mle(Stateless[CaptionerLike]):
         return Loss(mle_of_references(learner, batch.visual, tokens_RT, valid_RT, self.label_smoothing, learned_RT))
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """Returns a mask R×T of the tokens that contribute to the loss, without a leading prompt."""
+        """Returns a mask R×T of the tokens that contribute to the loss, which excludes a leading prompt."""
         assert batch.tokens_RT is not None
         valid_RT, P = super().learned(batch), len(self.prompt)
         if not 0 < P <= valid_RT.shape[1]:

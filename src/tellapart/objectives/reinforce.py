@@ -54,19 +54,19 @@ else:
     TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
     RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
-MANY_LOGITS = 2**22  # from this size on, use one fused operation, which needs less memory but sums in a different order
-EPSILON = 1e-4  # added to standard deviations before advantages are divided by them
+MANY_LOGITS = 2**22  # above this size, use a fused operation, which needs less memory but sums in a different order
+EPSILON = 1e-4  # added to standard deviations before dividing by them
 
 
 @dataclass
 class RewardTerm:
-    """One addend of the advantage: weight · (reward − baseline).
+    """One term of the advantage: weight · (reward − baseline).
 
     Each reward has its own baseline, so a reward that abstains (NaN) does not affect the others. The baseline
     ``greedy`` is the reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017).
     Per-token rewards (B×S×T) are compared with the rewards of words of the same class in the other captions.
-    ``prices``: one weight per level of detail, instead of ``weight``. ``most_words_N``: for each training picture, the
-    number of words beyond which a caption's reward is 0.
+    ``prices``: one weight per level of detail, used instead of ``weight``. ``most_words_N``: for each training picture,
+    the maximum number of words; the reward of a longer caption is 0.
     """
 
     reward: Reward
@@ -80,8 +80,8 @@ class RewardTerm:
 class Reinforce:
     """Policy gradient on weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
 
-    The loss is the mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens,
-    normalized according to ``cfg.length_normalization``.
+    The loss is the mean over captions of −advantage · log p(caption), where log p is the sum of the log-probabilities
+    of the caption's tokens, normalized according to ``cfg.length_normalization``.
 
     terms: the rewards with their baselines and weights.
     cfg: the options.
@@ -99,15 +99,15 @@ class Reinforce:
         baseline: BaselineName = "running_mean"
         length_normalization: Literal["length+1", "length", "words", "none"] = Field(
             "length+1",
-            description="length+1: number of words without the end token, plus one, at most decoding.max_tokens "
-            "(DiscriTune); words: number of words (paper 2); length: number of tokens; none: no "
-            "normalization",
+            description="divisor of a caption's log-probability: length+1: number of words without the end token, plus "
+            "one, at most decoding.max_tokens (DiscriTune); words: number of words (paper 2); length: number of "
+            "tokens; none: no normalization",
         )
         dropout_in_rollout: bool = True
         exploration: Exploration | None = Field(
-            None, description="exploration: add paper 4's diversity term to the advantage"
+            None, description="add paper 4's diversity term to the advantage"
         )
-        max_at_k: MaxAtK | None = Field(None, description="optimize the best of k captions of a picture (PKPO)")
+        max_at_k: MaxAtK | None = Field(None, description="optimize the best of k captions for a picture (PKPO)")
         set_quality: SetQuality | None = Field(
             None, description="reward sets of captions that are both good and diverse (Darling, SetPO)"
         )
@@ -116,18 +116,18 @@ class Reinforce:
         )
         group_normalization: bool = Field(
             False,
-            description="divide each reward by its standard deviation over a picture's samples before summing "
+            description="divide each reward by its standard deviation over a picture's samples before adding up the "
             "rewards (GDPO)",
         )
         entropy: float = Field(0.0, ge=0, description="weight of the next-token entropy, in nats (SLL-ME)")
         entropy_reduction: Literal["mean", "sum"] = Field(
-            "mean", description="entropy: mean over all tokens, or sum over the tokens in a caption (paper 4)"
+            "mean", description="reduction of the entropy: mean over all tokens, or sum over a caption's tokens (paper 4)"
         )
         kl: float = Field(0.0, ge=0, description="weight of KL(captioner ‖ start) per token, in nats")
         kl_temperature: float | None = Field(
             None,
             gt=0,
-            description="temperature of both distributions in the KL term; default: the decoding temperature",
+            description="temperature of both distributions in the KL term; defaults to the decoding temperature",
         )
         detail: tuple[DetailLevel, ...] = Field(
             (),
@@ -148,18 +148,18 @@ class Reinforce:
                     yield from level_contradictions(self.detail, prices[0])
                 else:
                     yield (
-                        "'detail' sets the weight of the likelihood reward; expected exactly one such reward, got "
+                        "detail sets the weight of the likelihood reward; expected exactly one such reward, but got "
                         f'{len(prices)}; add, for example, {{kind = "likelihood", weight = 0.75}}'
                     )
             if self.entropy_reduction != "mean" and not self.entropy:
                 yield (
-                    "entropy_reduction requires entropy, whose weight is 0; set, for example, entropy = "
-                    "0.01, or remove entropy_reduction"
+                    "entropy_reduction has no effect, because the weight of the entropy is 0; set, for example, "
+                    "entropy = 0.01, or remove entropy_reduction"
                 )
             if self.kl_temperature is not None and not self.kl:
                 yield (
-                    "kl_temperature requires the KL term, whose weight kl is 0; set, for example, kl = 0.1, "
-                    "or remove kl_temperature"
+                    "kl_temperature has no effect, because kl, the weight of the KL term, is 0; set, for example, "
+                    "kl = 0.1, or remove kl_temperature"
                 )
             used = {self.baseline_of(reward) for reward in self.rewards}
             for baseline in sorted(used & {"leave_one_out", "group_mean"}):
@@ -173,8 +173,8 @@ class Reinforce:
             for name in ("exploration", "max_at_k", "set_quality"):
                 if getattr(self, name) is not None and any(reward.per_token for reward in self.rewards):
                     yield (
-                        f"{name} requires rewards per caption, but one of the rewards is per token; remove one of "
-                        "the two"
+                        f"{name} requires rewards per caption, but one of the rewards is per token; remove {name} or "
+                        "that reward"
                     )
             if self.exploration is not None and self.set_quality is not None:
                 yield ("exploration and set_quality both add diversity and cannot be combined; remove one of them")
@@ -191,8 +191,8 @@ class Reinforce:
                 )
             if self.set_quality is not None and self.set_quality.form == "product" and "greedy" in used:
                 yield (
-                    "baseline = 'greedy' is the reward of a single caption, but set_quality multiplies the "
-                    "rewards of several; set baseline = 'leave_one_out'"
+                    "baseline = 'greedy' uses the reward of a single caption, but set_quality compares several "
+                    "captions; set baseline = 'leave_one_out'"
                 )
             if self.exploration is not None and self.decoding.samples < 2:
                 yield (
@@ -211,7 +211,7 @@ class Reinforce:
                 )
 
         def baseline_of(self, reward: RewardOptions) -> BaselineName:
-            """Returns the reward's own baseline, or that of the objective if the reward does not set one."""
+            """Returns the reward's own baseline or, if the reward does not set one, the objective's baseline."""
             return reward.baseline or self.baseline
 
         def needs(self) -> tuple[str, ...]:
@@ -240,24 +240,23 @@ class Reinforce:
             return Reinforce(terms, self, start=parts.start() if self.kl else None)
 
         def check(self) -> None:
-            """Checks, before any model is loaded, whether the rewards can be built."""
+            """Checks that the rewards can be built, before any model is loaded."""
             for table in self.rewards:
                 table.check()
 
     def __init__(self, terms: Sequence[RewardTerm], cfg: Reinforce.Config, start: CaptionerLike | None = None) -> None:
         if cfg.kl and start is None:
             raise ValueError(
-                f"kl is {cfg.kl}, but there is no initial model to compare with; pass a captioner as start"
+                f"kl is {cfg.kl}, but start, the initial model to compare with, is None; pass a captioner as start"
             )
         self.terms, self.cfg, self.start = list(terms), cfg, start
         self.levels = Levels([level.prompt for level in cfg.detail]) if cfg.detail else None
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
         self.self_critical = any(term.baseline == "greedy" for term in self.terms)
-        # Score captions under the distribution from which they were sampled, i.e. at the sampling temperature (paper
-        # 2).
+        # Score captions under the distribution from which they were sampled: at the sampling temperature (paper 2).
         self.temperature = cfg.decoding.temperature if cfg.decoding.kind == "sample" else 1.0
         self.kl_temperature = cfg.kl_temperature or self.temperature
-        self.abstained: set[str] = set()  # rewards whose abstention has been reported to the user
+        self.abstained: set[str] = set()  # names of rewards whose abstention has been reported to the user
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         losses: list[Loss] = []
@@ -308,7 +307,7 @@ class Reinforce:
                     kl = kl_N.sum() / tokens
                     loss, logs["kl"] = loss + cfg.kl * kl, float(kl.detach())
             context.backward(Loss(loss, logs))
-            logs = {}  # losses of micro-batches add up, but logs already cover the whole batch
+            logs = {}  # the losses of micro-batches are summed, but the logs already cover the whole batch
             del logits_RTV, log_p, loss
 
     def write(
@@ -330,8 +329,8 @@ class Reinforce:
         return self.levels.logits(learner, visual, rollout, batch)
 
     def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
-        """Returns the weight of a term; with levels of detail, one weight per picture that can be broadcast to the
-        reward.
+        """Returns the weight of a term or, with levels of detail, one weight per picture, in a shape that broadcasts to
+        the reward's shape.
         """
         if self.levels is None or not term.prices:
             return term.weight
@@ -343,8 +342,9 @@ class Reinforce:
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Computes the advantages of the captions in the batch, and the values to log.
 
-        The advantages are B×S, with NaN where all rewards abstain; or B×S×T, with NaN on padding as well, if any reward
-        is per token. Runs in full precision, because cosines times the scorer's scale lose tenths of a nat in bf16.
+        The advantages are B×S, with NaN where all rewards abstain. If any reward is per token, they are B×S×T, with NaN
+        for padding as well. Runs in full precision, because in bf16 the scorer's scaled cosines would be off by tenths
+        of a nat.
         """
         device = rollout.tokens_RT.device
         k = 1 if self.cfg.max_at_k is None else self.cfg.max_at_k.at(batch.step)
@@ -366,7 +366,7 @@ class Reinforce:
                 if term.name not in self.abstained and bool(reward.isnan().all()):
                     self.abstained.add(term.name)
                     where = f"all captions of step {batch.step + 1}"
-                    say(f"reward '{term.name}' is NaN for {where}; it contributes nothing there")
+                    say(f"reward '{term.name}' is NaN for {where}; it contributes nothing to that step")
             advantage = sum_of_gains(gains, rollout.valid_RT.view(*rewards[0].shape[:2], -1))
             logs = reward_logs(self.terms, weights, rewards, rollout)
             if self.cfg.exploration is not None:  # eq. 16 of paper 4
@@ -380,7 +380,7 @@ class Reinforce:
     def log_probs(
         self, logits_RTV: torch.Tensor, rollout: Rollout, end: int, *, per_token: bool = False
     ) -> torch.Tensor:
-        """Returns the length-normalized log-probability R of each caption, or its terms R×T if ``per_token`` is set."""
+        """Returns each caption's length-normalized log-probability, R or, if ``per_token`` is set, its terms, R×T."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
         if per_token:
             weight_RT = token_weights(rollout, end, self.cfg.length_normalization, self.cfg.decoding.max_tokens)
@@ -392,7 +392,7 @@ class Reinforce:
     def kl_divergences(
         self, logits_RTV: torch.Tensor, visual: torch.Tensor, rollout: Rollout, *, pixels: bool
     ) -> torch.Tensor:
-        """Computes KL(captioner ‖ start) over the vocabulary at each of the N generated tokens, in nats."""
+        """Computes KL(captioner ‖ start) over the vocabulary for each of the N generated tokens, in nats."""
         assert self.start is not None
         with torch.no_grad():
             start_visual = self.start.encode(visual) if pixels else visual
@@ -409,7 +409,7 @@ class Reinforce:
         return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # Old checkpoints from before multiple rewards contain the state of the single baseline itself.
+        # Checkpoints written before there were multiple rewards contain only the state of the single baseline.
         states = state.get("baselines", [state] if state else [])
         for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
@@ -421,7 +421,7 @@ class Reinforce:
 def generate(
     learner: CaptionerLike, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
 ) -> Rollout:
-    """Generates captions without tracking gradients. ``dropout``: use dropout as in the forward pass."""
+    """Generates captions without tracking gradients. ``dropout``: whether to use dropout, as in the forward pass."""
     with in_mode(learner.model, learner.model.training and dropout), torch.no_grad():
         return learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
 
@@ -434,9 +434,9 @@ def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
-    """Computes a term's rewards as floats: B×S, or B×S×T with NaN on padding.
+    """Computes a term's rewards as floats: B×S, or B×S×T with NaN for padding.
 
-    Raises a one-line `TellapartError` if a user-defined reward fails or returns anything else.
+    Raises a one-line `TellapartError` if a user-defined reward fails or returns something other than such rewards.
     """
     try:
         returned = term.reward(rollout, batch)
@@ -466,10 +466,10 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
 
 
 def masked_by_length(name: str, reward: torch.Tensor, rollout: Rollout, most_B: torch.Tensor) -> torch.Tensor:
-    """Sets reward_BS to 0 for captions with more words than their picture's ``most_B``; keeps NaN.
+    """Sets reward_BS to 0 for captions with more words than their picture's ``most_B``. Keeps NaN.
 
-    Raises `TellapartError` for negative rewards, because masking would then favour long captions, and for per-token
-    rewards.
+    Raises `TellapartError` for per-token rewards, and for negative rewards, because masking would then favour long
+    captions.
     """
     if reward.ndim == 3 or bool((reward < 0).any()):
         found = "per token" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for one caption"
@@ -489,8 +489,9 @@ def most_words(items: Sequence[Item], within: float) -> torch.Tensor:
 
 
 def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:
-    """Sums gains: returns B×S if all are B×S, otherwise B×S×T. The sum is NaN on padding and where all gains
-    are NaN.
+    """Sums the gains. Returns B×S if all gains are B×S, otherwise B×S×T.
+
+    The sum is NaN for padding and where all gains are NaN.
     """
     if all(gain.ndim == 2 for gain in gains):
         stacked = torch.stack(gains)
@@ -501,8 +502,9 @@ def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Te
 
 
 def whitened(advantage: torch.Tensor) -> torch.Tensor:
-    """Normalizes to mean 0 and standard deviation 1 over the batch's captions (or tokens). If all values are equal,
-    returns 0; keeps NaN.
+    """Normalizes advantages to mean 0 and standard deviation 1 over the batch's captions (or tokens).
+
+    Returns 0 if all advantages are equal. Keeps NaN.
     """
     known = advantage[~advantage.isnan()]
     if not len(known):
@@ -516,7 +518,7 @@ def reward_logs(
     rewards: Sequence[torch.Tensor],
     rollout: Rollout,
 ) -> dict[str, float]:
-    """Returns the weighted reward, the individual rewards if there are several, and caption statistics."""
+    """Returns the values to log: the weighted reward, each reward if there are several, and caption statistics."""
     each = {term.name: float(reward.nanmean()) for term, reward in zip(terms, rewards, strict=True)}
     known = {name: value for name, value in each.items() if not math.isnan(value)}  # skip rewards that abstain
     weighted = [
@@ -549,12 +551,12 @@ def caption_log_probs(
     length_normalization: str,
     max_tokens: int | None = None,
 ) -> torch.Tensor:
-    """Computes the log-probability R of each caption from the log-probabilities of its tokens.
+    """Computes each caption's log-probability, R, from the log-probabilities of its tokens.
 
-    ``length+1``: the sum over words, without the end token, divided by (words + 1), but by no more than ``max_tokens``,
-    the maximum caption length (a truncated caption has no end token to count). ``words``: the same sum divided by the
-    number of words. ``length``: the sum including the end token, divided by the number of tokens. ``none``: the sum
-    including the end token. An empty caption is scored by its end token.
+    ``length+1``: the sum over words, without the end token, divided by the number of words + 1, or by ``max_tokens``,
+    the maximum caption length, if that is smaller (a truncated caption has no end token to count). ``words``: the same
+    sum, divided by the number of words. ``length``: the sum including the end token, divided by the number of tokens.
+    ``none``: the sum including the end token. For an empty caption, the log-probability of its end token is used.
     """
     total_R = (log_probs_RT * counted_tokens(rollout, end, length_normalization)).sum(1)
     size_R = caption_sizes(rollout, end, length_normalization, max_tokens)
@@ -564,7 +566,7 @@ def caption_log_probs(
 def caption_sizes(
     rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None
 ) -> torch.Tensor | None:
-    """Returns the divisor R of each caption's log-probability (see `caption_log_probs`); None for no division."""
+    """Returns the divisor of each caption's log-probability, R, or None for no division (see `caption_log_probs`)."""
     if length_normalization == "none":
         return None
     if length_normalization == "length":
@@ -580,7 +582,7 @@ def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> tor
     if length_normalization in ("length", "none"):
         return rollout.valid_RT
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
-    # An empty caption has no words, so its end token takes their place; thus the captioner can unlearn empty captions.
+    # An empty caption has no words, so count its end token instead; this lets the captioner unlearn empty captions.
     return torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
 
 
@@ -594,7 +596,7 @@ def token_weights(rollout: Rollout, end: int, length_normalization: str, max_tok
 def reward_minus_baseline(
     term: RewardTerm, reward: torch.Tensor, rollout: Rollout, greedy: Rollout | None, batch: Batch
 ) -> torch.Tensor:
-    """Subtracts the term's baseline; returns the shape of the reward, B×S or B×S×T."""
+    """Subtracts the term's baseline from its reward. Returns the same shape as the reward, B×S or B×S×T."""
     if isinstance(term.baseline, str):
         assert greedy is not None
         written = compute_reward(term, greedy, batch).to(reward.device)
@@ -608,8 +610,9 @@ def reward_minus_baseline(
 
 
 def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
-    """Returns class_BST from the reward's ``word_classes``; a single class for all tokens if there is no such
-    method.
+    """Returns class_BST from the reward's ``word_classes``.
+
+    If the reward has no such method, all tokens are in the same class.
     """
     classes_RT = torch.zeros_like(rollout.tokens_RT)
     if (classify := getattr(term.reward, "word_classes", None)) is not None:

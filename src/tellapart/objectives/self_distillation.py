@@ -1,13 +1,13 @@
 """Self-distillation: teaches a captioner to state the details that it is sure of and that distinguish a picture.
 
 A captioner that can describe a picture at length on request often knows far more than its plain captions say, and knows
-how confident it is. Policy gradients must discover that detail by sampling, where most new detail is a guess. Here it
-comes from the description: short captions are built from the words that the initial model is confident about
-(`descriptions.Description`), a scorer selects the one that best distinguishes the picture from its look-alikes, and the
-captioner learns it by maximum likelihood. This needs neither references nor ground truth. It is best-of-N distillation
-(Stiennon et al. 2020; Dong et al. 2023, RAFT) over captions that by construction contain only what the model is
-confident about. As in the Rational Speech Acts framework (Frank and Goodman 2012), a listener and a speaker select
-together: the scorer's probability of the picture and the initial model's probability of the caption.
+how confident it is. Policy gradients must discover such detail by sampling, where most new detail is a guess. Here, the
+detail comes from the description: short captions are built from the words that the initial model is confident about
+(`phrases.Description`), a scorer selects the caption that best distinguishes the picture from its look-alikes, and the
+captioner learns this caption by maximum likelihood. This needs neither references nor ground truth. It is best-of-N
+distillation (Stiennon et al. 2020; Dong et al. 2023, RAFT) over captions that by construction contain only what the
+model is confident about. As in the Rational Speech Acts framework (Frank and Goodman 2012), a listener (the scorer's
+probability of the picture) and a speaker (the initial model's probability of the caption) select together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to the rows_BK of their look-alikes
+    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK, their look-alikes
     Look = Callable[[np.ndarray], torch.Tensor]  # maps rows_B of training pictures to their `Batch.visual`
 
 LISTS_AT_ONCE = 8  # number of candidate lists per pass
@@ -53,14 +53,15 @@ class Choice:
     """Settings for building a caption from a description.
 
     confidence: minimum probability of a word under the initial model, given the preceding text.
-    evidence: minimum mutual information with the picture, in nats; below it, a word is not specific to the picture.
-    candidates: number of captions to select from. The score is the probability that the listener picks the picture +
-        ``speaker`` · log-probability of the caption under the initial model − ``rent`` · words. It contains the
-        listener's probability, not its logarithm, so that words are spent where they decide whether the picture is
-        retrieved.
+    evidence: minimum mutual information of a word with the picture, in nats. Words with less are not specific to the
+        picture.
+    candidates: number of captions to select from. A caption's score is the probability that the listener picks the
+        picture + ``speaker`` · the caption's log-probability under the initial model − ``rent`` · the number of words.
+        The score uses the listener's probability, not its logarithm, so that captions get longer only where extra words
+        decide whether the picture is retrieved.
     likelihood: weight with which the caption's log-probability for a picture under the initial model is added to the
         scorer's logit for that picture, which penalizes false words.
-    noun: replacement for an uncertain noun if the plain caption contains no generic one; "" drops the whole phrase.
+    noun: replacement for an uncertain noun if the plain caption contains no generic noun. "" drops the whole phrase.
     """
 
     confidence: float = 0.95
@@ -72,11 +73,12 @@ class Choice:
     noun: str = "thing"
 
     def value(self, heard_KMC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
-        """Computes the value of C captions, before subtracting the rent.
+        """Computes the value of each of C captions, before subtracting the rent.
 
-        heard_KMC: logits of K scorers for M pictures, the captions' own picture first; the scorer with the lowest
-            probability counts.
-        spoken_MC: log-probabilities under the initial model, for all M pictures if ``likelihood`` is used.
+        heard_KMC: logits of K scorers for M pictures, starting with the captions' own picture. For each caption, only
+            the scorer with the lowest probability counts.
+        spoken_MC: log-probabilities of the captions under the initial model, for all M pictures if ``likelihood`` is
+            used.
         """
         picked_C = (heard_KMC + self.likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
         return picked_C + self.speaker * spoken_MC[0]
@@ -84,9 +86,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Belief:
-    """A picture's description, and the indices of the content words about which the model is confident.
+    """A picture's description, and the indices of the content words that the model is confident about.
 
-    ``said``: indices of the words that also occur in the plain caption. ``noun``: a noun that is not specific to this
+    ``said``: indices of those words that also occur in the plain caption. ``noun``: a noun that is not specific to this
     picture, or "". ``plain``: the picture's plain caption.
     """
 
@@ -100,8 +102,8 @@ class Belief:
 class Describer:
     """Describes pictures with the initial model and decides which words it is confident about.
 
-    ``plain``: the initial model with its default prompt; ``asked``: the same with the description prompt.
-    ``shuffled``: a control that permutes these decisions among words of the same kind.
+    ``plain``: the initial model with its default prompt. ``asked``: the initial model with the description prompt.
+    ``shuffled``: whether to permute these decisions among words of the same kind, as a control.
     """
 
     def __init__(
@@ -139,10 +141,10 @@ class Describer:
     def _describe(
         self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch
     ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
-        """Returns captions and, for each content word, its log-probability and its mutual information with the picture,
-        R×W.
+        """Returns the captions and, for each content word, its log-probability and its mutual information with the
+        picture, R×W.
 
-        If a caption was truncated at ``max_tokens``, its last word is dropped because it may be incomplete.
+        If a caption was truncated at ``max_tokens``, drops its last word, which may be incomplete.
         """
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
@@ -154,13 +156,14 @@ class Describer:
         return [Description(text) for text in whole_words(rollout, captioner)], words.log_p_RW, words.evidence_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
-        """Computes log-probabilities M×C in nats of each picture's captions under the initial model's default prompt.
+        """For each picture, computes the log-probabilities M×C of its captions under the initial model with the default
+        prompt, in nats.
 
-        ``visual`` has M consecutive rows for each list of captions: the picture itself, then others.
+        ``visual`` has M consecutive rows for each list of captions: the picture itself, followed by other pictures.
         """
         M = len(visual) // len(options)
         tokens = [self.plain.tokenize(one) for one in options]
-        # Process lists of similar size together; otherwise more than half of a batch would be padding.
+        # Process lists of similar size together. Otherwise, more than half of a batch would be padding.
         order = sorted(range(len(options)), key=lambda b: (len(tokens[b]), max(map(len, tokens[b]))))
         found: dict[int, torch.Tensor] = {}
         for first in range(0, len(order), LISTS_AT_ONCE):
@@ -170,9 +173,7 @@ class Describer:
         return [found[b] for b in range(len(options))]
 
     def _log_probs(self, visual: torch.Tensor, tokens: list[list[list[int]]]) -> list[torch.Tensor]:
-        """Computes `log_probs` for lists of token ids in one pass. Shorter lists are filled up with their first
-        caption.
-        """
+        """Computes `log_probs` for lists of token ids in one pass. Pads shorter lists with their first caption."""
         M, most = len(visual) // len(tokens), max(map(len, tokens))
         rows = [row for one in tokens for row in (*one, *[one[0]] * (most - len(one)))]
         tokens_RT, valid_RT = (
@@ -186,7 +187,7 @@ class Describer:
 
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
-    """Returns the texts, dropping the last word of captions without an end token."""
+    """Returns the captions. Drops the last word of captions without an end token."""
     ends = torch.tensor(list(captioner.stop_tokens), device=rollout.tokens_RT.device)
     ended_R = (torch.isin(rollout.tokens_RT, ends) & rollout.valid_RT).any(1).tolist()
     return [text if ended else text.rpartition(" ")[0] for text, ended in zip(rollout.texts, ended_R, strict=True)]
@@ -195,9 +196,10 @@ def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
 class Listener:
     """Measures how well a caption fits a picture and its look-alikes.
 
-    ``scorers``: pairs of a scorer and its features_ND for all training pictures. ``nearest``: returns look-alikes of
-    training pictures. ``visual``: returns the captioner's input for training pictures; None if only scorers are used.
-    ``unseen_KN``: True if a scorer was not trained on a picture, so that it may be used for it; None: use all scorers.
+    ``scorers``: pairs of a scorer and its features_ND for all training pictures. ``nearest``: returns the look-alikes
+    of training pictures. ``visual``: returns the captioner's input for training pictures; None if only scorers are
+    used. ``unseen_KN``: True if scorer k was not trained on picture n and may therefore judge captions for this
+    picture; None: use all scorers.
     """
 
     def __init__(
@@ -210,12 +212,12 @@ class Listener:
         self.scorers, self.nearest, self.visual, self.unseen_KN = list(scorers), nearest, visual, unseen_KN
 
     def among(self, rows_B: np.ndarray) -> np.ndarray:
-        """Returns rows_BM: each picture and its look-alikes."""
+        """Returns rows_BM: the row numbers of each picture and its look-alikes."""
         return np.column_stack([rows_B, self.nearest(rows_B)])
 
     def logits(self, rows_BM: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
-        """Computes the logits K×M×C that K scorers assign to each picture and its look-alikes, given the picture's C
-        captions.
+        """For each picture, computes the logits K×M×C that K scorers assign to the picture and its look-alikes, given
+        the picture's C captions.
         """
         texts = [text for one in options for text in one]
         heard_KB = []
@@ -234,9 +236,9 @@ class Listener:
 class SelfDistillation(Stateless[CaptionerLike]):
     """Maximum likelihood on the selected captions. Without a ``listener``, selects the first candidate (a control).
 
-    Captions are built when a picture first occurs, one for each of the ``prices`` (`Choice.speaker`); they form the
-    state. Each rank describes its share of the pictures and selects their captions. ``levels``: assigns a price and a
-    prompt to each picture in a step.
+    When a picture first occurs, one caption is built for each of the ``prices`` (`Choice.speaker`). These captions are
+    the objective's state. Each rank describes its share of the pictures and selects their captions. ``levels``: assigns
+    a price and a prompt to each picture in a step.
     """
 
     class Config(ObjectiveOptions):
@@ -246,14 +248,14 @@ class SelfDistillation(Stateless[CaptionerLike]):
         ``prompt`` asks the initial model for a description; "" uses its default prompt. ``confidence`` and ``evidence``
         are the minimum probability of such a word and its minimum mutual information with the picture, in nats. Selects
         one of ``candidates`` captions by the probability that the scorer picks the picture among its ``nearest``
-        look-alikes + ``speaker`` · log-probability of the caption under the initial model − ``rent`` per word.
-        ``likelihood``: weight with which the initial model's log-probabilities of the caption for these pictures are
-        added to the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption contains none; "" drops
-        its whole phrase, which suits photos. ``scorers``: used instead of [scorer]. For each picture, the least
-        confident scorer that was not trained on it (according to the ids in the runs' recipes) counts, and the first
-        scorer defines look-alikes. Controls: ``select`` = "random" takes any candidate; ``shuffled_beliefs`` permutes
-        the words that count as confident. ``detail``: levels from least to most detail, each with its own ``prompt``
-        and ``speaker``; one level has no prompt and uses the objective's speaker.
+        look-alikes + ``speaker`` · the caption's log-probability under the initial model − ``rent`` per word.
+        ``likelihood``: weight of the initial model's log-probabilities of the caption for these pictures, which are
+        added to the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption contains no generic noun;
+        "" drops the whole phrase, which suits photos. ``scorers``: scorers to use instead of [scorer]. For each
+        picture, only the least confident of the scorers that were not trained on the picture counts (according to the
+        ids in the runs' recipes). The first scorer defines look-alikes. Controls: ``select`` = "random" selects any
+        candidate; ``shuffled_beliefs`` permutes which words count as confident. ``detail``: levels from least to most
+        detail, each with its own ``prompt`` and ``speaker``. One level has no prompt and uses the objective's speaker.
         """
 
         kind: Literal["self_distillation"]
@@ -276,12 +278,12 @@ class SelfDistillation(Stateless[CaptionerLike]):
         def has_an_effect(self) -> SelfDistillation.Config:
             if self.decoding.samples > 1:
                 raise ValueError(
-                    "decoding samples several captions, but self_distillation reads one description per "
-                    "picture; remove samples"
+                    f"decoding.samples is {self.decoding.samples}, but self_distillation uses one description per "
+                    "picture; remove decoding.samples"
                 )
             if self.scorers and self.select == "random":
                 raise ValueError(
-                    "select = 'random' does not use a scorer, so scorers has no effect; remove one of the two"
+                    "select = 'random' does not use a scorer, so scorers has no effect; remove scorers or select"
                 )
             if len(self.detail) > 1 and self.select == "random":
                 raise ValueError(
@@ -406,12 +408,12 @@ def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
 
 
 def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
-    """Builds distinct candidate captions from the words that the model is confident about; no candidate repeats a noun.
+    """Builds distinct candidate captions from the words that the model is confident about. No candidate repeats a noun.
 
-    A candidate mentions one object from a sentence of the description, or its first n objects in order; with any other
-    selection, the learner loses track of the objects that it has mentioned and repeats itself. Words that also occur in
-    the plain caption are kept; each candidate draws what fraction of the nouns and of the other words to keep. If there
-    is no candidate, returns the confident words of the plain caption, else the generic noun, else the plain caption.
+    A candidate mentions one object from a sentence in the description, or the sentence's first n objects in order. With
+    any other selection, the learner loses track of which objects it has mentioned, and repeats itself. Words that also
+    occur in the plain caption are always kept. For all other words, each candidate draws the fraction of nouns and the
+    fraction of other words to keep. If there is no candidate, returns the fallback caption (see `_least`).
     """
     description, W = belief.description, len(belief.description.words)
     uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()
@@ -438,10 +440,10 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
 
 
 def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
-    """Returns the first of these that exists:
+    """Returns a fallback caption, the first of these that exists:
 
-    1. the plain caption's words in the first sentence that contains any;
-    2. the noun with its article;
+    1. the confident words that also occur in the plain caption, from the first sentence that contains such words;
+    2. the generic noun with its article;
     3. the plain caption.
     """
     for phrases in sentences:
@@ -455,7 +457,7 @@ OBJECTIVES.register(
     ObjectiveEntry(
         name="self_distillation",
         factory=SelfDistillation.Config.build,
-        help="Distills short captions that distinguish a picture from look-alikes, built from its own confident words.",
+        help="Distills short captions, built from the model's confident words, that tell a picture from look-alikes.",
         options=SelfDistillation.Config,
         needs=("start",),
         label="self-distillation",

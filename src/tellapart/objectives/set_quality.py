@@ -1,8 +1,8 @@
 """Set-level diversity of captions: the product form of Darling and the marginal form of SetPO.
 
 Darling (Li et al. 2025, arXiv 2509.02534) multiplies each reward by the fraction of other samples that differ.
-SetPO (Li et al. 2026, arXiv 2602.01062) adds to the advantage what a sample contributes to the diversity of its set.
-Both papers compare reasoning traces, with learned models; this module compares captions, by their words.
+SetPO (Li et al. 2026, arXiv 2602.01062) adds each sample's contribution to the diversity of its set to the advantage.
+Both papers compare reasoning traces with learned models, whereas this module compares the words of captions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tellapart.utils.options import Strict
 
 
 def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes Darling's diversity for each sample, B×S: its mean distance from the other samples, in [0, 1].
+    """Computes Darling's diversity of each sample, B×S: its mean distance from the other samples, in [0, 1].
 
     distance_BSS: in [0, 1], 0 on the diagonal. If distances are 0 or 1, the result is the fraction of other samples
     that differ.
@@ -30,11 +30,12 @@ def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
 
 
 def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes the diversity of sets of S samples, B: mean over i of −log(1 + Σ_{j≠i} k(i, j) / (S − 1)), at most 0.
+    """Computes the diversity of each of B sets of S samples: mean over i of −log(1 + Σ_{j≠i} k(i, j) / (S − 1)).
 
-    similarity_BSS: k, in [0, 1]. A single sample has diversity 0. SetPO's abstract mentions kernels, diminishing
-    returns and leave-one-out. Means instead of sums are our choice, because they make sets of different sizes
-    comparable.
+    The diversity is at most 0, and 0 for a single sample. SetPO's abstract mentions kernels, diminishing returns and
+    leave-one-out. We use means instead of sums, because they make sets of different sizes comparable.
+
+    similarity_BSS: k, in [0, 1].
     """
     S = similarity_BSS.shape[2]
     if S < 2:
@@ -44,7 +45,7 @@ def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
 
 
 def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes, for each sample, the diversity of the set minus that of the set without the sample, B×S."""
+    """For each sample, computes the diversity of its set minus the diversity of the set without the sample, B×S."""
     S = similarity_BSS.shape[2]
     whole_B = set_diversity(similarity_BSS)
     without = []
@@ -99,7 +100,7 @@ class SetQuality(Strict):
         return self
 
     def rewards(self, name: str, reward_BS: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Scales the rewards for the form ``product``; returns them unchanged for ``marginal``.
+        """Multiplies the rewards by the diversity if the form is ``product``. Otherwise, returns them unchanged.
 
         Raises `TellapartError` for a negative reward, because the product would then favour similar captions.
         """
@@ -114,7 +115,7 @@ class SetQuality(Strict):
         return reward_BS * share_of_others(DISTANCES[self.distance](rollout)).to(reward_BS)
 
     def gains(self, advantage_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
-        """Returns the advantages B×S, and the mean distance between samples of a picture for logging."""
+        """Returns the advantages B×S, and (for the log) the mean distance between samples for the same picture."""
         distance_BSS = DISTANCES[self.distance](rollout).to(advantage_BS)
         if self.form == "marginal":
             marginal_BS = marginal_diversity(1 - distance_BSS)

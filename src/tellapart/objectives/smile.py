@@ -2,8 +2,8 @@
 
 Yue et al. 2023, "Learning Descriptive Image Captioning via Semipermeable Maximum Likelihood Estimation" (paper 1).
 `smile_loss` implements Algorithm 1 on logits. `smile_head_loss` computes the same value and gradient from the output
-layer, multiplying only the rows that a caption needs. Neither involves pictures, so they can train any causal language
-model, although the paper found no clear gain for text-only models (appendix B, Table 7):
+layer, multiplying only the rows that a caption needs. Neither function involves pictures, so they can train any causal
+language model, although the paper found no clear gain for text-only models (appendix B, Table 7):
 
     hidden = model.base_model(input_ids).last_hidden_state[:, :-1]  # text model; the labels are the next tokens
     head = model.get_output_embeddings()
@@ -47,13 +47,16 @@ def smile_loss(
 ) -> torch.Tensor:
     """Computes SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4), averaged over valid tokens, in nats.
 
-    logits_BTV: raw scores. labels_BT: token ids including the end token. valid_BT: False on padding and on a prompt.
+    logits_BTV: raw scores.
+    labels_BT: token ids including the end token.
+    valid_BT: False for padding and for a prompt.
     subset: ``own``: the words in the caption; ``random``: ``random_size`` distinct words drawn per caption, plus the
-        label; ``reverse``: all words except the caption's, plus the label (section 3.4).
+        label; ``reverse``: all words except those in the caption, plus the label (section 3.4).
     first: handling of a caption's first valid token (section 3.3): ``mle`` uses the whole vocabulary; ``shift`` uses
         the label ``shift_V[label]``, another form of the word; ``none`` treats it like all other tokens.
-    mle: λ; 0.01 means 0.01·MLE + 0.99·SMILE. label_smoothing: applies to the MLE term only.
-    uniform_BK: numbers in [0, 1) that determine the random subsets; None: drawn from ``generator``.
+    mle: λ; 0.01 means 0.01·MLE + 0.99·SMILE.
+    label_smoothing: label smoothing of the MLE term. It does not affect SMILE.
+    uniform_BK: numbers in [0, 1) that determine the random subsets; None: draw them from ``generator``.
 
     Raises ValueError if no token is valid, if a random subset exceeds the vocabulary, or if λ is outside [0, 1].
     """
@@ -88,13 +91,17 @@ def smile_head_loss(
     generator: torch.Generator | None = None,
     uniform_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes `smile_loss` of the logits hidden·weightᵀ + bias, value and gradients, without the B×T×V logits.
+    """Computes the value and gradients of `smile_loss` for the logits hidden·weightᵀ + bias, without materializing the
+    B×T×V logits.
 
-    Implements paper 1, Algorithm 1, eq. 2-4. Returns a scalar in nats that does not support double backward.
-    hidden_BTH: the input of the output layer; weight_VH, bias_V: its parameters. The other arguments and errors are
-    those of `smile_loss`. Only the rows of each caption's subset are multiplied, plus the whole layer for the first
-    token if ``first`` is ``mle``. ``reverse`` and λ > 0 need the whole vocabulary for each token and are computed in
-    chunks of tokens.
+    Implements paper 1, Algorithm 1, eq. 2-4. Returns a scalar in nats that does not support double backward. Multiplies
+    only the rows of each caption's subset and, if ``first`` is ``mle``, the whole layer for the first token.
+    ``reverse`` and λ > 0 need the whole vocabulary for each token and are computed in chunks of tokens.
+
+    hidden_BTH: the input to the output layer.
+    weight_VH, bias_V: the parameters of the output layer.
+
+    All other arguments, and the errors, are the same as for `smile_loss`.
     """
     check_arguments(labels_BT, valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
@@ -127,11 +134,11 @@ def check_arguments(
     check_labels(labels_BT, valid_BT)
     if subset not in ("own", "random", "reverse") or first not in ("mle", "shift", "none"):
         raise ValueError(
-            "Expected subset to be own, random or reverse and first to be mle, shift or none; got "
+            "Expected subset to be own, random or reverse, and first to be mle, shift or none; got "
             f"subset '{subset}' and first '{first}'"
         )
     if subset == "random" and not 0 < size <= V:
-        raise ValueError(f"random_size is {size}, but the vocabulary has only {V} words")
+        raise ValueError(f"random_size is {size}; expected at least 1 and at most {V}, the size of the vocabulary")
     if (first == "shift") != (shift_V is not None):
         raise ValueError("shift_V must be given if and only if first = 'shift'")
     if not 0 <= mle <= 1:
@@ -141,7 +148,9 @@ def check_arguments(
 def first_token(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, first: str, shift_V: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns target_BT (valid token ids even on padding), and a mask of the tokens that use the whole vocabulary."""
+    """Returns target_BT (with valid token ids even for padding), and a mask of the tokens that use the whole
+    vocabulary.
+    """
     target_BT = labels_BT.masked_fill(~valid_BT, 0)
     first_BT = valid_BT & (valid_BT.cumsum(1) == 1)
     if shift_V is not None:
@@ -152,11 +161,12 @@ def first_token(
 def subset_mask(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, drawn_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """Computes keep_BTV (or B×1×V), the subset of Algorithm 1 as a mask. Padding never adds its id to a subset."""
+    """Computes keep_BTV (or B×1×V), a mask of the subset in Algorithm 1. The id of padding is never added to a subset.
+    """
     B, device = len(target_BT), target_BT.device
     if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
-    else:  # counted, because padding may have the same id as a word in the caption
+    else:  # count valid tokens, because padding may have the same id as a word in the caption
         counts_BV = torch.zeros(B, V, dtype=torch.long, device=device).scatter_add_(1, target_BT, valid_BT.long())
         if subset == "own":
             return counts_BV[:, None] > 0
@@ -165,8 +175,8 @@ def subset_mask(
 
 
 def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns slot_BT, the position at which each token's word first occurs in its caption, and keep_BT, a mask of
-    these first occurrences.
+    """Returns slot_BT, the position where each token's word first occurs in its caption, and keep_BT, a mask of these
+    first occurrences.
     """
     same_BTT = (target_BT[:, :, None] == target_BT[:, None, :]) & valid_BT[:, None, :]
     slot_BT = same_BTT.int().argmax(2)
@@ -176,7 +186,7 @@ def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torc
 def random_words(
     labels_BT: torch.Tensor, V: int, size: int, generator: torch.Generator | None, uniform_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """Draws drawn_BK, each caption's random subset, from ``uniform_BK``, ``generator`` or the default generator."""
+    """Draws drawn_BK, a random subset for each caption, from ``uniform_BK``, ``generator`` or the default generator."""
     if uniform_BK is None:
         place = generator.device if generator is not None else torch.device("cpu")
         uniform_BK = torch.rand(len(labels_BT), size, generator=generator, device=place, dtype=torch.float64)
@@ -184,9 +194,7 @@ def random_words(
 
 
 def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
-    """Draws K of V words, all distinct, for each of B captions, B×K; all sets are equally likely (Floyd's
-    algorithm).
-    """
+    """For each of B captions, draws K distinct words out of V, B×K. All sets are equally likely (Floyd's algorithm)."""
     drawn_BK = torch.empty(uniform_BK.shape, dtype=torch.long, device=uniform_BK.device)
     for k, top in enumerate(range(V - uniform_BK.shape[1], V)):
         word_B = (uniform_BK[:, k] * (top + 1)).long()
@@ -197,7 +205,7 @@ def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
 def random_term(
     target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.SubsetTerm:
-    """Returns the loss over each caption's drawn words plus the label, without counting the label twice."""
+    """Returns the loss over each caption's drawn words and the label. The label is never counted twice."""
     (B, T), K = target_BT.shape, drawn_BK.shape[1]
     place_T = torch.arange(T, device=target_BT.device)
     label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
@@ -208,17 +216,18 @@ def random_term(
 def reverse_term(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.VocabularyTerm:
-    """Returns the loss over all words except the caption's own, but including the label."""
+    """Returns the loss over the label and all words that are not in the caption."""
     label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
     out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
     return head.VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
 class Smile(Stateless[CaptionerLike]):
-    """`smile_loss` on the batch's references. Random subsets are determined by (seed, step, item, caption)."""
+    """`smile_loss` on the batch's references. Seed, step, item and caption determine the random subsets."""
 
     class Config(ObjectiveOptions):
-        """SMILE with the defaults of paper 1. ``mle_weight`` is λ of eq. 4, 0.01 in the paper's best row."""
+        """SMILE with the defaults of paper 1. ``mle_weight`` is λ in eq. 4 (0.01 in the best row of the paper's table).
+        """
 
         kind: Literal["smile"]
         subset: Literal["own", "random", "reverse"] = "own"
@@ -227,12 +236,12 @@ class Smile(Stateless[CaptionerLike]):
             10, ge=1, description="number of words to draw for each caption, in addition to the label"
         )
         shift: tuple[tuple[str, str], ...] = Field(
-            (), description="pairs of a token and its replacement, for tokenizers without two forms of each word"
+            (), description="pairs of a token and its replacement, for tokenizers that have only one form of each word"
         )
         shift_as: Literal["label", "program"] = Field(
             "label",
-            description="program: the decoder reads the replacement too, as in the authors' code; a word without "
-            "one becomes the unknown token",
+            description="label: only the label is replaced; program: the decoder's input is replaced too, as in the "
+            "authors' code, and a word without another form becomes the unknown token",
         )
         mle_weight: float = Field(0.0, ge=0, le=1)
         label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the MLE term; BLIP uses 0.1")
@@ -259,13 +268,13 @@ class Smile(Stateless[CaptionerLike]):
             return self
 
         def build(self, parts: RunParts) -> Smile:
-            """Builds SMILE for this captioner. Raises `UsageError` if its vocabulary lacks what the options require."""
+            """Builds SMILE for this captioner. Raises `UsageError` if its vocabulary does not support the options."""
             captioner = parts.captioner
             V = len(captioner.tokenizer) if (head := captioner.head()) is None else len(head[0])
             if self.subset == "random" and self.random_size > V:
                 raise UsageError(
                     f"objective.random_size is {self.random_size}, but the vocabulary of {captioner.name} has "
-                    f"only {V} words; lower it (the paper uses 10)"
+                    f"only {V} words; lower random_size (the paper uses 10)"
                 )
             if self.first_token != "shift":
                 return Smile(self)
@@ -300,7 +309,7 @@ class Smile(Stateless[CaptionerLike]):
 
 
 # First-token shifting replaces the word at the start of a caption with another form of it (section 3.3).
-CONTINUES, STARTS = "##", ("Ġ", "▁")  # tokenizers' marks for a word continuation and for the start of a word
+CONTINUES, STARTS = "##", ("Ġ", "▁")  # tokenizers' marks for the continuation and the start of a word
 
 
 def alternative_forms(
@@ -309,8 +318,9 @@ def alternative_forms(
     """Returns shift_V: for each token, the id of its other form (paper 1, section 3.3).
 
     ``pairs`` lists tokens and their replacements. By default, these are the tokenizer's own two forms of a word
-    (``a`` and ``##a``, ``a`` and ``Ġa``). A token without another form is kept; with ``unknown``, it becomes the
-    unknown token unless it is special. Raises `UsageError` if there are no forms or if a token does not exist.
+    (``a`` and ``##a``, ``a`` and ``Ġa``). A token without another form is kept. If ``unknown`` is set, it becomes the
+    unknown token instead, unless it is a special token. Raises `UsageError` if no token has another form, or if a token
+    in ``pairs`` does not exist.
     """
     ids: dict[str, int] = tokenizer.get_vocab()
     shift_V = torch.arange(V)
@@ -327,7 +337,7 @@ def alternative_forms(
         shift_V[ids[token]] = ids[stand_in]
     if not unknown and torch.equal(shift_V, torch.arange(V)):
         raise UsageError(
-            "objective.first_token = 'shift' requires two forms of each word, but this tokenizer has "
+            "objective.first_token = 'shift' requires two forms of each word, but this tokenizer has only "
             "one; name a replacement token that rarely starts a caption, for example --set "
             '\'objective.shift=[["a", "<unk>"]]\''
         )

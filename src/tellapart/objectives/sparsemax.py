@@ -1,7 +1,7 @@
 """Sparsemax loss: maximum likelihood that ignores sufficiently improbable words (Martins and Astudillo 2016).
 
-Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0, and
-these (outside the support) get no gradient.
+Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0: they
+are outside the support and get no gradient.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def sparsemax_loss(logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: 
 
 
 def sparsemax_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tensor:
-    """Computes the sparsemax loss of each token, N×1. It does not change if a constant is added to a token's scores."""
+    """Computes the sparsemax loss of each token, N×1. Adding a constant to a token's scores leaves its loss unchanged.
+    """
     centred_NV = scores_NV - scores_NV.detach().amax(1, keepdim=True)
     tau_N1 = sparsemax_threshold(centred_NV)
     support_NV = centred_NV > tau_N1
@@ -59,7 +60,7 @@ class SparsemaxTerm(head.VocabularyTerm):
     """`sparsemax_loss` as a term of `head_loss`, multiplied by ``share``."""
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the loss of a chunk of tokens and its gradient with respect to the scores."""
+        """Computes the loss for a chunk of tokens, and its gradient with respect to the scores."""
         label_n1 = self.label_N[n, None]
         loss = self.share * sparsemax_losses(scores_nV, label_n1).sum()
         grad_nV = sparsemax(scores_nV)

@@ -1,4 +1,4 @@
-"""Rewards: one float per caption or per token; NaN abstains.
+"""Rewards: one float per caption or per token. NaN means that the reward abstains.
 
 Each module defines one reward: its recipe options (``Config``), the reward itself, and its entry in `REWARDS`.
 `base` defines the interface; `tellapart.language` extracts words from captions.

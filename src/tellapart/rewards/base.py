@@ -1,7 +1,8 @@
 """The reward interface, the parts of a run that reward factories may use, and the registry.
 
-A reward is either an options class decorated with `reward`, whose ``build`` returns the callable, or an entry point in
-the group ``tellapart.rewards`` of an installed package. A recipe sets its options in a table of ``objective.rewards``.
+A reward is either an options class decorated with `reward`, whose ``build`` returns the callable, or an entry point
+that an installed package provides in the group ``tellapart.rewards``. A recipe sets the options of each reward in a
+table of ``objective.rewards``.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", 
 
 
 class Reward(Protocol):
-    """``reward(rollout, batch)`` returns reward_BS, one number per caption, or reward_BST, one per token; NaN abstains.
+    """``reward(rollout, batch)`` returns reward_BS, one number per caption, or reward_BST, one per token.
 
-    Any scale is allowed. T is that of ``rollout.tokens_RT``; values on padding are ignored. A per-token reward may
-    define a method ``word_classes(rollout) -> class_RT`` (integers from 0); its baseline then compares tokens of the
-    same class.
+    NaN means that the reward abstains. Any scale is allowed. T is the length of ``rollout.tokens_RT``; values for
+    padding are ignored. A per-token reward may define a method ``word_classes(rollout) -> class_RT`` (integers from 0);
+    its baseline then compares only tokens of the same class.
     """
 
     def __call__(self, rollout: Rollout, batch: Batch, /) -> torch.Tensor: ...
@@ -44,11 +45,12 @@ class RunParts:
     train_items: the training pictures, indexed by ``batch.rows_B``.
     vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then contains pixels.
     load_scorer(name): loads another frozen scorer.
-    start(prompt=""): returns the initial captioner of the run, frozen and without dropout; its weights are shared.
+    start(prompt=""): returns the run's initial captioner, frozen and without dropout. All callers share its weights.
     train_features(scorer): returns features_ND for the training pictures.
-    trained_on(name): returns seen_N, True for the training pictures on which the named scorer was trained, according to
-        its run.
-    train_visual(): returns a function that maps rows_B of training pictures to the captioner's input as in a batch.
+    trained_on(name): returns seen_N, which is True for the training pictures on which the named scorer was trained,
+        according to the scorer's run.
+    train_visual(): returns a function that maps rows_B of training pictures to the captioner's input, in the format of
+        ``batch.visual``.
     nearest_train(scorer, count): returns a function that maps rows_B of training pictures to rows_BK, their ``count``
         most similar other training pictures.
     """
@@ -66,21 +68,20 @@ class RunParts:
 
 
 class RewardOptions(Strict):
-    """Base options of every reward: ``kind = "name"`` selects it, ``weight`` scales it. Subclasses add their own.
+    """Base options of every reward: ``kind = "name"`` selects the reward, ``weight`` scales it. Subclasses add options.
 
-    ``within`` enables length-conditional masking as in BalCapRL (Ye et al. 2026): captions with more than ``within``
-    times the mean number of words in the picture's references get a reward of 0. It requires non-negative rewards per
-    caption (ValueError for per-token rewards).
+    ``within`` enables length-conditional masking as in BalCapRL (Ye et al. 2026): captions that are more than
+    ``within`` times as long as the picture's mean reference, in words, get a reward of 0. It requires non-negative
+    rewards per caption (ValueError for per-token rewards).
     """
 
     kind: str
     weight: float = 1.0
-    baseline: BaselineName | None = Field(None, description="baseline for this reward; overrides that of the objective")
+    baseline: BaselineName | None = Field(None, description="baseline for this reward; overrides the objective's")
     within: float | None = Field(
         None,
         gt=0,
-        description="captions with more than this many times the mean number of words in the picture's references get "
-        "a reward of 0",
+        description="captions longer than this multiple of the references' mean word count get a reward of 0",
     )
 
     @model_validator(mode="after")
@@ -94,12 +95,12 @@ class RewardOptions(Strict):
         """Raises `UsageError` before any model is loaded if the reward cannot be built."""
 
     def needs(self) -> tuple[str, ...]:
-        """Returns what the reward requires: a subset of ``references``, ``scorer``, ``start`` and ``truth``."""
+        """Returns the names of what the reward requires: some of ``references``, ``scorer``, ``start``, ``truth``."""
         needs = REWARDS.find(self.kind).needs
         return needs if self.within is None or "references" in needs else (*needs, "references")
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns the names of scorers to use instead of the recipe's [scorer]."""
+        """Returns the names of the scorers to use instead of the recipe's [scorer]."""
         return ()
 
     @property
@@ -109,34 +110,34 @@ class RewardOptions(Strict):
 
     @property
     def compares_pictures(self) -> bool:
-        """Returns True if the reward compares a picture with the others in the batch and with
+        """Returns True if the reward compares a picture with the other pictures in the batch and with
         ``batch.distractors_BK``.
         """
         return False
 
     @property
     def per_bag(self) -> bool:
-        """Returns True if the reward compares a picture with the others in its bag."""
+        """Returns True if the reward compares a picture with the other pictures in its bag."""
         return False
 
 
 class PluginRewardOptions(RewardOptions, PluginOptions):
-    """Options for a plug-in without an options class; all other keys are passed to its factory as keyword arguments."""
+    """Options for a plug-in without an options class. All other keys become keyword arguments of its factory."""
 
     @property
     def compares_pictures(self) -> bool:
-        return True  # unknown for plug-ins, so assume that it does
+        return True  # this is unknown for plug-ins, so assume that the reward compares pictures
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardEntry(Entry[Callable[..., Reward]]):
     """Registry entry with ``factory(options, parts) -> Reward``, which takes a `RewardOptions` and a `RunParts`.
 
-    If the entry has no ``options``, the call is ``factory(**keys) -> Reward`` with the other keys of the table.
+    If the entry has no ``options``, the factory is called as ``factory(**keys) -> Reward`` with the table's other keys.
     """
 
     def build(self, options: RewardOptions, parts: RunParts) -> Reward:
-        """Returns the reward. Raises `UsageError` if the factory of a plug-in does not return a callable."""
+        """Builds the reward. Raises `UsageError` if a plug-in's factory does not return a callable."""
         if isinstance(options, PluginRewardOptions):
             reward: Reward = options.call(self, "reward")
             return reward
@@ -170,7 +171,7 @@ def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[Scorer]:
-    """Returns the named scorers, or the recipe's [scorer], which the schema then requires, if ``names`` is empty."""
+    """Returns the named scorers or, if ``names`` is empty, the recipe's [scorer], which the schema then requires."""
     if names:
         return [parts.load_scorer(name) for name in names]
     assert parts.scorer is not None, "[scorer] is required; the recipe schema checks this"

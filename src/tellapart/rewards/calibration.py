@@ -1,8 +1,8 @@
 """Calibration reward: the negative Brier score of a caption's claims.
 
-The confidence q in a claim is the fraction of the picture's samples that make it; y is 1 for a true claim, else 0. The
-reward for a claim is −(q − y)²: claims that most samples make should be true, and true claims should be made by most
-samples.
+The confidence q in a claim is the fraction of the picture's samples that make the claim; y is 1 for a true claim and 0
+for a false one. The reward for a claim is −(q − y)²: claims that most samples make should be true, and true claims
+should be made by most samples.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ Judged = Mapping[Hashable, bool]  # maps each distinct claim in a caption to whe
 
 
 def brier_rewards(samples: Sequence[Judged]) -> list[float]:
-    """Computes the mean of −(q − y)² over the claims of each sample, in [−1, 0]; NaN for a sample without claims."""
+    """For each sample, computes the mean of −(q − y)² over its claims, in [−1, 0]; NaN for a sample without claims."""
     q = confidences(samples)
     each = [[-((q[claim] - float(true)) ** 2) for claim, true in claims.items()] for claims in samples]
     return [sum(values) / len(values) if values else math.nan for values in each]
 
 
 def judged_by_scene(caption: str, scene: Scene) -> Judged:
-    """Checks the claims in a caption against a scene. The keys of true claims are the facts that they state, those of
-    false claims their words.
+    """Checks the claims in a caption against a scene.
+
+    The key of a true claim is the fact that it states; the key of a false claim consists of its words.
     """
     words = tokens(caption)
     return {
@@ -59,9 +60,10 @@ class Calibration:
         "samples that make the claim.",
     )
     class Config(RewardOptions):
-        """Mean of −(q − y)² over a caption's claims, in [−1, 0]; q is the fraction of samples that make the claim.
+        """Mean of −(q − y)² over a caption's claims, in [−1, 0]. q is the fraction of samples that make the claim.
 
-        ``verifier``: decides y from the picture's ``references`` or from the ground ``truth`` of scenes.
+        ``verifier``: whether the picture's ``references`` or a scene's ground ``truth`` determine y (1 if the claim is
+        true, 0 if it is false).
         """
 
         kind: Literal["calibration"]
@@ -89,7 +91,7 @@ class Calibration:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def judged(self, caption: str, item: Item) -> Judged:
-        """Returns a caption's claims, and whether each is true."""
+        """Returns a caption's claims, and whether each claim is true."""
         if self.verifier == "truth":
             return judged_by_scene(caption, item.truth)
         return judged_by_references(caption, item.references)

@@ -17,9 +17,7 @@ from tellapart.utils.options import fill_in, written_file
 
 
 def frequencies(idf: str, info: ValidationInfo) -> str:
-    """Resolves ``idf``: returns built-in names unchanged, and the path of a file relative to the recipe that
-    names it.
-    """
+    """Resolves ``idf``: returns built-in names unchanged, and file paths relative to the recipe's folder."""
     if idf in ("training", "batch"):
         return idf
     if not idf.endswith(".json"):
@@ -34,10 +32,12 @@ def frequencies(idf: str, info: ValidationInfo) -> str:
 class CiderReward:
     """CIDEr-D of each caption against its picture's references, in [0, 10] (tables print 1.2 as 120).
 
-    ``references``: the references of all training pictures, indexed by `batch.rows_B`: texts, or rows of token ids if
-    ``end_token`` is given. ``idf``: document frequencies from "references" (those of the training set) or "batch" (as
-    in paper 2's code), or frozen `DocumentFrequencies`. ``end``: whether the end token counts as a word (token ids
-    only); a truncated caption has no end token, whereas all its references do.
+    references: the references of all training pictures, indexed by `batch.rows_B`: text or, if ``end_token`` is given,
+        rows of token ids.
+    idf: source of the document frequencies: "references" (of the training pictures), "batch" (as in paper 2's code), or
+        frozen `DocumentFrequencies`.
+    end: whether the end token counts as a word (token ids only). A truncated caption has no end token, whereas all its
+        references do.
     """
 
     @reward("CIDEr-D", help="CIDEr-D of the caption against the references.", needs=("references",))

@@ -1,9 +1,9 @@
 """Claim reward: counts the claims in a caption and how many are wrong (after ClaimDiff-RL, arXiv 2605.20278).
 
-For a caption with D claims of which a are wrong, the reward is a product of three factors: the fraction of correct
-claims, a penalty for each wrong claim, and a bonus for detail. There are two verifiers to decide which claims are
-wrong: the ground truth of `scenes`, which gives an upper bound, and the consensus of the initial model's own samples,
-which needs no ground truth.
+For a caption with D claims, a of which are wrong, the reward is a product of three factors: the fraction of correct
+claims, a penalty for each wrong claim, and a bonus for detail. Either of two verifiers decides which claims are wrong:
+the ground truth of `scenes`, which gives an upper bound, or the consensus of the initial model's own samples, which
+needs no ground truth.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Claim = tuple[str, Tuple]  # kind and words
 def claim_reward(
     wrong: int, claims: int, *, epsilon: float = 0.05, alpha: float = 2.0, kappa: float = 4.0, most_claims: int = 10
 ) -> float:
-    """Computes the reward, 0 to 1, for a caption with D = ``claims`` claims of which a = ``wrong`` are wrong.
+    """Computes the reward, 0 to 1, for a caption with D = ``claims`` claims, a = ``wrong`` of which are wrong.
 
         [ε + (1 − ε)(1 − a/D)^α] · exp(−a/κ) · (0.7 + 0.3 · min(1, ln(1 + D) / ln(1 + D_max)))
 
-    A caption without claims gets 0, because nothing in it could be correct.
+    A caption without claims gets 0, because it says nothing that could be correct.
     """
     if not claims:
         return 0.0
@@ -55,7 +55,7 @@ def distinct_claims(caption: str) -> set[Claim]:
 
 
 def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:
-    """Computes the confidence q in every claim: the fraction of a picture's samples that make it.
+    """Computes the confidence q in every claim: the fraction of a picture's samples that make the claim.
 
     samples: the distinct claims of each sample.
     """
@@ -66,14 +66,14 @@ def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:
 class ClaimReward:
     """Computes `claim_reward` for each caption, B×S, in [0, 1].
 
-    consensus: samples captions of each picture from the initial model in every step. If None, the scene's ground truth
+    consensus: samples captions for each picture from the initial model in every step. None: the scene's ground truth
         decides which claims are wrong.
-    least_share: a claim is wrong if a smaller fraction of these samples makes it.
+    cfg.least_share: a claim is wrong if less than this fraction of the consensus samples make the claim.
     """
 
     @reward("claims", help="Rewards many claims per caption and penalizes wrong ones (ClaimDiff-RL).")
     class Config(RewardOptions):
-        """Reward in [0, 1] from the number of claims in a caption and how many are wrong (ClaimDiff-RL).
+        """Reward in [0, 1] that depends on the number of claims in a caption and how many are wrong (ClaimDiff-RL).
 
         ``verifier``: the ``consensus`` of the initial model's own samples, or the ground ``truth`` of scenes (upper
         bound).
@@ -99,8 +99,8 @@ class ClaimReward:
                 raise ValueError("decoding and least_share require verifier = 'consensus'; remove them")
             if self.decoding.kind != "sample" or self.decoding.samples < 2:
                 raise ValueError(
-                    f"decoding samples {self.decoding.samples} caption; a consensus needs at least 2, so set "
-                    "decoding.samples = 16"
+                    f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus needs at "
+                    'least 2 samples, so set kind = "sample" and decoding.samples = 16'
                 )
             return self
 

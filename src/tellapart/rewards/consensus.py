@@ -1,8 +1,8 @@
-"""Consensus reward: rewards words on which the initial model's own samples of a picture agree.
+"""Consensus reward: rewards words on which the initial model's own samples for a picture agree.
 
-A captioner repeats what it knows about a picture in most of its samples, and what it hallucinates only in a few. MBR
-decoding (Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. Likelihood is
-divided among all phrasings of the same statement; the fraction of samples that mention a word is not.
+A captioner mentions what it knows about a picture in most of its samples, but mentions what it hallucinates only in a
+few. MBR decoding (Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. Likelihood
+is divided among all phrasings of the same statement; the fraction of samples that mention a word is not.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ class Consensus:
     """Computes reward_BS: the fraction of the initial model's samples that contain a content word, averaged over the
     caption's content words.
 
-    In [0, 1]; 0 for a caption without content words. Each step draws ``decoding.samples`` new samples of each picture,
-    independently of the rest of the batch. Each rank samples for its share of the pictures.
+    The reward is in [0, 1], and 0 for a caption without content words. Each step draws ``decoding.samples`` new samples
+    for each picture, independently of the rest of the batch. Each rank generates the samples for its share of the
+    pictures.
     """
 
     @reward(
         "consensus",
-        help="Fraction of the initial model's own samples that contain each content word in the caption.",
+        help="Fraction of the initial model's own samples that contain a content word, averaged over the caption.",
         needs=("start",),
     )
     class Config(RewardOptions):
         """Fraction of the initial model's own samples that contain a content word, averaged over the caption's content
         words.
 
-        In [0, 1]. ``decoding``: how these samples are drawn, for each picture and step. ``words``: selects content
-        words with a closed list of English function words or with the ``tagger`` HanTa (extra ``words``).
+        The reward is in [0, 1]. ``decoding``: how to draw these samples for each picture and step. ``words``: whether
+        to identify content words with a closed ``list`` of English function words or with the ``tagger`` HanTa (extra
+        ``words``).
         """
 
         kind: Literal["consensus"]
@@ -56,7 +58,8 @@ class Consensus:
                 )
             if self.decoding.confidence:
                 raise ValueError(
-                    "decoding.confidence edits captions, but the consensus counts unedited samples; remove it"
+                    "decoding.confidence edits captions, but the consensus counts words in unedited samples; remove "
+                    "decoding.confidence"
                 )
             return self
 
@@ -79,7 +82,7 @@ class Consensus:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def samples(self, batch: Batch) -> list[str]:
-        """Samples ``decoding.samples`` captions of each picture from the initial model, grouped by picture."""
+        """Samples ``decoding.samples`` captions for each picture from the initial model, grouped by picture."""
         share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
         own_seeds = (
             None if seeds is None else seeds.apart("consensus")[share]
@@ -90,9 +93,9 @@ class Consensus:
 
 
 def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords = content_words) -> list[float]:
-    """Computes the fraction of samples that contain a content word, averaged over each caption's content words.
+    """For each caption, computes the fraction of samples that contain a content word, averaged over its content words.
 
-    In [0, 1]; 0 for a caption without content words. Repeated words count once per caption.
+    The result is in [0, 1], and 0 for a caption without content words. Repeated words count once per caption.
     """
     words = {text: distinct_words(text, find) for text in {*samples, *captions}}
     said_by = Counter(word for text in samples for word in words[text])

@@ -1,4 +1,4 @@
-"""``kind = "custom"``: a user-defined reward, given by its dotted path or the name of an installed entry point."""
+"""``kind = "custom"``: a user-defined reward, given as ``module:factory`` or as the name of an entry point."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tellapart.utils.allowed_code import PATTERN, call_factory, code_path, insta
 
 @reward("custom reward", help="User-defined reward, given as module:factory.")
 class Custom(RewardOptions):
-    """User-defined reward: the factory ``reward = "my.module:factory"`` is called with ``options`` and returns the
-    reward.
+    """User-defined reward. ``reward = "my.module:factory"`` names a factory, which is called with ``options`` and
+    returns the reward.
 
     ``reward`` may also name an installed entry point in the group ``tellapart.rewards``.
     """
@@ -25,7 +25,7 @@ class Custom(RewardOptions):
 
     @property
     def compares_pictures(self) -> bool:
-        return True  # unknown for user code, so assume that it does
+        return True  # this is unknown for user code, so assume that the reward compares pictures
 
     def check(self) -> None:
         self.build(None)

@@ -1,4 +1,4 @@
-"""The ground truth of `scenes` as a reward: an upper bound for rewards that may not use it."""
+"""The ground truth of `scenes` as a reward: an upper bound for rewards that may not use the ground truth."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tellapart.types import Batch, Rollout
 class ExactTruth:
     """Penalizes false claims according to the scene's ground truth. Works only on `scenes`, as an upper bound.
 
-    ``per``: ``caption`` returns reward_BS, minus the number of false claims; ``token`` returns reward_BST, −1 on the
-    tokens of words that make a false claim and 0 on all others.
+    ``per``: ``caption`` returns reward_BS, minus the number of false claims; ``token`` returns reward_BST, −1 for the
+    tokens of words that make a false claim and 0 for all other tokens.
     """
 
     @reward(
@@ -26,9 +26,9 @@ class ExactTruth:
         needs=("truth",),
     )
     class Config(RewardOptions):
-        """Minus the number of false claims in each caption, or −1 on each ``token`` of a false claim.
+        """Minus the number of false claims in each caption, or −1 for each ``token`` of a false claim.
 
-        It uses ground truth, so it is an upper bound for other rewards rather than a method.
+        This reward uses the ground truth, so it is an upper bound for other rewards rather than a method.
         """
 
         kind: Literal["exact_truth"]

@@ -18,14 +18,14 @@ class Likelihood:
     """
 
     @reward(
-        "likelihood", help="Mean log-probability per token of the caption under the initial model.", needs=("start",)
+        "likelihood", help="Mean log-probability of the caption's tokens under the initial model.", needs=("start",)
     )
     class Config(RewardOptions):
-        """Mean log-probability per token of the caption under the initial model, in nats, at most 0.
+        """Mean log-probability of the caption's tokens under the initial model, in nats, at most 0.
 
-        A scorer's cosine does not penalize a false word, but the initial model finds it unlikely. Combined with
-        self-retrieval, this reward is the speaker in the Rational Speech Acts framework (Frank and Goodman 2012), as in
-        ``self_distillation``.
+        A scorer's cosine does not penalize a false word, but the initial model assigns it a low probability. Combined
+        with self-retrieval, this reward is the speaker in the Rational Speech Acts framework (Frank and Goodman 2012),
+        as in ``self_distillation``.
         """
 
         kind: Literal["likelihood"]

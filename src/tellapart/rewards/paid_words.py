@@ -1,8 +1,8 @@
 """Per-word reward: rewards each content word for distinguishing look-alikes, weighted by the confidence that it is
 true.
 
-A false word raises the cosine of a caption almost as often as a true one, because an extra claim costs nothing. This
-reward therefore measures each content word separately: how much the score drops without its claim.
+A false word raises a caption's cosine almost as often as a true word does, because an extra claim costs nothing. This
+reward therefore measures each content word separately: how much the score drops when the word's claim is removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
 if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to the rows_BK of their look-alikes
+    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK, their look-alikes
 
 SHARE = 0.5  # weight of the mutual information that ``both`` adds to the log-probability
 
@@ -58,14 +58,16 @@ class Price:
     limit: float = 3.0
 
     def gate(self, confidence: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
-        """Computes the gate of each word, the confidence in it from 0 to 1. far: the score drop among random pictures
-        without the word, in nats.
+        """Computes the gate of each word: the confidence in the word, from 0 to 1.
+
+        far: the score drop among random pictures when the word is removed, in nats.
         """
         return torch.sigmoid(self.slope * (confidence + self.truth * far - self.offset))
 
     def credit(self, gate: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
-        """Computes the credit for each word, in nats. near: the score drop among look-alikes without the word,
-        in nats.
+        """Computes the credit for each word, in nats.
+
+        near: the score drop among look-alikes when the word is removed, in nats.
         """
         worth = self.worth * near.clamp(-self.limit, self.limit)
         return gate * worth - (1 - gate) * self.penalty - self.rent
@@ -73,10 +75,10 @@ class Price:
 
 @dataclass(frozen=True)
 class JudgedWords:
-    """The content words of R captions. near_RW: worth in nats; gate_RW: confidence in [0, 1]; word_RT:
-    see `words_of_tokens`.
+    """The content words of R captions.
 
-    If a caption has fewer than W words, the other entries in its row are undefined.
+    near_RW: the worth of each word in nats. gate_RW: the confidence in each word, in [0, 1]. word_RT: see
+    `words_of_tokens`. If a caption has fewer than W words, the remaining entries in its row are undefined.
     """
 
     found: list[list[Word]]
@@ -88,8 +90,8 @@ class JudgedWords:
 class WordEffects:
     """Measures how much the scorer's log-probability of the picture drops when a content word is removed.
 
-    ``features_ND``: the scorer's features for all training pictures. ``nearest``: returns look-alikes of training
-    pictures. ``replace``: ``neutral`` substitutes a neutral word of the same class, ``delete`` removes the word.
+    ``features_ND``: the scorer's features for all training pictures. ``nearest``: returns the look-alikes of training
+    pictures. ``replace``: ``neutral`` replaces the word with a neutral word of the same class, ``delete`` removes it.
     """
 
     def __init__(
@@ -106,10 +108,9 @@ class WordEffects:
     def __call__(
         self, texts: list[str], found: list[list[Word]], rows_B: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns near_RW, score drops among the picture's look-alikes, and far_RW, among the pictures ``rows_B``.
-
-        In nats; 0 where there is no word. The text tower encodes one text per caption and one per content word; picture
-        features are precomputed.
+        """Returns the score drops near_RW, among the picture's look-alikes, and far_RW, among the pictures ``rows_B``.
+        Score drops are in nats, and 0 where there is no word. The text tower encodes one text per caption and one per
+        content word; picture features are precomputed.
         """
         captions = len(texts) // len(rows_B)
         whose = [(r, w) for r, words in enumerate(found) for w in range(len(words))]
@@ -133,7 +134,7 @@ class WordEffects:
     def _log_probs(
         self, text_ND: torch.Tensor, own_N: torch.Tensor, images_BD: torch.Tensor, candidates: torch.Tensor
     ) -> torch.Tensor:
-        """Computes log p(picture | text) against B×K×D candidates, or among the B pictures themselves."""
+        """Computes log p(picture | text), either against B×K×D candidates or among the B pictures themselves."""
         own_cosine_N = (text_ND * images_BD[own_N]).sum(1)
         if candidates.ndim == 2:
             cosine_NK = text_ND @ candidates.T
@@ -146,13 +147,14 @@ class WordEffects:
 class PaidWords:
     """Computes `Price.credit` for every content word.
 
-    Returns reward_BST, with the credit on each token of the word and NaN elsewhere; if ``per`` is ``caption``, returns
-    reward_BS, the sum over the words in a caption.
+    Returns reward_BST, where each token of a content word has the word's credit and all other tokens have NaN. If
+    ``per`` is ``caption``, returns reward_BS, the sum of the credits of the words in a caption.
 
-    ``confidence``: how the initial model's confidence in a word is measured: ``log_prob``, its log-probability given
-    the preceding text; ``pmi``, its mutual information with the picture; ``both``, the first plus half of the second,
-    the best predictor of which words are true (docs/research). ``shuffled``: a control that permutes the gates among
-    words of the same kind, so that the total reward is the same but goes to random words.
+    ``confidence``: how to measure the initial model's confidence in a word: ``log_prob``, the word's log-probability
+    given the preceding text; ``pmi``, the word's mutual information with the picture; ``both``, the log-probability
+    plus half of the mutual information, which predicts best which words are true (docs/research). ``shuffled``: a
+    control that permutes the gates among words of the same kind, so that the total reward is the same but goes to
+    random words.
     """
 
     @reward(
@@ -164,10 +166,10 @@ class PaidWords:
         """Rewards the tokens of each content word with gate · worth − (1 − gate) · penalty − rent, in nats.
 
         ``worth``: factor for the drop in the scorer's score among the ``nearest`` look-alikes when the word's claim is
-        removed, at most ``limit``. The gate is sigmoid(``slope`` · (confidence + ``truth`` · drop among the batch's
-        pictures − ``offset``)). The confidence comes from the initial model: its log-probability of the word, the
-        mutual information of word and picture in comparison with ``others`` pictures in the batch (0: their average),
-        or ``both``. ``rent`` sets the operating point on the precision-recall curve.
+        removed; the drop is clipped to ±``limit``. The gate is sigmoid(``slope`` · (confidence + ``truth`` · drop among
+        the batch's pictures − ``offset``)). The confidence comes from the initial model: the log-probability of the
+        word, the mutual information between word and picture (compared with ``others`` other pictures in the batch, or
+        with the average picture if 0), or ``both``. ``rent`` sets the operating point on the precision-recall curve.
 
         ``per`` = "caption" sums the credits of a caption's words. ``shuffled_gates`` permutes the gates as a control.
         """
@@ -186,7 +188,7 @@ class PaidWords:
         nearest: int = Field(9, ge=1)
         replace: Literal["neutral", "delete"] = "neutral"
         words: Literal["list", "tagger"] = "list"
-        scorer: ModelName | None = Field(None, description="scorers to use instead of the recipe's [scorer] ")
+        scorer: ModelName | None = Field(None, description="scorer to use instead of the recipe's [scorer]")
         shuffled_gates: bool = False
 
         def needs(self) -> tuple[str, ...]:
@@ -243,7 +245,7 @@ class PaidWords:
         return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
-        """Returns the rewarded words, with worth and gate, before they are shuffled and summed."""
+        """Returns the content words with their worth and gate, before gates are shuffled and credits are summed."""
         log_p_ORT = self.speaker.log_probs(rollout, batch)
         words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, words.words_R, batch.rows_B.numpy())
@@ -259,7 +261,7 @@ class PaidWords:
         return words.log_p_RW + SHARE * words.evidence_RW
 
     def word_classes(self, rollout: Rollout) -> torch.Tensor:
-        """Returns class_RT: the kind of word that each token belongs to; 0 if it belongs to none."""
+        """Returns class_RT: the kind of word that each token belongs to; 0 if the token does not belong to a word."""
         found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
         kinds = torch.zeros(len(found), max(1, max(map(len, found))), dtype=torch.long)
         for r, words in enumerate(found):

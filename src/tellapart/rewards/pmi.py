@@ -1,8 +1,10 @@
-"""How much likelier a caption is for its own picture than for others, under the initial model.
+"""Mutual-information reward: how much likelier a caption is for its own picture than for other pictures, under the
+initial model.
 
-A scorer's cosine averages over the claims of a caption. A likelihood multiplies them: one false claim makes the whole
-caption unlikely. Pointwise mutual information compares the likelihood with that for other pictures, so that rare
-synonyms cost nothing (Rational Speech Acts: Frank and Goodman 2012; for captions: Cohn-Gordon et al. 2018).
+A scorer's cosine averages over the claims in a caption. A likelihood is a product over the claims, so one false claim
+makes the whole caption unlikely. Pointwise mutual information compares the likelihood for the caption's own picture
+with the likelihood for other pictures, so that rare synonyms are not penalized (Rational Speech Acts: Frank and Goodman
+2012; for captions: Cohn-Gordon et al. 2018).
 """
 
 from __future__ import annotations
@@ -20,25 +22,25 @@ from tellapart.types import Batch, Rollout
 
 
 class MutualInformation:
-    """Computes the pointwise mutual information of caption and picture under the initial model, in nats.
+    """Computes the pointwise mutual information between caption and picture under the initial model, in nats.
 
-    ``per``: ``caption`` returns reward_BS; ``word`` returns reward_BST on the tokens of content words, each conditioned
-    on the preceding text, and NaN on other tokens. Text that is independent of the picture gets 0; values may be
-    negative.
+    ``per``: ``caption`` returns reward_BS; ``word`` returns reward_BST, where the tokens of a content word have the
+    word's value, conditioned on the preceding text, and all other tokens have NaN. Text that is independent of the
+    picture gets 0; values may be negative.
     """
 
     @reward(
         "mutual information",
-        help="Pointwise mutual information of caption and picture under the initial model.",
+        help="Pointwise mutual information between caption and picture under the initial model.",
         needs=("start",),
     )
     class Config(RewardOptions):
-        """Mutual information of caption and picture under the initial model, in nats.
+        """Mutual information between caption and picture under the initial model, in nats.
 
-        ``others``: number of other pictures in the batch to compare with; 0 uses the average picture.
+        ``others``: number of other pictures in the batch to compare with; if 0, compares with the average picture.
 
-        ``per``: one value per caption or per content ``word``. ``words``: selects content words with a closed list of
-        English function words or with the ``tagger`` HanTa (extra ``words``).
+        ``per``: whether to return one value per ``caption`` or per content ``word``. ``words``: whether to identify
+        content words with a closed ``list`` of English function words or with the ``tagger`` HanTa (extra ``words``).
         """
 
         kind: Literal["pmi"]

@@ -1,4 +1,4 @@
-"""Self-retrieval reward: how well a scorer retrieves a picture from a batch or bag by its caption."""
+"""Self-retrieval reward: how well a scorer retrieves a picture from a batch or bag, given the picture's caption."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def self_retrieval(
     distractors_BKD: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Computes the self-retrieval reward_R: how well a scorer retrieves each caption's picture (paper 3, section 3 and
-    B.2; paper 2, eq. 1). Not differentiable.
+    B.2; paper 2, eq. 1). The reward is not differentiable.
 
-    texts: R = B·S captions, the S captions of each picture consecutive.
+    texts: R = B·S captions, where the S captions of each picture are consecutive.
     images: the B pictures, or their features B×D from ``scorer.image_features``, which can be computed once in advance.
     scorer: a scorer, or a name for `tellapart.scorers.load_scorer`, which is loaded only once.
     score: ``log_prob`` is log p(picture | caption) in nats, at most 0: the log-softmax over the candidates of the
         scorer's cosine times its learned scale (chance is −log K for K pictures). ``accuracy`` is 1 if no other picture
         matches better (ties count as hits), else 0. ``cosine`` is the cosine alone, −1 to 1.
-    bag_B: the bag index of each picture; restricts the candidates to pictures in the same bag.
-    candidate_BB: alternative to ``bag_B``; True if the second picture is a candidate for the captions of the first.
+    bag_B: the bag index of each picture. Restricts the candidates to pictures in the same bag.
+    candidate_BB: alternative to ``bag_B``: True if the second picture is a candidate for the captions of the first one.
     distractors_BKD: features of extra candidates for each picture, padded with NaN.
 
     The reward abstains (NaN) if a picture has no other candidates, unless the score is ``cosine``. Raises ValueError
@@ -86,9 +86,9 @@ def retrieval_reward(
 ) -> torch.Tensor:
     """Computes reward_R for R captions from their cosines with N pictures (see `self_retrieval` for the three scores).
 
-    target_R: the column of each caption's own picture. candidate_RN: True for candidates, including the caption's own
-        picture.
-    scale: multiplies the cosine.
+    target_R: the column of each caption's own picture.
+    candidate_RN: True for candidates, including the caption's own picture.
+    scale: factor for the cosine.
     """
     own_R = cosine_RN.gather(1, target_R[:, None]).squeeze(1)
     if score == "cosine":
@@ -107,16 +107,16 @@ def _scorer(name: str) -> Scorer:
 
 
 def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:
-    """Returns a B×B mask: True if the second picture is a candidate for the captions of the first (or is the first)."""
+    """Returns a B×B mask: True if the second picture is a candidate for the first one's captions, or is the same."""
     return torch.ones(B, B, dtype=torch.bool) if bag_B is None else bag_B[:, None] == bag_B[None, :]
 
 
 def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
     """Returns candidate_BB: the pictures in the batch that are candidates in addition to each picture's distractors.
 
-    Each step draws as many as give B candidates in total: for a batch of 100, 99 − k random pictures and k hard
-    distractors (paper 3, appendix D.2). A picture that is already a distractor is not counted twice. ``alone``: use
-    only the distractors.
+    Each step draws enough pictures for B candidates in total: for a batch of 100 and k hard distractors, 99 − k random
+    pictures (paper 3, appendix D.2). A picture that is already a distractor is not counted twice. ``alone``: use only
+    the distractors.
     """
     assert batch.distractors_BK is not None
     B = len(batch.rows_B)
@@ -135,8 +135,8 @@ class SelfRetrieval:
 
     ``features_ND`` contains the scorer's features for all training pictures, indexed by ``batch.rows_B``.
     ``candidates`` selects the whole ``batch`` or the picture's own ``bag`` (``batch.bag_B``). If the batch has
-    distractors (``batch.distractors_BK``), the candidates are the picture's own distractors, filled up to B with other
-    pictures from the batch, or, with ``bag``, only its own distractors.
+    distractors (``batch.distractors_BK``), ``batch`` selects the picture's own distractors, filled up to B with other
+    pictures from the batch, and ``bag`` selects only the picture's own distractors.
     """
 
     @reward(
@@ -147,9 +147,9 @@ class SelfRetrieval:
     class Config(RewardOptions):
         """Self-retrieval with paper 3's three scores, among the pictures in the batch or in the picture's bag.
 
-        ``scorers``: used instead of [scorer]. Several scorers are averaged, ``alternate`` by step, or contribute the
-        ``lowest`` reward among the scorers that were not trained on the picture (according to the ids in their runs'
-        recipes).
+        ``scorers``: scorers to use instead of [scorer]. ``combine``: how to combine the rewards of several scorers:
+        take their ``average``, ``alternate`` between them by step, or take the ``lowest`` reward among the scorers that
+        were not trained on the picture (according to the ids in their runs' recipes).
         """
 
         kind: Literal["self_retrieval"]

@@ -1,5 +1,5 @@
-"""Combines rewards from several scorers: takes their mean, alternates between them, or takes the lowest of those not
-trained on the picture.
+"""Combines rewards from several scorers: takes the mean, alternates between scorers, or takes the lowest reward among
+the scorers that were not trained on the picture.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tellapart.types import Batch, Rollout
 
 
 class Averaged:
-    """Averages several rewards, ignoring those that abstain; NaN if all abstain."""
+    """Averages several rewards, ignoring those that abstain. Returns NaN if all of them abstain."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
@@ -25,8 +25,9 @@ class Averaged:
 
 
 class Alternating:
-    """Alternates between rewards from step to step. The step's number selects the reward, so resumed runs continue the
-    cycle.
+    """Alternates between rewards from step to step.
+
+    The step's number selects the reward, so a resumed run continues the cycle.
     """
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
@@ -39,8 +40,9 @@ class Alternating:
 class LowestUnseen:
     """Takes the lowest reward over the scorers that were not trained on the picture (cross-fitting and pessimism).
 
-    A scorer overrates captions of its training pictures, and each scorer overrates different captions. unseen_KN: True
-    if scorer k was not trained on training picture n. NaN if all of these scorers abstain.
+    A scorer overrates captions of its training pictures, and different scorers overrate different captions. unseen_KN:
+    True if scorer k was not trained on training picture n. Returns NaN if all scorers that were not trained on the
+    picture abstain.
     """
 
     def __init__(self, rewards: Sequence[Reward], unseen_KN: np.ndarray) -> None:
@@ -54,7 +56,7 @@ class LowestUnseen:
 
 
 def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
-    """Returns unseen_KN: True for training pictures on which a scorer was not trained.
+    """Returns unseen_KN: True if scorer k was not trained on training picture n.
 
     Raises `UsageError` if a picture was in the training data of all scorers.
     """

@@ -1,4 +1,4 @@
-"""The likelihoods of captions under a frozen captioner, for their own and other pictures of a batch."""
+"""The likelihoods of captions under a frozen captioner, given their own picture and other pictures in the batch."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Batch, Rollout
 
-OTHERS = 4  # number of pictures that stand for all others if there is no average picture
+OTHERS = 4  # number of other pictures to compare with if features cannot be averaged
 SCORES_AT_ONCE = 1 << 26  # tokens × vocabulary per pass, in float32 values
 
 
 class Speaker:
-    """Computes log-probabilities of captions under a frozen captioner, for their own and other pictures in the batch.
+    """Computes log-probabilities of captions under a frozen captioner, given their own and other pictures in the batch.
 
-    ``others``: the number of other pictures, at most all. They are spread over the batch to avoid neighbours from the
-    same bag. 0 uses the average picture, the mean of the batch's features, instead of other pictures; this costs one
-    extra pass and predicts which words are true almost as well as eight pictures (docs/research). Features of different
-    shapes cannot be averaged, so four other pictures are used in that case. ``pixels``: whether ``batch.visual``
-    contains pixels because the vision encoder is trained. Each rank scores the captions of its share of the pictures.
+    Each rank scores the captions of its share of the pictures.
+
+    others: the number of other pictures to compare with (at most B − 1). They are spread over the batch to avoid
+        neighbours from the same bag. 0 uses the average picture, the mean of the batch's features, instead; this costs
+        one extra pass and predicts which words are true almost as well as eight pictures (docs/research). Features of
+        different shapes cannot be averaged, so 0 uses four other pictures in that case.
+    pixels: whether ``batch.visual`` contains pixels because the vision encoder is trained.
     """
 
     def __init__(self, start: CaptionerLike, others: int = 0, *, pixels: bool = False) -> None:
@@ -28,10 +30,10 @@ class Speaker:
         self.start, self.others, self.pixels = start, others or (OTHERS if keeps_shapes else 0), pixels
 
     def log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Computes log_p_ORT of each token given the previous ones, first for its own picture, then for O − 1 others.
+        """Computes log_p_ORT, the log-probability of each token given the previous tokens, in nats; 0 for padding.
 
-        In nats, 0 on padding. Each picture is encoded once for all of its captions. Raises ValueError if the batch
-        contains only one picture.
+        The first of the O pictures is the caption's own picture, followed by O − 1 other pictures. Each picture is
+        encoded once for all of its captions. Raises ValueError if the batch contains only one picture.
         """
         if len(batch.rows_B) < 2:
             raise ValueError("mutual information compares the pictures in a batch; expected at least 2 pictures, got 1")
@@ -46,7 +48,8 @@ class Speaker:
         return torch.stack(each)
 
     def own_log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Computes log_p_RT of each token for the caption's own picture, in nats; 0 on padding."""
+        """Computes log_p_RT, the log-probability of each token given the caption's own picture, in nats; 0 for padding.
+        """
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
             return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
@@ -56,8 +59,9 @@ class Speaker:
         return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
     def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Computes log_p_RT of each token for these B pictures, in nats, in chunks that fit into memory; 0 on
-        padding.
+        """Computes log_p_RT, the log-probability of each token given these B pictures, in nats; 0 for padding.
+
+        Works in chunks that fit into memory.
         """
         at_once = self._at_once(rollout.samples * rollout.tokens_RT.shape[1])
         scored = []
@@ -67,7 +71,7 @@ class Speaker:
         return torch.cat(scored)
 
     def _at_once(self, tokens: int) -> int:
-        """Returns the number of pictures per pass if each has ``tokens`` tokens."""
+        """Returns the number of pictures per pass if each picture has ``tokens`` tokens."""
         return max(1, SCORES_AT_ONCE // (tokens * self._vocabulary))
 
     def _among_pictures(self, rollout: Rollout, batch: Batch) -> torch.Tensor:

@@ -20,7 +20,8 @@ from tellapart.types import Batch, Rollout
 class MetricReward:
     """Scores each caption separately against its picture's references (``batch.items``), in [0, 1].
 
-    ``measure(captions, references)`` returns the corpus score and a score for each caption; NaN abstains.
+    ``measure(captions, references)`` returns the corpus score and one score per caption. NaN means that the metric
+    abstains.
     """
 
     def __init__(self, measure: Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[float, np.ndarray]]) -> None:
@@ -45,7 +46,7 @@ class BleuOptions(RewardOptions):
 
 @reward("METEOR", help="METEOR of the caption against the references.", needs=("references",))
 class MeteorOptions(RewardOptions):
-    """METEOR against the references, in [0, 1]; requires the extra ``meteor``."""
+    """METEOR against the references, in [0, 1]. Requires the extra ``meteor``."""
 
     kind: Literal["meteor"]
 
@@ -58,7 +59,7 @@ class MeteorOptions(RewardOptions):
 
 @reward("SPICE", help="SPICE of the caption against the references.", needs=("references",))
 class SpiceOptions(RewardOptions):
-    """SPICE against the references, in [0, 1]; requires its tool and Java 8."""
+    """SPICE against the references, in [0, 1]. Requires the SPICE tool and Java 8."""
 
     kind: Literal["spice"]
 
