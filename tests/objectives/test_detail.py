@@ -201,7 +201,7 @@ def test_levels_need_a_price_that_counts(shipped: dict[str, Any]) -> None:
     for changes, told in (
         (
             {**REWARDED, "rewards": [{"kind": "self_retrieval"}], "detail": PAID},
-            "'detail' sets the weight of the likelihood",
+            "detail sets the weight of the likelihood",
         ),
         ({**shipped["objective"], "select": "random", "detail": LEVELS}, "select = 'random' ignores speaker weights,"),
     ):

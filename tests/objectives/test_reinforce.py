@@ -308,7 +308,7 @@ def test_a_reward_that_is_nan_for_a_whole_batch_is_told_once(capsys: pytest.Capt
     for _ in range(3):
         objective(Learner(torch.zeros(2, 2, 10), told), batch(2))
     assert capsys.readouterr().err.splitlines() == [
-        "reward 'mine' is NaN for all captions of step 1; it contributes nothing there"
+        "reward 'mine' is NaN for all captions of step 1; it contributes nothing to that step"
     ]
 
 

@@ -162,7 +162,7 @@ def test_a_rare_caption_contributes_most() -> None:
     [
         ({"max_at_k": {"k": 4}}, "max_at_k requires at least 4 samples per picture, but decoding.samples is 3; set,"),
         ({"set_quality": {}, "exploration": {}}, "exploration and set_quality both add diversity"),
-        ({"set_quality": {}, "baseline": "greedy"}, "baseline = 'greedy' is the reward of a single caption,"),
+        ({"set_quality": {}, "baseline": "greedy"}, "baseline = 'greedy' uses the reward of a single caption,"),
         ({"set_quality": {"weight": 2.0}}, "weight requires form = 'marginal'; remove"),
         (
             {"max_at_k": {"k": 2}, "rewards": [{"kind": "exact_truth", "per": "token"}]},

@@ -280,7 +280,7 @@ def test_random_subsets_change_with_torchs_seed_and_with_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"subset": "random", "random_size": V + 1}, f"random_size is {V + 1}, but the vocabulary has only {V} words"),
+        ({"subset": "random", "random_size": V + 1}, f"random_size is {V + 1}; expected at least 1 and at most {V},"),
         ({"mle": 1.5}, "mle is 1.5; expected a weight in"),
         ({"mle": -0.1}, "mle is -0.1"),
         ({"subset": "onw"}, "Expected subset to be own, random or reverse .* got subset 'onw'"),

@@ -119,7 +119,7 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         ),
         (
             ['objective={kind="self_distillation", decoding={kind="sample", samples=3}}'],
-            "objective: decoding samples several captions, but",
+            "objective: decoding.samples is 3, but",
         ),
         (
             ['objective.rewards=[{kind="self_retrieval", combine="lowest", scorers=["a"]}]'],

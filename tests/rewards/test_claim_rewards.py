@@ -113,7 +113,10 @@ def test_claims_are_true_by_references_or_by_the_scene() -> None:
     ("table", "told"),
     [
         ({"kind": "claims", "verifier": "truth", "least_share": 0.5}, "decoding and least_share require verifier ="),
-        ({"kind": "claims", "decoding": {"kind": "greedy"}}, "caption; a consensus needs at least 2, so set"),
+        (
+            {"kind": "claims", "decoding": {"kind": "greedy"}},
+            "decoding is greedy with samples = 1; a consensus needs at least 2 samples",
+        ),
     ],
 )
 def test_settings_without_an_effect_are_refused(table: dict[str, Any], told: str) -> None:

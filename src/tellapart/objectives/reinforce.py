@@ -104,9 +104,7 @@ class Reinforce:
             "tokens; none: no normalization",
         )
         dropout_in_rollout: bool = True
-        exploration: Exploration | None = Field(
-            None, description="add paper 4's diversity term to the advantage"
-        )
+        exploration: Exploration | None = Field(None, description="add paper 4's diversity term to the advantage")
         max_at_k: MaxAtK | None = Field(None, description="optimize the best of k captions for a picture (PKPO)")
         set_quality: SetQuality | None = Field(
             None, description="reward sets of captions that are both good and diverse (Darling, SetPO)"
@@ -121,7 +119,7 @@ class Reinforce:
         )
         entropy: float = Field(0.0, ge=0, description="weight of the next-token entropy, in nats (SLL-ME)")
         entropy_reduction: Literal["mean", "sum"] = Field(
-            "mean", description="reduction of the entropy: mean over all tokens, or sum over a caption's tokens (paper 4)"
+            "mean", description="entropy averaged over all tokens, or summed over each caption's tokens (paper 4)"
         )
         kl: float = Field(0.0, ge=0, description="weight of KL(captioner ‖ start) per token, in nats")
         kl_temperature: float | None = Field(

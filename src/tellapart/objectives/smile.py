@@ -134,7 +134,7 @@ def check_arguments(
     check_labels(labels_BT, valid_BT)
     if subset not in ("own", "random", "reverse") or first not in ("mle", "shift", "none"):
         raise ValueError(
-            "Expected subset to be own, random or reverse, and first to be mle, shift or none; got "
+            "Expected subset to be own, random or reverse and first to be mle, shift or none; got "
             f"subset '{subset}' and first '{first}'"
         )
     if subset == "random" and not 0 < size <= V:
@@ -161,8 +161,7 @@ def first_token(
 def subset_mask(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, drawn_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """Computes keep_BTV (or B×1×V), a mask of the subset in Algorithm 1. The id of padding is never added to a subset.
-    """
+    """Computes keep_BTV (or B×1×V), a mask of the subset in Algorithm 1. The id of padding is never added to a subset."""
     B, device = len(target_BT), target_BT.device
     if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
@@ -226,8 +225,7 @@ class Smile(Stateless[CaptionerLike]):
     """`smile_loss` on the batch's references. Seed, step, item and caption determine the random subsets."""
 
     class Config(ObjectiveOptions):
-        """SMILE with the defaults of paper 1. ``mle_weight`` is λ in eq. 4 (0.01 in the best row of the paper's table).
-        """
+        """SMILE with the defaults of paper 1. ``mle_weight`` is λ in eq. 4 (0.01 in the best row of the paper's table)."""
 
         kind: Literal["smile"]
         subset: Literal["own", "random", "reverse"] = "own"
