@@ -283,7 +283,10 @@ class RowStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """Opens a connection for one transaction. No connection stays open, so forks, threads and ``--empty`` are safe."""
+        """Opens a connection for one transaction.
+
+        No connection stays open, so forks, threads and ``--empty`` are safe.
+        """
         with cache_errors(self.folder):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             index = sqlite3.connect(self._path, timeout=60, isolation_level=None)

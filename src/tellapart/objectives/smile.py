@@ -161,7 +161,7 @@ def first_token(
 def subset_mask(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, drawn_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """Computes keep_BTV (or B×1×V), a mask of the subset in Algorithm 1. The id of padding is never added to a subset."""
+    """Computes keep_BTV (or B×1×V), a mask of the subset in Algorithm 1. Padding never adds its id to a subset."""
     B, device = len(target_BT), target_BT.device
     if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
@@ -225,7 +225,7 @@ class Smile(Stateless[CaptionerLike]):
     """`smile_loss` on the batch's references. Seed, step, item and caption determine the random subsets."""
 
     class Config(ObjectiveOptions):
-        """SMILE with the defaults of paper 1. ``mle_weight`` is λ in eq. 4 (0.01 in the best row of the paper's table)."""
+        """SMILE with the defaults of paper 1. ``mle_weight`` is λ in eq. 4, which is 0.01 in the paper's best row."""
 
         kind: Literal["smile"]
         subset: Literal["own", "random", "reverse"] = "own"
