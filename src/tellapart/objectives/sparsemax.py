@@ -46,7 +46,7 @@ def sparsemax_loss(logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: 
 
 
 def sparsemax_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tensor:
-    """Computes the sparsemax loss of each token, N×1. Adding a constant to a token's scores leaves its loss unchanged."""
+    """Computes the sparsemax loss of each token, N×1. Adding a constant to a token's scores does not affect it."""
     centred_NV = scores_NV - scores_NV.detach().amax(1, keepdim=True)
     tau_N1 = sparsemax_threshold(centred_NV)
     support_NV = centred_NV > tau_N1

@@ -48,7 +48,7 @@ class Speaker:
         return torch.stack(each)
 
     def own_log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Computes log_p_RT, the log-probability of each token given the caption's own picture, in nats; 0 for padding."""
+        """Computes log_p_RT, the log-probability of each token given the caption's picture, in nats; 0 for padding."""
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
             return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
