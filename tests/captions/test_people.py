@@ -539,7 +539,7 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
     monkeypatch.setattr("tellapart.inference.engine.CaptionEngine.captions", stop)
     err = cli("caption", "scenes", folder, "-o", tmp_path / "a.jsonl").err
     assert (
-        err.endswith("tellapart: stopped; everything saved so far is kept, and the same command resumes\n")
+        err.endswith("tellapart: stopped; everything saved so far is kept; to resume, run the same command\n")
         and "train" not in err
     )
 

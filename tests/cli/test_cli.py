@@ -116,7 +116,7 @@ def test_no_option_of_any_command_drops_a_value_that_was_typed(name: str, comman
         if param.is_flag and not param.secondary_opts:
             refuse_repeats(command, context, typed)
             continue
-        with pytest.raises(UsageError, match="was passed 2 times but takes a single value; remove the others"):
+        with pytest.raises(UsageError, match="was passed 2 times but takes a single value; pass it only once"):
             command.parse_args(context, typed)
 
 
@@ -246,11 +246,11 @@ def test_the_shell_completes(typed: str, completed: list[str], cli: Cli, monkeyp
         (["eval", "--captions", "c", "--metrics", ","], "--metrics is empty"),
         (
             ["eval", "--captions", "c", "--format", "csv", "-o", "-"],
-            "--out -: a file name is required, because this is neither",
+            "--out -: a file name is required, because - does not mean stdin",
         ),
         (
             ["data", "simplify", "-", "-o", "x.jsonl"],
-            "captions -: a file name is required, because this is neither stdin",
+            "captions -: a file name is required, because - does not mean stdin",
         ),
         (["train", "nowhere.toml"], "recipe nowhere.toml does not exist; expected a TOML file"),
         (["report", "nowhere"], "nowhere does not exist; expected a run folder"),
@@ -372,7 +372,7 @@ def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
         patch.setattr(train, "train_step", step_or_stop)
         done = cli("train", recipe, "--out", tmp_path / "run")
     assert (
-        done.status == 130 and "stopped; everything saved so far is kept, and" in done.line and "--resume" in done.line
+        done.status == 130 and "stopped; everything saved so far is kept; to resume" in done.line and "--resume" in done.line
     )
     assert not list((tmp_path / "run").rglob(".*"))
 

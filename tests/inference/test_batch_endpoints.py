@@ -192,4 +192,4 @@ def test_the_estimate_of_a_batch_is_half_the_price(cli: Cli, server: BatchServer
     assert costs[1] == pytest.approx(costs[0] / 2, abs=0.01) and costs[0] > 1
     assert not server.requests and not (folder / "c.jsonl").exists()
     line = cli("caption", "openai:m", folder / "photos", "-o", folder / "c.jsonl", "--estimate", "--price", 1).line
-    assert "--price is the price of a worker; specify prices per million" in line
+    assert "--price is the hourly price of a worker; to specify prices per million" in line

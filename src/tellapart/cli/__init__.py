@@ -1,6 +1,6 @@
-"""The command line: each module with an `app` is a command or a group of commands, and `entry` runs them.
+"""The command line. Each module with an `app` is a command or a group of commands; `entry` runs them.
 
-Verbs are thin: they read options, call one function of the package, and show what it returns.
+Commands are thin: they read their options, call one function of the package, and show the result.
 """
 
 from tellapart.utils.registry import lazily

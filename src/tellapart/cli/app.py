@@ -1,4 +1,4 @@
-"""Defines and parses commands: the app, the order of commands in the help, and the checks of every command line."""
+"""Defines and parses commands: the app, the order of commands in the help, and checks that apply to every command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"
-# The order of verbs within their panels and groups; others follow.
+# The order of commands within their panels and groups. Commands that are not listed here come last.
 ORDER = (
     "demo", "finetune", "train", "caption", "alt-text", "lora", "captions", "review", "search", "eval", "check",
     "report", "serve", "recipes", "bags", "study", "boost", "data", "tables", "cache", "job",
@@ -38,8 +38,10 @@ OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name o
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice where only the last value would count, and an output that is also
-    an input or another output. A command with an output has ``--overwrite`` (see `tellapart.utils.outputs`).
+    """A command that rejects repeated options and conflicting paths.
+
+    An option must not be passed twice if only its last value would count, and an output must not also be an input or
+    another output. Every command with an output accepts ``--overwrite`` (see `tellapart.utils.outputs`).
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -53,7 +55,7 @@ class Command(TyperCommand):
             ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Adds hints: how to list the kinds of data, and related commands of two words."""
+        """Adds hints about how to list the kinds of data, and about related two-word commands."""
         if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
             self.epilog = "To list the kinds of data, run: tellapart data kinds"
         verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})
@@ -79,18 +81,18 @@ class Command(TyperCommand):
                 raise UsageError(f"{param.opts[0]} '': expected the name of a {param.type.name}")
             if "-" in values:
                 expected = (
-                    "a file name is required, because this is neither stdin nor stdout; for a file named -, use ./-"
+                    "a file name is required, because - does not mean stdin or stdout here; for a file named -, use ./-"
                 )
                 raise UsageError(f"{param.opts[0]} -: {expected}")
         if not ctx.resilient_parsing:
-            ctx.call_on_close(set_output_rules)  # rules of this command must not apply to the next one in this process
+            ctx.call_on_close(set_output_rules)  # these rules must not apply to this process's next command
             self._declare_files(ctx.params)
         return rest
 
     def _declare_files(self, values: dict[str, Any]) -> None:
-        """Tells `tellapart.utils.outputs` what the command reads.
+        """Registers the command's inputs with `tellapart.utils.outputs`.
 
-        Raises `UsageError` for an output that is also an input or another output.
+        Raises `UsageError` if an output is also an input or another output.
         """
         inputs: list[tuple[str, str]] = []
         outputs: list[tuple[str, str]] = []
@@ -118,12 +120,12 @@ class Command(TyperCommand):
 class VerbGroup(TyperGroup):
     """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`.
 
-    A command's name may be two words, of which the first is also a command: ``eval headroom`` and ``eval``. Such a
-    command is hidden, and the help of the other names it.
+    A command's name may consist of two words if the first word is also a command, such as ``eval headroom`` and
+    ``eval``. The two-word command is hidden; the help of the one-word command mentions it.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the group's own options; shows the help if there are no arguments. Raises `UsageError`."""
+        """Parses the group's own options, or shows the help if there are no arguments. Raises `UsageError`."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
             ctx.exit()
@@ -131,19 +133,19 @@ class VerbGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Resolves a command of two words before one of a single word."""
+        """Looks up a command, trying two-word names before one-word names."""
         if (command := self.commands.get(name := " ".join(args[:2]))) is not None:
             return name, command, args[2:]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names in `ORDER`, followed by the others in the order in which they were added."""
+        """Returns the names in `ORDER`, followed by the remaining names in the order they were added."""
         paths = {name: f"{self.name} {name}" if ctx.parent else name for name in super().list_commands(ctx)}
         return sorted(paths, key=lambda name: ORDER.index(paths[name]) if paths[name] in ORDER else len(ORDER))
 
 
 class App(typer.Typer):
-    """A `typer.Typer` of `Command` and `VerbGroup`, whose commands get their options by `with_options`."""
+    """A `typer.Typer` that uses `Command` and `VerbGroup`, and applies `with_options` to every command."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": VerbGroup, **settings})
@@ -160,9 +162,9 @@ class App(typer.Typer):
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with an option for each annotated field of its parameters that are dataclasses.
+    """Replaces each dataclass parameter of a command with one option per annotated field.
 
-    The options replace the parameter; the function receives an object made from them.
+    The function still receives an instance of the dataclass, which is created from the options' values.
     """
     own = inspect.signature(function, eval_str=True).parameters.values()
     options = {each.name: option_parameters(each.annotation) for each in own if is_dataclass(each.annotation)}
@@ -183,10 +185,10 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_parameters(kind: Any) -> list[inspect.Parameter]:
-    """Returns the fields of a dataclass that are annotated with a `typer.Option`, as parameters."""
+    """Returns a parameter for each field of a dataclass that is annotated with a `typer.Option`."""
 
     class Names(dict[str, Any]):
-        def __missing__(self, name: str) -> Any:  # imported for type checkers only
+        def __missing__(self, name: str) -> Any:  # for names that are imported for type checkers only
             return object
 
     names = Names(vars(builtins) | vars(sys.modules[kind.__module__]))
@@ -204,7 +206,7 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
 
 
 def with_optional_values(args: list[str]) -> list[str]:
-    """Rewrites a bare ``--ray`` as ``--ray=auto``; if an address follows, it becomes the value."""
+    """Rewrites ``--ray`` as ``--ray=auto``, unless the next argument is its address."""
     replaced: list[str] = []
     for place, argument in enumerate(args):
         if argument == "--":
@@ -216,7 +218,7 @@ def with_optional_values(args: list[str]) -> list[str]:
 
 
 def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
-    """Raises `UsageError` for an option that takes one value and is passed several times.
+    """Raises `UsageError` if an option that takes a single value is passed more than once.
 
     A plain flag may be repeated, unless it has an opposite (``--exact --approximate``).
     """
@@ -227,4 +229,4 @@ def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
         flag = param.is_flag and not param.secondary_opts
         if count > 1 and not (param.multiple or param.count or flag):
             names = "/".join((*param.opts[:1], *param.secondary_opts[:1]))
-            raise UsageError(f"{names} was passed {count} times but takes a single value; remove the others")
+            raise UsageError(f"{names} was passed {count} times but takes a single value; pass it only once")

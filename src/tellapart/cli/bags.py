@@ -1,4 +1,4 @@
-"""``tellapart bags``: mine bags of look-alikes, build a benchmark from them, review it and describe it."""
+"""``tellapart bags``: mines bags of look-alikes, and builds, reviews and describes benchmarks."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ CARDS = ("card.md", "card.html")
 ScorerName = Annotated[
     str, typer.Option("--scorer", help="Scorer whose features define similarity: folder, run, or hub name.")
 ]
-Decisions = Annotated[Path | None, typer.Option(help="File of decisions. Default: BAGS.review.sqlite beside the bags.")]
+Decisions = Annotated[
+    Path | None, typer.Option(help="File that stores the decisions. Default: BAGS.review.sqlite next to the bags.")
+]
 
 
 @dataclass(frozen=True)
 class MiningOptions:
-    """The options of ``mine`` and ``build`` that decide the bags."""
+    """The options of ``mine`` and ``build`` that determine the bags."""
 
     size: Annotated[str, typer.Option("--size", help="Comma-separated bag sizes.")] = "3,5,7"
     captions: Annotated[
@@ -66,19 +68,20 @@ class MiningOptions:
     max_cosine_pairs: Annotated[
         bool,
         typer.Option(
-            "--max-cosine-pairs", help="Apply --max-cosine to every pair in the bag, not only to pairs with the first."
+            "--max-cosine-pairs",
+            help="Apply --max-cosine to every pair in the bag, not only to pairs with the first picture.",
         ),
     ] = False
     min_cosine: Annotated[
         float | None,
         typer.Option(
-            help="Minimum similarity to the first picture in the bag, or between every pair with --all-pairs."
+            help="Minimum similarity to the first picture in the bag or, with --all-pairs, between all of its pictures."
         ),
     ] = None
     all_pairs: Annotated[
         bool,
         typer.Option(
-            "--all-pairs", help="Average the similarity over all pairs of a bag, not only those with the first."
+            "--all-pairs", help="Average the similarity over all pairs in a bag, not only pairs with the first picture."
         ),
     ] = False
     exact: Annotated[
@@ -90,7 +93,7 @@ class MiningOptions:
 
 
 class Model(NamedTuple):
-    """The name of a scorer, and the device that it runs on."""
+    """A scorer's name, and the device and precision to run it with."""
 
     name: str
     device: str
@@ -262,7 +265,7 @@ def pool(
     among: Annotated[list[str], typer.Option("--among", help="Data set to search for distractors. Repeatable.")],
     scorer: ScorerName,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output list, for eval --distractors.", dir_okay=False)
+        Path, typer.Option("--out", "-o", help="Output list, to pass to eval --distractors.", dir_okay=False)
     ] = Path("pool.jsonl"),
     nearest: Annotated[int, typer.Option(min=1, help="Number of look-alikes per test picture.")] = 5,
     device: Device = "auto",
@@ -282,7 +285,9 @@ def pool(
     made = {"pool": str(out), "pictures": len(found.items), "targets": found.asked}
     show(
         made,
-        lambda: f"{out}: found {len(found.items):,} look-alikes for {found.asked:,} pictures; see --distractors",
+        lambda: (
+            f"{out}: found {len(found.items):,} look-alikes for {found.asked:,} pictures; pass it to eval --distractors"
+        ),
         as_json,
     )
 
@@ -326,7 +331,7 @@ def mined_from(
 ) -> tuple[Scorer, MinedBags]:
     """Returns the scorer and the bags mined with it. Prints what was skipped.
 
-    ``kept``: the output file, which must not contain anything but bags with these settings.
+    ``kept``: the output file. If it already exists, it must contain bags that were mined with these settings.
     """
     from tellapart.bags.mine import mine_dataset
     from tellapart.scorers import load_scorer
@@ -391,7 +396,7 @@ def export(
     ] = "majority",
     as_json: Json = False,
 ) -> None:
-    """Export the bags that reviewers kept, and their decisions."""
+    """Export the bags that the reviewers kept, along with their decisions."""
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
@@ -436,7 +441,7 @@ def card_table(card: Card) -> rich.table.Table:
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """Write card.md and card.html."""
+    """Writes card.md and card.html."""
 
     for name, text in zip(CARDS, (benchmark_card.markdown(card), benchmark_card.page(card)), strict=True):
         write_output(folder / name, text)

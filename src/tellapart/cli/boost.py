@@ -1,4 +1,4 @@
-"""``tellapart boost``: caption boosting: dense, faithful captions."""
+"""``tellapart boost``: rewrites captions to be more detailed and still faithful (caption boosting)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ app = App()
 
 @dataclass(frozen=True)
 class BoostOptions:
-    """The options of ``tellapart boost``, without the data and the workers."""
+    """The options of ``tellapart boost``, except for the data and the workers."""
 
     out: Annotated[Path, typer.Option("--out", "-o", help="Boosted data set.", dir_okay=False)] = Path("boosted.jsonl")
     llm: Annotated[
@@ -54,7 +54,7 @@ class BoostOptions:
         bool,
         typer.Option(
             "--per-reference/--one-caption",
-            help="Write a blend and a holistic caption for each reference, or one per picture.",
+            help="Write a blend and a holistic caption for each reference, or only one of each per picture.",
         ),
     ] = True
     prompts: Annotated[
@@ -124,7 +124,7 @@ def boost(
     if summary.unanswered:
         raise TellapartError(
             f"{summary.unanswered:,} of {summary.items:,} items have no answer ({summary.failure}) "
-            "and keep their original captions; run the same command again to request only these"
+            "and keep their original captions; run the same command again to request only the missing answers"
         )
     if summary.without:
         raise TellapartError(no_answers_message(summary.without[0], summary.captions_of, out, statistics))
@@ -139,7 +139,7 @@ def _by_workers(
     workers: JobOptions,
     as_json: bool,
 ) -> None:
-    """Boosts with multiple workers, which share the maximum number of concurrent requests."""
+    """Boosts with multiple workers, dividing the maximum number of concurrent requests among them."""
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job
@@ -165,7 +165,7 @@ def _by_workers(
     for record in read_records(out):
         statistics.add_record(record, out.parent)
     value = {"out": str(out), "items": items, "left_out": counts["left_out"], "statistics": statistics.to_json()}
-    show_all(value, [f"{out}: {items:,} items of {job.shards:,} shards"], statistics, out, as_json)
+    show_all(value, [f"{out}: {items:,} items from {job.shards:,} shards"], statistics, out, as_json)
     refuse_mostly_unreadable(counts)
     names = [stage["name"] for stage in job.value["models"]["stages"]]
     good = {name: counts.get(f"good_{name}", 0) for name in names}
@@ -174,7 +174,7 @@ def _by_workers(
 
 
 def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
-    """Join the results of ``--shard 1/N`` to ``N/N`` into the file that one job would have written."""
+    """Joins the results of ``--shard 1/N`` to ``N/N`` into the file that a single job would have written."""
     from tellapart.boost.statistics import Statistics
 
     check_out(out)
@@ -183,11 +183,11 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
     for record in read_records(out):
         statistics.add_record(record, out.parent)
     value = {"out": str(out), "items": items, "statistics": statistics.to_json()}
-    show_all(value, [f"{out}: {items:,} items of {len(parts)} shards"], statistics, out, as_json)
+    show_all(value, [f"{out}: {items:,} items from {len(parts)} shards"], statistics, out, as_json)
 
 
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
-    """Print the summary and the statistics of the captions; write the page beside the result."""
+    """Prints the summary and the captions' statistics, and writes the page next to the result."""
     from tellapart.boost.page import write_page
 
     page = out.with_suffix(".html")
@@ -197,7 +197,10 @@ def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, o
 
 
 def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Statistics) -> str:
-    """Explains why ``stage`` has no usable answer; the result contains the captions of ``captions_of`` instead."""
+    """Explains why ``stage`` has no usable answer, and which captions the result contains instead.
+
+    captions_of: the stage that the result's captions come from; empty for the original captions.
+    """
     reasons = ", ".join(f"{count:,} {why}" for why, count in statistics.bad[stage].most_common(3))
     instead = f"those of stage {captions_of}" if captions_of else "the original human captions"
     option = "--mllm" if stage == "describe" else "--llm"

@@ -1,4 +1,4 @@
-"""``tellapart cache``: the size of the feature store, METEOR's index, models and thumbnails; empties it."""
+"""``tellapart cache``: shows or deletes cached features, METEOR's index, models and thumbnails."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def cache(
     """Show the location and size of the feature cache; delete part of it with --remove, or all with --empty."""
     if empty and remove is not None:
         raise UsageError(
-            "--empty and --remove cannot be combined: --empty deletes everything, --remove a single "
-            "encoder; remove one of them"
+            "--empty and --remove cannot be combined: --empty deletes everything, while --remove "
+            "deletes a single encoder's features; remove one of them"
         )
     found = (
         describe_cache() if not empty and remove is None else empty_cache() if remove is None else remove_rows(remove)
@@ -66,12 +66,12 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
     ]  # fmt: skip
     rows += [(CACHE_FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "") for name, size in others.items() if size]
     table = table_of(("encoder", "label", "pictures", "MB", "last used"), rows, title)
-    table.caption = "tellapart cache --remove NAME deletes the features of one encoder, --empty everything"
+    table.caption = "tellapart cache --remove NAME deletes the features of one encoder; --empty deletes everything"
     return value, table
 
 
 def remove_rows(name: str) -> tuple[dict[str, Any], str]:
-    """Deletes the rows of the encoders with this name or label. Returns the same as `empty_cache`."""
+    """Deletes the features of all encoders with this name or label. Returns the same as `empty_cache`."""
     from tellapart.features import store as feature_store
 
     store = feature_store.FeatureStore()
@@ -99,7 +99,7 @@ def empty_cache() -> tuple[dict[str, Any], str]:
     return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: freed {freed / 1000000000.0:.2f} GB"
 
 
-# Content of the cache besides features: its label in the table, and the names of its folders.
+# What the cache contains besides features: the label in the table, and a pattern for the names of the folders.
 CACHE_FOLDERS = {
     "meteor": ("(METEOR's tables)", r"[0-9a-f]{20}|\.making-.+"),
     "models": ("(models of packages)", r"[\w.-]+-[0-9a-f]{8}|tmp\w+"),
@@ -108,7 +108,7 @@ CACHE_FOLDERS = {
 
 
 def _folders(home: Path, name: str) -> list[Path]:
-    """Returns the folders below ``name`` that tellapart made, unfinished ones included."""
+    """Returns the folders below ``name`` that tellapart created, including unfinished ones."""
     inside = (home / name).glob("*")
     return [path for path in inside if path.is_dir() and re.fullmatch(CACHE_FOLDERS[name][1], path.name)]
 

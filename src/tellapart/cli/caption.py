@@ -1,4 +1,4 @@
-"""``tellapart caption``: caption pictures; with ``--workers``, a job writes the same file."""
+"""``tellapart caption``: captions pictures, in this process or, with ``--workers``, as a job."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def caption(
     if plan.served and job.estimate and job.workers is None and job.ray is None:
         if job.price is not None:
             raise UsageError(
-                "--price is the price of a worker; specify prices per million tokens in the model's "
-                "name: ?in=2.5&out=10"
+                "--price is the hourly price of a worker; to specify prices per million tokens, append them to the "
+                "model's name: ?in=2.5&out=10"
             )
         print(estimate_server(plan, open_many(pictures), options))
     elif job.wanted:
@@ -110,7 +110,7 @@ def caption_job(
 
 
 def check_job(plan: CaptionPlan, pictures: Sequence[str], options: CaptionOptions) -> None:
-    """Raises `UsageError` for captions that workers cannot write."""
+    """Raises `UsageError` for options that workers do not support."""
     if plan.served:
         raise UsageError(
             "--workers and --ray require a local model; remove them, or increase --batch-size for "
@@ -123,7 +123,7 @@ def check_job(plan: CaptionPlan, pictures: Sequence[str], options: CaptionOption
                 f"{name} compares each picture with all others and is not available with --workers; remove it"
             )
     if options.claims:
-        raise UsageError("--claims is not available with --workers and --ray; remove one of them")
+        raise UsageError("--claims is not available with --workers or --ray; remove --claims, or run without workers")
     if options.out is None or options.out == "-" or options.format == "txt":
         raise UsageError("--workers and --ray write captions to a single file; use -o captions.jsonl")
     if plan.template is not None and any(map(is_url, pictures)):

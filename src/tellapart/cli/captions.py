@@ -1,4 +1,4 @@
-"""``tellapart captions``: list the captions of a folder, show their history, and undo changes."""
+"""``tellapart captions``: lists the captions of a folder, shows their history, and undoes changes."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def list_captions(folder: Folder, captions: Captions = None, as_json: Json = Fal
 def history(
     folder: Folder,
     picture: Annotated[
-        str | None, typer.Argument(help="Id of a picture. Default: changes to the whole folder.")
+        str | None, typer.Argument(help="Id of a picture. Default: show the changes to the whole folder.")
     ] = None,
     captions: Captions = None,
     as_json: Json = False,
 ) -> None:
-    """Show the changes to a folder's captions, or all texts of one picture, newest first."""
+    """Show the changes to a folder's captions, or all versions of one picture's caption, newest first."""
     store = _opened(folder, captions)
     if picture is None:
         active = {change.id for change in store.active()}
@@ -141,7 +141,7 @@ def undo(
         command = ["tellapart", "captions", "undo", str(folder), "--captions", ".xmp"]
         say(f"the .xmp files beside the pictures were not changed; to undo their last change as well, run: "
             f"{shlex.join(command)}")  # fmt: skip
-    listed = folder / METADATA  # tellapart lora writes its texts there, too
+    listed = folder / METADATA  # tellapart lora writes its captions to this file, too
     if captions is None and isinstance(store.layout, Sidecars) and listed.is_file():
         say(f"{listed} was not changed; to undo its last change as well, run: "
             f"{shlex.join(['tellapart', 'captions', 'undo', str(folder), '--captions', str(listed)])}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""``tellapart check``: find damaged captions and pictures before training or evaluating with them."""
+"""``tellapart check``: finds damaged captions and pictures before training or evaluating with them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="KIND[=PERCENT]",
-            help=("Exit with status 1 if this kind of damage exceeds its threshold; 'any' for all kinds. Repeatable."),
+            help=("Exit with status 1 if this kind of damage exceeds its threshold ('any': all kinds). Repeatable."),
         ),
     ] = None,
     report: Annotated[
@@ -56,7 +56,7 @@ def check(
 ) -> None:
     """Find damaged captions and pictures: truncated, shared or templated captions, mismatched pairs, unreadable files.
 
-    Requires no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
+    No model is needed, except for the checks that --scorer and --captioner add. In CI, use --fail-on any.
     """
     levels = levels_of(fail_on or ())
     if report is not None:
@@ -86,7 +86,10 @@ def check(
 
 
 def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
-    """Returns the kinds in ``--fail-on`` with their thresholds as fractions; None: the default. Raises `UsageError`."""
+    """Maps each kind in ``--fail-on`` to its threshold, a fraction, or to None for the default threshold.
+
+    Raises `UsageError`.
+    """
 
     levels: dict[str, float | None] = {}
     for option in options:

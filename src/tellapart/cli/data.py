@@ -1,4 +1,4 @@
-"""``tellapart data``: list the kinds of data sets, simplify captions, and export features."""
+"""``tellapart data``: lists the kinds of data sets, simplifies captions, and exports features."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def simplify(
         "output": str(output),
     }
     text = f"wrote {summary['kept']:,} captions with an average of {found.words:.1f} words to {output}"
-    dropped = f"; skipped {found.dropped:,} without a subject" if found.dropped else ""
+    dropped = f"; skipped {found.dropped:,} captions without a subject" if found.dropped else ""
     show(summary, lambda: text + dropped, as_json)
 
 
 def _picture(file: str, captions: Path, output: Path) -> dict[str, str]:
     """Returns the picture's path for the output, relative to the output's folder if the picture exists.
 
-    Searches like the readers of data sets: beside the list and in ``images/``, with and without the folder in the name.
+    Like the readers, searches next to the list and in ``images/``, with and without the folder in the name.
     """
     names = dict.fromkeys((file, Path(file).name)) if file else ()
     places = (captions.parent / folder / name for name in names for folder in ("images", ""))

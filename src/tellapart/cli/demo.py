@@ -1,4 +1,4 @@
-"""``tellapart demo``: self-distillation on the synthetic world `scenes`, explained step by step."""
+"""``tellapart demo``: demonstrates self-distillation on the synthetic world `scenes`, step by step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def demo(
 
 
 def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
-    """Train the demo recipe, then show three pictures with the captions before and after.
+    """Trains the demo recipe, then shows three pictures with their captions before and after training.
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
@@ -91,8 +91,9 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
 
 
 def claims_text(answer: dict[str, Any]) -> str:
-    """Returns how many of a caption's claims are true, and which words are not; empty for runs of 0.1, which lack
-    them.
+    """Describes how many of a caption's claims are correct, and which words are false.
+
+    Returns an empty string for runs of tellapart 0.1, which did not record claims.
     """
     if not (claims := answer.get("claims")):
         return ""
@@ -114,7 +115,7 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 
 
 def summary(folder: Path) -> RenderableType:
-    """Returns the main changes as five rows, and where to find the rest."""
+    """Returns a table of the five main changes, and the path of the report that contains all of them."""
 
     results = read_run(folder, describe).results
     comparison = compare(results) if results is not None else None

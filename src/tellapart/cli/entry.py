@@ -25,7 +25,7 @@ from tellapart.utils.messages import Verbosity, set_verbosity
 from tellapart.utils.terminal_text import for_terminal, single_line
 from tellapart.utils.write_errors import stdout_errors
 
-# Flags that every command accepts anywhere in the line; the short form maps to the long one.
+# Flags that every command accepts at any position. Maps each spelling to the long form.
 GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
 
 
@@ -44,7 +44,7 @@ def apply_global_options(arguments: list[str], flags: set[str]) -> list[str]:
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Separates `GLOBAL_FLAGS` from the other arguments; nothing after ``--`` is a flag."""
+    """Separates `GLOBAL_FLAGS` from the other arguments. Arguments after ``--`` are never flags."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, positional = arguments[:end], arguments[end:]
     flags = {GLOBAL_FLAGS[option] for option in options if option in GLOBAL_FLAGS}
@@ -52,9 +52,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
 
 
 def _encodable(argument: str) -> bool:
-    """Returns whether the operating system can hold the text: a lone surrogate that stands for no byte cannot be
-    typed.
-    """
+    """Returns whether the operating system can encode the argument. Most lone surrogates cannot be encoded."""
     try:
         os.fsencode(argument)
     except UnicodeEncodeError:
@@ -86,7 +84,7 @@ def _without_allowed_code(arguments: list[str]) -> list[str]:
             allow_code(value if equals else next(words, ""))
             continue
         remaining.append(word)
-        if word == "--":  # nothing after it is an option
+        if word == "--":  # arguments after -- are never options
             remaining += words
     return remaining
 
@@ -96,7 +94,7 @@ app = App(
     help="Train image captioners to say what sets a picture apart from similar ones, and measure whether they do.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)  # without its commands, which `whole_app` adds
+)  # `app_of` adds the commands
 FOLDER = __name__.rpartition(".")[0]
 
 
@@ -119,7 +117,10 @@ def common(
         ),
     ] = None,
 ) -> None:
-    """Options that every command accepts. They are listed for ``--help``; `main` removes them before typer parses."""
+    """Declares the options that every command accepts, so that ``--help`` lists them.
+
+    `run` removes them before Typer parses the command line.
+    """
     if version:
         state = git_state()
         with stdout_errors():
@@ -135,9 +136,9 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Opens standard streams that the caller closed (``>&-``) on the null device.
+    """Connects standard streams that the caller closed (``>&-``) to the null device.
 
-    Otherwise, a file opened later could get the file descriptor of stdout, and receive what libraries print.
+    Otherwise, a file opened later could get stdout's file descriptor, and receive what libraries print.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -149,9 +150,9 @@ def _open_streams() -> None:
 
 
 def _stop_at_sigterm() -> None:
-    """Makes SIGTERM (sent by ``timeout``, Slurm, containers) end this process like Ctrl-C, so that it cleans up.
+    """Handles SIGTERM (sent by ``timeout``, Slurm and containers) like Ctrl-C, so that this process cleans up.
 
-    Forked processes still end immediately.
+    Forked processes still exit immediately.
     """
     own = os.getpid()
 
@@ -173,9 +174,9 @@ _STOPPED_BY = [int(signal.SIGINT)]
 def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
     """Runs the command that was typed.
 
-    An error is one line on stderr; the exit code is 2 for wrong usage and 1 for a failure.
+    Errors are printed as one line on stderr. The exit code is 2 for usage errors and 1 for other failures.
     """
-    for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a command
+    for stream in (sys.stdout, sys.stderr):  # characters that the terminal cannot encode must not abort a command
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     arguments, flags = split_arguments(sys.argv[1:])
@@ -196,7 +197,7 @@ def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
         if os.environ.get(LAUNCHED):
             end_rank(KeyboardInterrupt(), "stopped", INTERRUPTED)
         resume = "the same command with --resume" if arguments[:1] == ["train"] else "the same command"
-        line = f"stopped; everything saved so far is kept, and {resume} resumes"
+        line = f"stopped; everything saved so far is kept; to resume, run {resume}"
         fail(line, 128 + _STOPPED_BY[0])
 
 
@@ -206,9 +207,9 @@ def whole_app() -> App:
 
 
 def app_of_verb(arguments: list[str]) -> App:
-    """Returns the app with the typed command, or with every command if the line does not begin with one.
+    """Returns the app with only the requested command, or with all commands if the first argument is not a command.
 
-    A verb's module imports what its functions need; the modules of other verbs would cost a second.
+    Importing the modules of all commands would take an extra second.
     """
     name = arguments[0].replace("-", "_") if arguments else ""
     groups = list(_groups([name])) if name in _modules() else []
@@ -231,7 +232,7 @@ def _modules() -> list[str]:
 
 
 def _groups(modules: Iterable[str]) -> Iterator[App]:
-    """Yields every module with an `app`, which is a command or a group of commands."""
+    """Yields the `app` of each module that has one: a command or a group of commands."""
     for module in modules:
         group = getattr(import_module(f"{FOLDER}.{module}"), "app", None)
         if isinstance(group, App):
@@ -239,7 +240,7 @@ def _groups(modules: Iterable[str]) -> Iterator[App]:
 
 
 def one_line(error: Exception) -> str | None:
-    """Returns the message of an error that a user can fix; None for a bug, which deserves its traceback."""
+    """Returns the message of an error that the user can fix, or None for a bug, which needs a traceback."""
     if isinstance(error, TellapartError):
         return str(error)
     if isinstance(error, OSError):
@@ -247,7 +248,7 @@ def one_line(error: Exception) -> str | None:
         return f"{where}{error.strerror or error}; add --debug for the traceback"
     if isinstance(error, MemoryError):
         return f"out of memory{f' ({error})' if str(error) else ''}; reduce the workload, or use a larger machine"
-    if hasattr(error, "format_message"):  # typer's own: a wrong option, a missing argument
+    if hasattr(error, "format_message"):  # one of Typer's own errors, such as a missing argument
         context = getattr(error, "ctx", None)
         return f"{error.format_message().rstrip('.')}; see: {context.command_path if context else 'tellapart'} --help"
     return None

@@ -1,4 +1,4 @@
-"""``tellapart eval``: measures caption files; ``eval headroom``: how much of its knowledge a captioner states."""
+"""``eval`` measures caption files; ``eval headroom``, how much of what a captioner knows its captions state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def evaluate(
     *,
     captioner: Annotated[
         list[str] | None,
-        typer.Option(help="Captioner to run on --data first: a name, or openai:MODEL@URL. Repeatable."),
+        typer.Option(help="Captioner to run on --data before measuring: a name, or openai:MODEL@URL. Repeatable."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -49,7 +49,9 @@ def evaluate(
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="table, markdown, latex, csv, or json. Default: from the suffix of --out, or table."),
+        typer.Option(
+            help="table, markdown, latex, csv, or json. Default: inferred from the suffix of --out, otherwise table."
+        ),
     ] = None,
     per_caption: Annotated[
         Path | None, typer.Option("--per-caption", help="Output file for per-caption scores: .jsonl or .csv.")
@@ -99,7 +101,7 @@ def evaluate(
 
 
 def _metric_names(options: EvalOptions) -> list[str] | None:
-    """Returns the metrics of all ``--metrics``, split at commas."""
+    """Returns the names in all ``--metrics`` options, which may be separated by commas."""
     if options.metrics is None:
         return None
     names = [name.strip() for name in ",".join(options.metrics).split(",") if name.strip()]
@@ -107,14 +109,14 @@ def _metric_names(options: EvalOptions) -> list[str] | None:
 
 
 def show_metrics(as_json: bool) -> None:
-    """Prints all metrics: ``--metrics list``."""
+    """Prints all metrics, for ``--metrics list``."""
 
     metrics = list_metrics()
     show({"metrics": [metric.to_json() for metric in metrics]}, lambda: metric_table(metrics), as_json)
 
 
 def show_keys(as_json: bool) -> None:
-    """Prints the settings of ``--set``: ``--set list``."""
+    """Prints all advanced settings, for ``--set list``."""
     rows = key_rows()
     value = {name: {"default": default, "help": text} for name, default, text in rows}
     show(value, lambda: table_of(("key", "default", "meaning"), rows), as_json)
@@ -133,7 +135,7 @@ def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
 
 
 def show_results(results: Results, as_json: bool, *, five: bool) -> None:
-    """Prints the results. five: only the main metrics in the table."""
+    """Prints the results. If ``five`` is set, the table contains only the main metrics."""
 
     only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if five else None
     show(results.to_json(), partial(results.table, only=only, signatures=True), as_json)
@@ -152,7 +154,7 @@ def headroom(
     """Compare the recall of a captioner's captions with the recall it could reach at the same precision.
 
     Ranks the claims of sampled captions by the captioner's confidence, and prints precision and recall of greedy
-    captions. Claims about scenes are verified against the scene, others against the words of the references.
+    captions. Claims about scenes are verified against the scene; all other claims, against the words of the references.
     """
     from tellapart.evaluation.headroom import headroom_of
 

@@ -1,4 +1,4 @@
-"""``tellapart finetune``: train a captioner on pictures without writing a recipe."""
+"""``tellapart finetune``: trains a captioner on pictures without a recipe."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ app = App()
 
 
 def objectives(incomplete: str) -> list[str]:
-    """Completes objectives in the shell."""
+    """Completes the names of objectives in the shell."""
     from tellapart.recipe.presets import objective_names
 
     return [name for name in objective_names() if name.startswith(incomplete)]
 
 
 class FinetuneCommand(Command):
-    """Lists the objectives, those of installed packages included, when its help is printed."""
+    """A command whose help lists the objectives, including those from installed packages."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """See click."""
+        """See `click.Command.format_help`."""
         from tellapart.recipe.presets import default_objective, objective_names
 
         for option in self.params:
@@ -56,7 +56,7 @@ def finetune(
     ] = None,
     epochs: Annotated[float | None, typer.Option(min=0.01, help="Number of epochs, instead of --steps.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=2, help="Batch size in pictures. Default: 50, or all if there are fewer.")
+        int | None, typer.Option(min=2, help="Batch size in pictures. Default: 50, or all pictures if there are fewer.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, or 3e-4 with --lora.")] = None,
     max_tokens: Annotated[int, typer.Option(min=2, help="Maximum caption length, in tokens.")] = 30,

@@ -1,4 +1,4 @@
-"""``tellapart job``: the state of a multi-worker job, and its merged results."""
+"""``tellapart job``: shows the progress of a multi-worker job, and merges its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.jobs.status import status_lines, status_of
 from tellapart.utils.messages import say
 
 app = App(name="job", help="Show the progress of multi-worker jobs, and merge their results.", no_args_is_help=True)
-JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder, RESULT.job: a path or URL.")]
+JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder (RESULT.job), as a path or URL.")]
 
 
 @app.callback(rich_help_panel=HOUSEKEEPING)

@@ -1,4 +1,4 @@
-"""``--nproc N``: the same command in N processes on this machine, started and watched by torch's elastic launcher."""
+"""``--nproc N``: runs the command in N processes on this machine, using torch's elastic launcher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 LAUNCHED = "TELLAPART_LAUNCHED"  # set in the processes that `in_processes` starts
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # file to which a process of torch's launcher writes its error
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # names the file in which a launched process records its error
 INTERRUPTED = 130  # exit status after Ctrl-C
 LOST = re.compile(r"gloo|nccl|connection (closed|reset)|store|broken pipe", re.IGNORECASE)
 
@@ -33,11 +33,11 @@ Nproc = Annotated[
 
 
 def in_processes(count: int | None) -> None:
-    """Runs the current command in ``count`` processes, and ends this one with their exit status.
+    """Runs the current command in ``count`` processes, then exits this process with their status.
 
-    Returns if there is nothing to start: without a count, with 1, and in those processes. The processes print like one
-    would; the first that fails is reported in one line, and the others are stopped. Raises `UsageError` for more
-    processes than there are GPUs.
+    Returns without starting anything if ``count`` is None or 1, and in the started processes themselves. The output
+    looks like that of a single process. When a process fails, its error is reported in one line, and the others are
+    stopped. Raises `UsageError` if ``count`` exceeds the number of GPUs.
     """
     import torch
     from torch.distributed.elastic import multiprocessing
@@ -53,13 +53,13 @@ def in_processes(count: int | None) -> None:
     os.environ[LAUNCHED] = "1"
     if device == "cpu":
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    logging.disable(logging.CRITICAL)  # the launcher's own lines; this process only waits, and reports below
+    logging.disable(logging.CRITICAL)  # hides the launcher's messages; this process reports errors below
     config = api.LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
         run_id=f"tellapart-{os.getpid()}", max_restarts=0,
     )  # fmt: skip
     signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-    handlers = {number: signal.getsignal(number) for number in signals}  # the launcher does not restore it
+    handlers = {number: signal.getsignal(number) for number in signals}  # the launcher does not restore them
     try:
         api.elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
     except multiprocessing.errors.ChildFailedError as error:
@@ -76,7 +76,7 @@ def in_processes(count: int | None) -> None:
 
 
 class _Failed(TellapartError):
-    """Error of one of the processes; ``exit_code`` is its status."""
+    """The error of one of the processes. ``exit_code``: exit status of that process."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)
@@ -84,14 +84,16 @@ class _Failed(TellapartError):
 
 
 def explained(failures: Mapping[int, ProcessFailure]) -> tuple[str, int]:
-    """Returns why the processes ended, in one line, and the exit status; ``failures`` by rank.
+    """Returns a one-line explanation of why the processes ended, and the exit status.
 
-    A process that was killed, or that failed by itself, is the cause; those that lost the connection to it are not.
+    The cause is a process that was killed or that failed on its own, not one that lost its connection as a result.
+
+    failures: the failed processes by rank.
     """
 
     def order(entry: tuple[int, ProcessFailure]) -> tuple[bool, bool, int]:
         failure = entry[1]
-        stopped = failure.exitcode == -signal.SIGTERM  # by the launcher, after another one failed
+        stopped = failure.exitcode == -signal.SIGTERM  # the launcher stops the others after a failure
         lost = failure.exitcode > 0 and (not _recorded(failure) or _recorded(failure).get("lost", False))
         return stopped, lost, failure.timestamp
 
@@ -120,7 +122,7 @@ def _recorded(failure: ProcessFailure) -> dict[str, Any]:
 
 
 def end_rank(error: BaseException, line: str | None, status: int) -> NoReturn:
-    """Ends a process of `in_processes`, and passes its error to the launcher."""
+    """Exits a process that `in_processes` started, and passes its error to the launcher."""
     info = {
         "timestamp": str(int(time.time())),
         "line": line or f"{type(error).__name__}: {error}",
@@ -130,4 +132,4 @@ def end_rank(error: BaseException, line: str | None, status: int) -> NoReturn:
     if file := os.environ.get(ERROR_FILE):
         Path(file).write_text(json.dumps({"message": {"message": info["line"], "extraInfo": info}}), encoding="utf-8")
     sys.stdout.flush()
-    os._exit(status)  # the others are gone, and leaving them in order would wait for them
+    os._exit(status)  # a regular exit would wait for the other processes, which are gone

@@ -1,4 +1,4 @@
-"""``tellapart lora``: captions of a folder that fine-tune an image generator."""
+"""``tellapart lora``: writes a folder's captions for fine-tuning an image generator."""
 
 from __future__ import annotations
 

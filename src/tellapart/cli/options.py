@@ -1,4 +1,4 @@
-"""Options shared by several commands. ``--device`` and ``--precision``: docs/devices.md."""
+"""Options shared by several commands. docs/devices.md explains ``--device`` and ``--precision``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def precision_settings(precision: str) -> Sequence[str]:
 
 
 PANEL = "Multiple workers"
-LEAST_RESOURCES = {"cpus": 0.1, "gpus": 0.0}  # of a worker
+LEAST_RESOURCES = {"cpus": 0.1, "gpus": 0.0}  # per worker
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class WorkerOptions:
         str | None,
         typer.Option(
             metavar="[ADDRESS][?cpus=4&gpus=0.5]",
-            help="Address of a Ray cluster, or local; optionally the CPUs and GPUs per worker. "
-            "Default with --ray: the cluster that this machine has joined.",
+            help="Address of a Ray cluster, or local, optionally with the CPUs and GPUs per worker. "
+            "Without an address: the cluster that this machine has joined.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -70,14 +70,14 @@ class WorkerOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Pictures per shard if the data is a folder, a list or JSON lines. Default: 1024.",
+            help="Number of pictures per shard, if the data is a folder, a list or JSON lines. Default: 1024.",
             rich_help_panel=PANEL,
         ),
     ] = None
 
     @property
     def wanted(self) -> bool:
-        """Returns whether the command is a job. Raises `UsageError` for an option that otherwise has no effect."""
+        """Returns whether to run the command as a job. Raises `UsageError` for options that only affect jobs."""
         if self.workers is not None or self.ray is not None:
             return True
         for name, value in asdict(self).items():
@@ -96,7 +96,7 @@ class WorkerOptions:
         )
 
     def resources(self) -> dict[str, float]:
-        """Returns the ``cpus`` and ``gpus`` of each worker that ``--ray`` names. Raises `UsageError`."""
+        """Returns the ``cpus`` and ``gpus`` per worker, as specified in ``--ray``. Raises `UsageError`."""
         result: dict[str, float] = {}
         for pair in filter(None, (self.ray or "").partition("?")[2].split("&")):
             name, _, value = pair.partition("=")
@@ -128,13 +128,13 @@ class JobOptions(WorkerOptions):
     price: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="AMOUNT", help="Price of a worker per hour (requires --estimate).", rich_help_panel=PANEL
+            min=0, metavar="AMOUNT", help="Hourly price of one worker (requires --estimate).", rich_help_panel=PANEL
         ),
     ] = None
 
     @property
     def wanted(self) -> bool:
-        """Same as `WorkerOptions.wanted`."""
+        """Like `WorkerOptions.wanted`, and also checks ``--price``."""
         wanted = super().wanted
         if wanted and self.price is not None and not self.estimate:
             raise UsageError("--price requires --estimate; add it, or remove --price")
@@ -142,7 +142,7 @@ class JobOptions(WorkerOptions):
 
 
 def recipe_names(incomplete: str) -> list[str]:
-    """Completes included recipes, and TOML files and folders, in the shell."""
+    """Completes the names of included recipes, TOML files and folders in the shell."""
     from tellapart.recipe.shipped_recipes import shipped
 
     folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Prints the result of a command: a table or a line for people, or JSON alone."""
+"""Prints a command's result as a table or text for people, or only as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellapart.utils.strict_json import json_text
 from tellapart.utils.terminal_text import console, for_terminal
 from tellapart.utils.write_errors import stdout_errors
 
-WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
+WIDE = 200  # columns of tables that are written to a file or a pipe, where rich would wrap at 80
 
 
 def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:

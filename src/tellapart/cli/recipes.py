@@ -1,4 +1,4 @@
-"""``tellapart recipes``: the recipes included in the package."""
+"""``tellapart recipes``: lists the recipes included in the package, or prints one."""
 
 from __future__ import annotations
 

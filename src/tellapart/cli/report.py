@@ -1,6 +1,7 @@
-"""``tellapart report``: the HTML page of one or more runs; ``report changes``: two caption files by picture.
+"""``tellapart report``: writes an HTML page about one or more runs.
 
-``report tokens``: the loss of each token of a caption."""
+``report changes`` compares two caption files picture by picture; ``report tokens`` plots a caption's loss per token.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def report(
         Path | None, typer.Option("--out", "-o", help="Output page. Default: RUN/report.html.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Write an HTML page about one run, or several side by side."""
+    """Write an HTML page about one run, or about several runs side by side."""
 
     page = build_report(runs, out, describe=describe)
     with stdout_errors():
@@ -58,7 +59,7 @@ def changes(
     scorer: Annotated[
         str | None, typer.Option(help="Scorer, to find captions that only the new system gets right.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of pictures to show per kind.")] = 20,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of pictures to show per kind of decrease.")] = 20,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Compare only the pictures that have a caption in both files.")
     ] = False,
@@ -93,13 +94,13 @@ def changes(
         image_ND = np.asarray(FeatureStore().features(items, model.encoder))
         text_ND, more_ND = (model.text_features(own).cpu().numpy() for own in (first, second))
         retrieval, only = find_only_right(ids, first, second, (text_ND, more_ND, image_ND))
-    judged_by = "the ground truth" if by_truth else "references: a claim that no reference makes counts as false"
+    judged_by = "the ground truth" if by_truth else "the references; a claim that no reference makes counts as false"
     found = Changes(len(ids), sum(kinds.values()), kinds, judged_by, falls, retrieval, only[:top])
     show(found.to_json(), lambda: changes_tables(found), as_json)
 
 
 def changes_tables(found: Changes) -> rich.console.Group:
-    """Formats the decreases, and what only the new system gets right, for the terminal."""
+    """Formats the decreases, and the captions that only the new system gets right, for the terminal."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
     title = (
         f"CIDEr decreases on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest "
@@ -125,7 +126,7 @@ def tokens(
     model: Annotated[str, typer.Argument(help="Captioner: folder, run, or hub name.")],
     data: Annotated[str, typer.Argument(help="Pictures: kind:path?key=value, a folder, or a file.")],
     caption: Annotated[str | None, typer.Option(help="Caption. Default: the picture's first reference.")] = None,
-    picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. Default: the first.")] = None,
+    picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. Default: the first picture.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the figure.", dir_okay=False)] = Path(
         "tokens.svg"
     ),

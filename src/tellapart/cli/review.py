@@ -1,4 +1,4 @@
-"""``tellapart review``: browse and correct the captions of a folder on a local page."""
+"""``tellapart review``: serves a local page on which to browse and correct the captions of a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def review(
     captions: Annotated[
         Path | None,
         typer.Argument(
-            help=("Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder, otherwise .txt.")
+            help=("Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder, falling back to .txt.")
         ),
     ] = None,
     scorer: Annotated[
@@ -28,7 +28,7 @@ def review(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Captioner for pictures whose captions also fit other pictures. Requires --scorer."),
+        typer.Option(help="Captioner to rewrite captions that also fit other pictures (requires --scorer)."),
     ] = None,
     device: Device = "auto",
     port: Annotated[

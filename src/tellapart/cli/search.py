@@ -1,4 +1,4 @@
-"""``tellapart search``: find pictures in a folder by words, using captions and a scorer."""
+"""``tellapart search``: finds pictures in a folder by words, using captions and a scorer."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def search(
         Path | None,
         typer.Option(help="Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder."),
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer that also compares the words with the pictures.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer, to compare the words with the pictures as well.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Number of pictures to show.")] = 10,
     queries: Annotated[
         Path | None,
         typer.Option(
-            help=("File of queries and the picture that each should find (query,picture); prints R@k."), dir_okay=False
+            help=("File of queries, each with the picture that it should find (query,picture). Prints R@k."),
+            dir_okay=False,
         ),
     ] = None,
     report: Annotated[
@@ -90,7 +91,7 @@ def _hits(hits: Sequence[Hit]) -> Table | str:
 
 
 def _figures(figures: SearchFigures, found: Sequence[QueryHits]) -> dict[str, Any]:
-    """Returns the results as JSON: values and intervals of each method and measure in percent, and ranks by query."""
+    """Returns JSON with each method's measures and intervals in percent, and the ranks for each query."""
     values = {
         way: {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in row.items()}
         for way, row in figures.values.items()
@@ -103,7 +104,7 @@ def _figures(figures: SearchFigures, found: Sequence[QueryHits]) -> dict[str, An
 
 
 def _suggest_report(figures: SearchFigures) -> None:
-    """Prints how many queries miss their picture, and how to see the results of each."""
+    """Prints how many queries miss their picture, and how to see each query's results."""
     rank_Q = figures.ranks.get("both", figures.ranks["captions"])
     if missed := sum(rank is None or rank > FIRST for rank in rank_Q):
         say(
@@ -113,7 +114,7 @@ def _suggest_report(figures: SearchFigures) -> None:
 
 
 def _lines(figures: SearchFigures) -> list[str]:
-    """Returns the figures as lines of the page."""
+    """Formats the figures as lines of text for the page."""
     heads, rows = _cells(figures)
     lines = (f"{way}: {', '.join(map(' '.join, zip(heads, values, strict=True)))}" for way, *values in rows)
     return [_title(figures), *lines]
@@ -129,7 +130,7 @@ def _table(figures: SearchFigures) -> Table:
 
 
 def _cells(figures: SearchFigures) -> tuple[list[str], list[list[str]]]:
-    """Returns the names of the measures, and a row for each way to search: its name, then values with intervals."""
+    """Returns the names of the measures, and a row for each search method: its name, then values with intervals."""
     rows = [
         [WAYS[way], *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.values())]
         for way, row in figures.values.items()

@@ -1,4 +1,4 @@
-"""``tellapart serve``: an OpenAI-compatible endpoint of a captioner."""
+"""``tellapart serve``: serves a captioner with an OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellapart.utils.messages import say
 
 app = App()
 KEY = "TELLAPART_SERVE_KEY"
-CONTRASTS = 8  # pictures, as many as `caption --drop-guesses` compares with
+CONTRASTS = 8  # number of pictures, the same as for `caption --drop-guesses`
 
 
 @app.command(rich_help_panel=MEASURING)
@@ -38,7 +38,7 @@ def serve(
     ),
     contrast: Annotated[
         str | None,
-        typer.Option(help="Pictures that drop_guesses compares with. Default: plain grey, white and black."),
+        typer.Option(help="Pictures that drop_guesses compares with. Default: plain grey, white and black pictures."),
     ] = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",

@@ -1,4 +1,4 @@
-"""``tellapart study``: plan, prepare, serve, rehearse, export and report studies with people.
+"""``tellapart study``: plans, creates, serves, rehearses, exports and reports user studies.
 
 ``study judges`` measures how well metrics agree with people; ``study arena`` compares captions with each other.
 """
@@ -118,7 +118,7 @@ def simulate(
     ],
     participants: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of participants. Default: the study's quota plus a quarter."),
+        typer.Option(min=1, help="Number of participants. Default: the study's quota plus 25 percent."),
     ] = None,
     hasty: Annotated[float, typer.Option(help="Fraction of participants who answer hastily.")] = 0.15,
     blind: Annotated[float, typer.Option("--random", help="Fraction of participants who answer at random.")] = 0.1,
@@ -174,7 +174,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report on a study: tables, intervals, agreement, exclusions, times, and a page."""
+    """Report the results of a study as tables and a page: intervals, agreement, exclusions and times."""
 
     if out is not None:
         check_output(out, ".html", ".htm")
@@ -226,7 +226,7 @@ def forget(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the answers of a participant, or all identifiers from the recruitment platform."""
+    """Delete one participant's answers, or all participants' identifiers on the recruitment platform."""
 
     if (identifier is None) == (not all_ids):
         raise UsageError(
@@ -244,7 +244,7 @@ def forget(
 
 
 def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:
-    """Opens the answers at ``--store``, otherwise in the study's folder."""
+    """Opens the answer store that ``--store`` specifies, by default the one in the study's folder."""
 
     return AnswerStore.open(study, location or study.folder / STORE, create=create)
 
@@ -345,7 +345,7 @@ def create(
 
 
 def summary(study: Study) -> dict[str, Any]:
-    """Returns a new study as JSON values."""
+    """Describes a new study as JSON values."""
 
     return {
         "folder": str(study.folder),
@@ -362,7 +362,7 @@ def summary(study: Study) -> dict[str, Any]:
 
 
 def summary_line(study: Study) -> str:
-    """Returns a new study as lines of text."""
+    """Describes a new study as lines of text."""
     made = summary(study)
     what = "look-alike sets" if study.kind == "pick" else "pictures"
     lines = [
@@ -381,7 +381,8 @@ def summary_line(study: Study) -> str:
 def plan(
     kind: Annotated[str, typer.Argument(help="Kind of study: pick, rate or compare.")],
     difference: Annotated[
-        float, typer.Option(help="Difference to detect: 0.05 is five points (rate: points on the 5-point scale).")
+        float,
+        typer.Option(help="Difference to detect: 0.05 is five percentage points (rate: points on the 5-point scale)."),
     ],
     base: Annotated[
         float | None,
@@ -400,7 +401,7 @@ def plan(
     fee: Annotated[float, typer.Option(min=0, help="Platform fee as a fraction of the payment, such as 0.33.")] = 0.0,
     power: Annotated[float, typer.Option(min=0.01, max=0.999, help="Target power.")] = 0.8,
     budget: Annotated[float | None, typer.Option(min=0, help="Maximum cost.")] = None,
-    studies: Annotated[int, typer.Option(min=20, help="Simulated studies per design.")] = 200,
+    studies: Annotated[int, typer.Option(min=20, help="Number of simulated studies per design.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the simulation.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -435,7 +436,7 @@ def numbers(option: str, text: str) -> list[int]:
 
 
 def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> rich.table.Table:
-    """Returns the designs, cheapest first."""
+    """Returns a table of the designs, cheapest first."""
     title = (
         (f"the first design with a power of {100 * power:g}% is marked")
         if best
@@ -460,7 +461,7 @@ def judges(
         list[Path] | None,
         typer.Option(help="Reference captions, such as Flickr8k.token.txt. Repeatable."),
     ] = None,
-    layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not recognized.")] = None,
+    layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not detected automatically.")] = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option(help="Comma-separated metrics. Default: all that the inputs allow. Repeatable."),

@@ -1,4 +1,4 @@
-"""``tellapart tables``: the tables of the papers, on their data or on `scenes`."""
+"""``tellapart tables``: reproduces the papers' tables, on the papers' data or on `scenes`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ app = App()
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The options of ``tellapart tables``, without the tables themselves."""
+    """The options of ``tellapart tables``, except for the tables themselves."""
 
     world: Annotated[
         Literal["data", "scenes"],
@@ -98,7 +98,7 @@ def tables(
 ) -> None:
     """Reproduce a table from a paper, next to the published figures; train, caption and evaluate as needed.
 
-    Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
+    Models, captions and results from earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
     from tellapart.recipe import paper_tables, table_plan
 
@@ -127,7 +127,7 @@ def tables(
 
 
 def refuse_data_options(options: TableOptions) -> None:
-    """Raises `UsageError` for an option that tables on `scenes` do not have."""
+    """Raises `UsageError` for options that are not supported with ``--world scenes``."""
     others = (options.dry_run, options.rows, options.captions, options.captioner, options.settings, options.llm_judge,
               options.llm, options.mllm)  # fmt: skip
     if any(others):
@@ -138,7 +138,7 @@ def refuse_data_options(options: TableOptions) -> None:
 
 
 def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
-    """Runs the commands whose results are missing. Raises `UsageError` for missing data."""
+    """Runs the commands whose results are missing. Raises `UsageError` if required data is missing."""
     for plan in plans:
         if absent := plan.needed_files():
             path, why = next(iter(absent.items()))
@@ -156,7 +156,7 @@ def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
 def on_scenes(
     chosen: Sequence[tuple[int, str]], named: bool, seeds: str, device: str, precision: str, as_json: bool
 ) -> None:
-    """Runs the tables of paper 2 that have a version on scenes. Raises `UsageError` if a requested one has none."""
+    """Runs the tables of paper 2 that have a version on scenes. Raises `UsageError` if a requested table has none."""
     _find_replication()
     from replication import cores, ndlb
     from replication import tables as miniatures
@@ -184,7 +184,7 @@ def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
 
 
 def pairs_of(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Reads SYSTEM=VALUE of a repeatable option. Raises `UsageError` for another form."""
+    """Parses the SYSTEM=VALUE pairs of a repeatable option. Raises `UsageError` for any other form."""
     pairs = [(system, value) for system, _, value in (text.partition("=") for text in values or ())]
     for text, (system, value) in zip(values or (), pairs, strict=True):
         if not system or not value:
@@ -209,7 +209,7 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
 
 
 def dry_json(plan: Plan) -> dict[str, Any]:
-    """Returns a table's commands and what is missing as JSON values."""
+    """Returns a table's commands, and the inputs that are missing, as JSON values."""
     rows = [{"row": row.system, "labels": list(row.labels)} for row in plan.rows]
     return {
         "table": f"{plan.paper.number}:{plan.table.id}",
@@ -251,7 +251,7 @@ def as_values(plan: Plan) -> dict[str, Any]:
 
 
 def as_rich(plan: Plan) -> rich.table.Table:
-    """Returns a table for the terminal: in each cell our figure, its interval, and the paper's figure."""
+    """Returns a table for the terminal. Each cell contains our figure, its interval, and the paper's figure."""
     found, intervals = plan.figures(study_figures(plan)), plan.intervals()
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95% interval] (the paper's)"
     shown = rich.table.Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
@@ -274,7 +274,7 @@ def as_rich(plan: Plan) -> rich.table.Table:
 
 
 def cell_text(figure: Figure | None, places: str) -> str:
-    """Returns a cell as text; values by step are a line each."""
+    """Formats a cell as text. If it contains one value per step, each value is on its own line."""
     if isinstance(figure, list):
         return "\n".join(f"step {step:,}: {value:.4g}" for step, value in figure)
     if figure is None or figure == "":
@@ -283,7 +283,7 @@ def cell_text(figure: Figure | None, places: str) -> str:
 
 
 def study_figures(plan: Plan) -> Mapping[str, Mapping[str, float]]:
-    """Returns the figures of a table's study, by system and name; empty before people have answered."""
+    """Returns the figures from a table's user study, by system and metric; empty until people have answered."""
 
     folder = plan.study_folder
     if not (folder / STORE).is_file():
@@ -299,4 +299,6 @@ def _find_replication() -> None:
     if importlib.util.find_spec("replication") is None:
         sys.path.append(str(Path(__file__).parents[3]))
     if importlib.util.find_spec("replication") is None:
-        raise TellapartError("tables on scenes require the replication/ folder of a clone; run there: pip install -e .")
+        raise TellapartError(
+            "tables on scenes require the replication/ folder of a git clone; in the clone, run: pip install -e ."
+        )

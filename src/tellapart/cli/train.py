@@ -1,4 +1,4 @@
-"""``tellapart train``: train a model from a recipe."""
+"""``tellapart train``: trains a model from a recipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="Existing run for a recipe that RECIPE depends on, even if that recipe has changed. Repeatable.",
+            help="Run to reuse for a recipe that RECIPE depends on, even if that recipe has changed. Repeatable.",
         ),
     ] = None,
     device: Device = "auto",

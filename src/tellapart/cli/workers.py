@@ -1,6 +1,6 @@
-"""``--workers`` and ``--ray``: runs a command as a job of several processes or machines.
+"""``--workers`` and ``--ray``: runs a command as a job on several processes or machines.
 
-`encode_job` is the job of ``data encode``; `encode_ahead` fills the feature store before ``bags mine`` reads it.
+`encode_job` runs the job of ``data encode``; `encode_ahead` fills the feature store before ``bags mine`` reads it.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ def finished_job(
     suffix: str,
     replaces: bool = True,
 ) -> Iterator[tuple[Job, int]]:
-    """Runs the job of a command that writes ``out``. Yields the job and the number of shards that were done before.
+    """Runs the job of a command that writes ``out``. Yields the job and the number of shards that were already done.
 
-    The job's folder is ``OUT.job``. It stays locked until the ``with`` block, which joins the results, ends.
+    The job's folder is ``OUT.job``. It stays locked until the end of the ``with`` block, in which the caller joins the
+    results.
 
-    With ``--estimate``, prints the estimate and ends the command.
+    With ``--estimate``, prints the estimate and exits the command.
 
-    replaces: False raises `UsageError` if ``out`` exists but was not written by a job, unless ``overwrite``.
+    replaces: if False, raises `UsageError` if ``out`` exists but was not written by a job, unless ``overwrite`` is set.
 
-    Raises `TellapartError` if shards have failed for good.
+    Raises `TellapartError` if shards have failed permanently.
     """
     from tellapart.jobs.run import refuse_failed, run_job
 
@@ -94,7 +95,7 @@ def finished_job(
         )
         try:
             run_job(job, options.cluster(), label)
-        except TellapartError:  # for example a missing model: no shard has begun
+        except TellapartError:  # no shard has begun, for example because a model is missing
             if begins and not job.done():
                 shutil.rmtree(Path(path).expanduser())
             raise
@@ -133,13 +134,13 @@ def job_counts(job: Job) -> dict[str, Any]:
 
 
 def refuse_mostly_unreadable(counts: dict[str, Any]) -> None:
-    """Like `Dataset.refuse_mostly_unreadable`, but takes the counts of a job."""
+    """Like `Dataset.refuse_mostly_unreadable`, but takes a job's counts."""
     unreadable = counts["items"] - counts["written"]
     if 2 * unreadable > counts["items"]:
         raise TellapartError(
             f"{unreadable:,} of {counts['items']:,} pictures could not be read, which is more "
-            "than half; the results for the other pictures were written; fix the pictures, or "
-            "pass only readable ones"
+            "than half; the results for the other pictures were written; fix or remove "
+            "the unreadable pictures"
         )
 
 
@@ -174,9 +175,9 @@ def encode_job(
 def encode_ahead(
     scorer: str, data: Sequence[str], out: str, options: WorkerOptions, *, device: str, precision: str
 ) -> None:
-    """Encodes a data set with several workers into this machine's feature store, from which the command reads it.
+    """Has several workers encode a data set into this machine's feature store, from which the command then reads.
 
-    The job's folder is beside ``out``, and is removed when its rows are in the store.
+    The job's folder is next to ``out``, and is removed once its rows are in the store.
     """
     from tellapart.jobs.works.features import take_features
 
