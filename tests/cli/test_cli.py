@@ -372,7 +372,9 @@ def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
         patch.setattr(train, "train_step", step_or_stop)
         done = cli("train", recipe, "--out", tmp_path / "run")
     assert (
-        done.status == 130 and "stopped; everything saved so far is kept; to resume" in done.line and "--resume" in done.line
+        done.status == 130
+        and "stopped; everything saved so far is kept; to resume" in done.line
+        and "--resume" in done.line
     )
     assert not list((tmp_path / "run").rglob(".*"))
 
