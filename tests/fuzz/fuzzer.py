@@ -392,7 +392,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "tellapart.review.app.serve", served
     yield "tellapart.cli.demo.run_demo", began
     yield "replication.lab.Lab.__init__", began
-    yield "tenacity.wait.random.uniform", lambda low, high: 0.0
+    yield "tellapart.boost.retries.random.uniform", lambda low, high: 0.0
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from batch_server import ANTHROPIC_KEY, OPENAI_KEY, BatchServer
 from command_line import Cli
 from PIL import Image
 
-from tellapart.boost import batches
+from tellapart.boost import batch_servers, batches
 
 COUNT = 6
 
@@ -22,7 +22,7 @@ COUNT = 6
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI_KEY)
     monkeypatch.setenv("ANTHROPIC_API_KEY", ANTHROPIC_KEY)
-    monkeypatch.setattr(batches, "RETRY_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(batch_servers, "RETRY_SECONDS", (0.01, 0.01))
     monkeypatch.setattr(batches, "POLL_SECONDS", 0.01)
     with BatchServer() as running:
         yield running

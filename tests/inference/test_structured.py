@@ -14,7 +14,7 @@ from command_line import Cli
 from fault_server import FaultServer
 from PIL import Image
 
-from tellapart.boost.openai_server import is_strict
+from tellapart.boost.chat_body import is_strict
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import open_data
 from tellapart.errors import UsageError

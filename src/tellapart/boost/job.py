@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from tellapart.boost.ledger import Ledger, address
+from tellapart.boost.ledger import Ledger, Note, address
 from tellapart.boost.ordered_pool import in_order
 from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.stages import PER_REFERENCE
@@ -41,6 +41,8 @@ FIRST_ITEMS = 20  # the job ends if all new answers for this many first items ar
 IN_A_ROW = 32  # number of consecutive items without an answer that end the job
 STRIPES = 4096
 SPARE = 4  # one extra thread per this many in flight, to send requests while answers are flushed to disk
+COMPLETE = ("stop", "eos", "end_turn")  # finish reasons of complete answers
+CUT = ("length", "max_tokens")  # finish reasons of truncated answers
 
 
 @dataclass(slots=True)
@@ -69,9 +71,7 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         *counts, costs = zip(astuple(self), astuple(other), strict=True)
         known = [cost for cost in costs if cost is not None]
-        total = Tally(*map(sum, counts))
-        total.cost = sum(known) if known else None
-        return total
+        return Tally(*map(sum, counts), sum(known) if known else None)
 
 
 class BoostJob:
@@ -96,11 +96,8 @@ class BoostJob:
         self._served = False  # whether a server has answered any request of this job
         self._refusals: Counter[str] = Counter()  # counts by message, without digits
         self._good: set[str] = set()  # stages with a good answer
-        self._bad: dict[str, Counter[str]] = {
-            stage.name: Counter() for stage in stages
-        }  # counts by reason, until the first good answer
-        # addresses of choices that came with another stage's answer and have not been used yet
-        self._arrived = set[str]()
+        self._bad = {stage.name: Counter[str]() for stage in stages}  # reasons, until the first good answer
+        self._arrived: set[str] = set()  # addresses of unused choices that came with another stage's answer
 
     @property
     def retries(self) -> int:
@@ -109,12 +106,15 @@ class BoostJob:
 
     def run(self, items: Iterator[Item], finished: Callable[[], None] = lambda: None) -> Iterator[Boosted]:
         """Yields the boosted items in order. Raises `TellapartError` if no request can succeed."""
+
+        def waiting() -> None:
+            for backend in self._backends.values():
+                backend.report_silence()
+
         threads, window = self.in_flight + self.in_flight // SPARE, WINDOW * self.in_flight
-        found = in_order(
-            self.boost, items, threads, self.stop, window=window, finished=finished, waiting=self._tell_silence
-        )
-        with contextlib.closing(found):  # type: ignore[type-var]
-            yield from found
+        done = in_order(self.boost, items, threads, self.stop, window=window, finished=finished, waiting=waiting)
+        with contextlib.closing(done):  # type: ignore[type-var]
+            yield from done
 
     def boost(self, item: Item) -> Boosted:
         """Runs one item through the stages. Marks a stage without a good answer as bad, but still runs later stages,
@@ -124,101 +124,100 @@ class BoostJob:
         again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
         if not self.per_reference or not again or first.unreadable is not None:
             return first
-        kept = {name: text for name, text in first.texts.items() if name not in PER_REFERENCE}
+        shared = {name: text for name, text in first.texts.items() if name not in PER_REFERENCE}
         others, unanswered = [], first.unanswered
         for place in range(1, len(item.references)):
             references = item.references[place:] + item.references[:place]
-            done = self._run_stages(replace(item, references=references), again, kept)
+            done = self._run_stages(replace(item, references=references), again, shared)
             others.append({name: text for name, text in done.texts.items() if name in PER_REFERENCE})
             unanswered |= done.unanswered
         return replace(first, others=tuple(others), unanswered=unanswered)
 
     def _run_stages(self, item: Item, stages: Sequence[Stage], earlier: Mapping[str, str]) -> Boosted:
-        texts = dict(earlier)
+        texts, unanswered = dict(earlier), False
         bad: dict[str, str] = {}
-        unanswered = False
         for stage in stages:
             new = False
             try:
-                text, why, new = self._answer_with_retry(stage, item, texts)
+                text, why, new = self._read_stage(stage, item, texts)
             except PictureError as error:
                 return Boosted(item, texts, bad, unreadable=error)
             except BackendError as error:
                 text, why, unanswered = "", f"no answer: {clean_text(str(error))}", True
-                self._failed(error)
+                self._raise_if_hopeless(error)
             if why is None:
                 texts[stage.name] = text
                 self._good.add(stage.name)
-            else:
-                bad[stage.name] = why
-                self._count(stage, Tally(bad=1))
-                if new:
-                    self._end_if_all_bad(stage, why)
+                continue
+            bad[stage.name] = why
+            self._count(stage, Tally(bad=1))
+            if new:
+                self._raise_if_all_bad(stage, why)
         return Boosted(item, texts, bad, unanswered)
 
-    def _answer_with_retry(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
+    def _read_stage(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
         """Returns (text, reason if it is bad, whether it is new) for a stage. Retries a bad answer once."""
         try:
             request = stage.build_request(item, texts)
         except BackendError as error:  # the item lacks an input of the stage
             return "", str(error), False
-        text, why, new = self._attempt(stage, item, texts, request, 0)
-        if why is None:
-            return text, None, new
-        self._count(stage, Tally(second=1))
-        return self._attempt(stage, item, texts, stage.build_retry(item, texts, text), 1)
-
-    def _attempt(
-        self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
-    ) -> tuple[str, str | None, bool]:
-        answer, new = self._answer(stage, item, texts, request, attempt)
-        return *read_text(stage, item, texts, request, answer), new
+        answer, new = self._answer(stage, item, texts, request, 0)
+        text, why = read_text(stage, item, texts, request, answer)
+        if why is not None:
+            self._count(stage, Tally(second=1))
+            request = stage.build_retry(item, texts, text)
+            answer, new = self._answer(stage, item, texts, request, 1)
+            text, why = read_text(stage, item, texts, request, answer)
+        return text, why, new
 
     def _answer(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[Answer, bool]:
-        """Returns the answer from the ledger, otherwise from the backend. Identical requests wait for the first one.
+        """Returns the answer from the ledger, otherwise from the backend, and whether it is new. Identical requests
+        wait for the first one.
 
         One request asks for the choices of all stages in the group that have no answer yet.
         """
         key = address(stage, item, request, attempt)
         with self._stripes[int(key[:8], 16) % STRIPES]:
-            answer = self.ledger.get(key)
-            if answer is not None:
+            if (answer := self.ledger.get(key)) is not None:
                 with self._lock:
                     new = key in self._arrived
                     self._arrived.discard(key)
                 self._count(stage, Tally(asked=1) if new else Tally(kept=1))
                 return answer, new
-            rest = self._without_answer(stage, item, texts) if stage.group and not attempt else []
-            with self._slots:
-                found = self._backends[id(stage.backend)].complete(replace(request, n=1 + len(rest)))
-            note = {"model": stage.backend.name, "id": item.id}
-            kept = [(key, found, {"stage": stage.name, **note})]
-            for (other, at), choice in zip(rest, found.others, strict=False):
-                kept.append((at, choice, {"stage": other.name, **note}))
-            answer = self.ledger.put_all(kept)[0]
-            with self._lock:
-                self._arrived |= {at for at, _, _ in kept[1:]}
+            notes = {key: _note(stage, item)}
+            if stage.group and not attempt:
+                notes |= self._later_choices(stage, item, texts)
+            answer = self._send(stage, replace(request, n=len(notes)), notes, attempt)
         self._failed_in_a_row, self._served = 0, True
         self._count(stage, Tally.of(answer, stage.backend))
         return answer, True
 
-    def _without_answer(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> list[tuple[Stage, str]]:
-        """Returns the later stages in the group whose first request has no answer yet, each with the
-        request's address.
+    def _later_choices(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> dict[str, Note]:
+        """Returns the addresses of further choices that the same request can ask for: those of the later stages in the
+        group that have no answer yet.
         """
-        most = most_choices(stage.backend)
-        later = self.stages[self.stages.index(stage) + 1 :] if most > 1 else ()
-        found: list[tuple[Stage, str]] = []
-        for other in later:
-            if other.group == stage.group and len(found) + 1 < most:
+        most = most_choices(stage.backend) - 1
+        notes: dict[str, Note] = {}
+        for other in self.stages[self.stages.index(stage) + 1 :] if most else ():
+            if other.group == stage.group and len(notes) < most:
                 key = address(other, item, other.build_request(item, texts), 0)
-                found += [(other, key)] if self.ledger.get(key) is None else []
-        return found
+                if self.ledger.get(key) is None:
+                    notes[key] = _note(other, item)
+        return notes
 
-    def _failed(self, error: BackendError) -> None:
-        """Continues without an answer; raises the error if no request can succeed."""
+    def _send(self, stage: Stage, request: Request, notes: Mapping[str, Note], attempt: int) -> Answer:
+        """Sends a request and stores its choices under the addresses in ``notes``. Returns the first."""
+        with self._slots:
+            answer = self._backends[id(stage.backend)].complete(request)
+        first, *others = self.ledger.put_all(choices_at(notes, answer))
+        with self._lock:
+            self._arrived |= {*[*notes][1 : 1 + len(others)]}
+        return first
+
+    def _raise_if_hopeless(self, error: BackendError) -> None:
+        """Raises the error of a request without an answer if no other request can succeed."""
         if error.fatal:
             raise error
         if isinstance(error, UnansweredError):
@@ -237,7 +236,7 @@ class BoostJob:
                     f"{self._failed_in_a_row} consecutive requests received no answer; the last error: {error}"
                 )
 
-    def _end_if_all_bad(self, stage: Stage, why: str) -> None:
+    def _raise_if_all_bad(self, stage: Stage, why: str) -> None:
         """Raises `TellapartError` if the answers for the first items are all bad."""
         with self._lock:
             reasons = self._bad[stage.name]
@@ -251,32 +250,32 @@ class BoostJob:
             "larger token limit"
         )
 
-    def _tell_silence(self) -> None:
-        for backend in self._backends.values():
-            backend.tell_silence()
-
     def _count(self, stage: Stage, more: Tally) -> None:
         with self._lock:
             self.tally[stage.name] += more
 
 
-COMPLETE = ("stop", "eos", "end_turn")  # finish reasons of complete answers
-CUT = ("length", "max_tokens")  # finish reasons of truncated answers
+def _note(stage: Stage, item: Item) -> Note:
+    return {"stage": stage.name, "model": stage.backend.name, "id": item.id}
+
+
+def choices_at(notes: Mapping[str, Note], answer: Answer) -> list[tuple[str, Answer, Note]]:
+    """Pairs the choices of an answer with their addresses, for the ledger; a server can return fewer than asked."""
+    choices = [replace(answer, others=()), *answer.others]
+    return [(key, choice, note) for (key, note), choice in zip(notes.items(), choices, strict=False)]
 
 
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
     """Returns an answer's text without reasoning and control tokens, and the reason if it is bad (otherwise None)."""
-    text = answer_text(answer.text)
-    if answer.finish.lower() in CUT:
-        return text or "", f"truncated after {request.max_tokens} tokens" + (
-            ", during its reasoning" if text is None else ""
-        )
-    if answer.finish.lower() == "refusal":
-        return text or "", "a refusal"
-    if answer.finish.lower() not in COMPLETE:
-        return text or "", f"the server stopped with finish reason '{answer.finish}'"
+    text, finish = answer_text(answer.text), answer.finish.lower()
+    if finish in CUT:
+        during = ", during its reasoning" if text is None else ""
+        return text or "", f"truncated after {request.max_tokens} tokens{during}"
+    if finish not in COMPLETE:
+        stopped = f"the server stopped with finish reason '{answer.finish}'"
+        return text or "", "a refusal" if finish == "refusal" else stopped
     if text is None:
         return "", "unfinished reasoning"
     why = stage.check(item, texts, text)

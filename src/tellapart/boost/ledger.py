@@ -38,6 +38,7 @@ from tellapart.utils.write_errors import write_errors
 CACHE_KB = 512
 CHUNK_BYTES = 1 << 20
 BEGINS = b'{"key": "'
+Note = Mapping[str, str]  # stage, model and item of an answer, added to its line for human readers
 
 
 def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
@@ -109,14 +110,11 @@ class Ledger:
         tokens = tuple((str(text), float(log_p)) for text, log_p in value.get("tokens", ()))
         return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"], tokens)
 
-    def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
-        """Stores an answer unless there is an earlier one. Returns the valid answer as soon as it is on disk.
-
-        ``note``: stage, model and item, added to the line for human readers.
-        """
+    def put(self, key: str, answer: Answer, note: Note) -> Answer:
+        """Stores an answer unless there is an earlier one. Returns the valid answer as soon as it is on disk."""
         return self.put_all([(key, answer, note)])[0]
 
-    def put_all(self, entries: Sequence[tuple[str, Answer, Mapping[str, str]]]) -> list[Answer]:
+    def put_all(self, entries: Sequence[tuple[str, Answer, Note]]) -> list[Answer]:
         """Stores several answers with a single flush; see `put`."""
         with self._line:
             self._waiting += [(key, _line_of(key, answer, note)) for key, answer, note in entries]
@@ -252,7 +250,7 @@ def _new_table() -> sqlite3.Connection:
     return table
 
 
-def _line_of(key: str, answer: Answer, note: Mapping[str, str]) -> bytes:
+def _line_of(key: str, answer: Answer, note: Note) -> bytes:
     value: dict[str, object] = {"key": key, **note, "text": answer.text, "prompt_tokens": answer.prompt_tokens}
     value |= {"completion_tokens": answer.completion_tokens, "finish": answer.finish}
     value |= {"tokens": answer.tokens} if answer.tokens else {}

@@ -6,6 +6,7 @@ import base64
 from functools import lru_cache
 
 from tellapart.boost.types import REDACTED
+from tellapart.utils.untrusted_text import clean_line
 
 SHORTEST = 8  # shorter keys are placeholders, such as EMPTY for local servers, and can be ordinary words
 
@@ -20,6 +21,11 @@ def redact(text: str, key: str) -> str:
     for form in (key, *_base64_forms(key)):
         text = _redact_form(text, form)
     return text
+
+
+def readable(text: str, key: str) -> str:
+    """Reduces a server's text to one clean line, and redacts the key, which some servers repeat."""
+    return clean_line(redact(text, key))
 
 
 @lru_cache(8)
@@ -40,30 +46,18 @@ def _base64_forms(key: str) -> tuple[str, ...]:
 
 def _redact_form(text: str, key: str) -> str:
     least = max(SHORTEST, len(key) // 2)
-    runs = {key[start : start + least] for start in range(len(key) - least + 1)}
+    windows = {key[start : start + least] for start in range(len(key) - least + 1)}
     packed = "".join(text.split())
-    if not any(run in packed for run in runs):
+    if not any(window in packed for window in windows):
         return text
-    secret = bytearray(len(packed))
-    for run in runs:
-        at = packed.find(run)
-        while at >= 0:
-            secret[at : at + least] = b"\1" * least
-            at = packed.find(run, at + 1)
+    runs: list[tuple[int, int]] = []  # adjacent and overlapping windows are one run
+    for at in range(len(packed) - least + 1):
+        if packed[at : at + least] in windows:
+            start = runs.pop()[0] if runs and at <= runs[-1][1] else at
+            runs.append((start, at + least))
     places = [place for place, letter in enumerate(text) if not letter.isspace()]
-    kept, end = [], 0
-    for start, stop in _runs_of_ones(secret):
-        kept += [text[end : places[start]], REDACTED]
+    parts, end = [], 0
+    for start, stop in runs:
+        parts += [text[end : places[start]], REDACTED]
         end = places[stop - 1] + 1
-    return "".join(kept) + text[end:]
-
-
-def _runs_of_ones(marks: bytearray) -> list[tuple[int, int]]:
-    """Returns (start, end) of every run of ones."""
-    runs, at = [], marks.find(1)
-    while at >= 0:
-        end = marks.find(0, at)
-        end = len(marks) if end < 0 else end
-        runs.append((at, end))
-        at = marks.find(1, end)
-    return runs
+    return "".join(parts) + text[end:]

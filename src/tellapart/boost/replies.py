@@ -13,14 +13,13 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from tellapart.boost.redaction import redact
+from tellapart.boost.redaction import readable, redact
 from tellapart.boost.types import Answer, BackendError
 from tellapart.language.token_spans import spelled_spans
 from tellapart.utils.untrusted_text import clean_text
 
 NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
 LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
-FOR_ALL = frozenset({401, 402, 403, 404, 405})
 _ACCOUNT = re.compile(
     r"insufficient[_ ](?:quota|credits?|balance|funds)|billing_(?:hard_limit|not_active)|credit balance is too low"
     r"|(?:account|key)_(?:deactivated|disabled)|invalid_api_key",
@@ -39,19 +38,18 @@ _NO_PICTURES = re.compile(  # llama.cpp (500); OpenRouter (404); LM Studio; vLLM
 _SCHEMA = re.compile(  # vLLM with xgrammar; llama.cpp; SGLang: servers that cannot enforce a schema
     r"json[ _-]?schema|grammar|structured[ _]outputs?|guided[ _]", re.IGNORECASE
 )
-ADVICE = {
-    401: ("the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"),
-    402: "the account has no credit, or the API key lacks permission",
-    403: ("the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"),
+_OTHER_KEY = "the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"
+_NO_CREDIT = "the account has no credit, or the API key lacks permission"
+FOR_ALL = {  # statuses that every request would get
+    401: _OTHER_KEY,
+    402: _NO_CREDIT,
+    403: _OTHER_KEY,
     404: "the server does not know this model or path; its URL usually ends in /v1",
     405: "the server does not know this path; its URL usually ends in /v1",
 }
-MAX_MESSAGE_CHARACTERS, FINISH = 200, 40  # maximum length of a server's message and of its finish reason, in characters
-
-
-def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
-    """Returns a copy of a failure with another message and, if given, another ``fatal``."""
-    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal if fatal is None else fatal)
+MAX_MESSAGE_CHARACTERS, MAX_FINISH_CHARACTERS, MAX_QUOTED_CHARACTERS = 200, 40, 60
+MAX_TOKENS = 1 << 53
+_MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, StopIteration)
 
 
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
@@ -60,53 +58,38 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
     Redacts ``key`` in answers and errors. Otherwise leaves the answer unchanged; `answer_checks.trouble` detects bad
     ones.
     """
-    status = _status(status, reply)
+    value = _parsed(reply)
+    status = _true_status(status, value)
     if status == 200:
-        return _completion(reply, key)
-    detail = _words(reply, key)
+        return _completion(value, reply, key)
+    words = _error_message(reply, key)
+    detail = f"({status}: {words})" if words else f"({status})"
+    after = seconds(retry_after)
     if 400 <= status < 500 and _ACCOUNT.search(reply.decode("utf-8", "replace")):
-        raise BackendError(f"{ADVICE[402]} ({status}{detail})", fatal=True)
+        raise BackendError(f"{_NO_CREDIT} {detail}", fatal=True)
     if status in NOT_NOW:
-        raise BackendError(f"temporarily unavailable ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
-    if _NO_PICTURES.search(detail):
-        raise BackendError(f"the server's model does not accept pictures ({status}{detail})", fatal=True)
+        raise BackendError(f"temporarily unavailable {detail}", retry=True, after=after or 0.0)
+    if _NO_PICTURES.search(words):
+        raise BackendError(f"the server's model does not accept pictures {detail}", fatal=True)
     if status in LATER or status > 500:
-        raise BackendError(f"server error ({status}{detail})", retry=True, after=seconds(retry_after))
+        raise BackendError(f"server error {detail}", retry=True, after=after)
     if status in FOR_ALL:
-        raise BackendError(f"{ADVICE[status]} ({status}{detail})", fatal=True)
+        raise BackendError(f"{FOR_ALL[status]} {detail}", fatal=True)
     if 300 <= status < 400:
         raise BackendError(f"the server redirects to another URL ({status}); specify that URL", fatal=True)
-    raise BackendError(f"the server rejected the request ({status}{detail})")
-
-
-def _status(status: int, reply: bytes) -> int:
-    """Returns the status of a reply, or the error's ``code`` if a reply with status 200 contains an error instead of
-    choices.
-    """
-    error = _error(reply) if status == 200 else {}
-    wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
-    code = error.get("code") or (404 if wrong_path else 500)
-    return (code if type(code) is int and 400 <= code < 600 else 500) if error else status
-
-
-def _error(reply: bytes) -> dict[str, Any]:
-    """Returns the ``error`` of a reply that has no choices; empty if there is none."""
-    try:
-        value = json.loads(reply)
-    except (ValueError, RecursionError):
-        return {}
-    error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
-    return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
+    raise BackendError(f"the server rejected the request {detail}")
 
 
 def moderated(status: int, reply: bytes, key: str = "") -> str:
     """Returns the server's message if it rejects the content of this request; "" if it does not."""
-    if _status(status, reply) not in (400, 403, 422, 451) or not (error := _error(reply)):
+    value = _parsed(reply)
+    error = _error(value)
+    if not error or _true_status(status, value) not in (400, 403, 422, 451):
         return ""
     reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # OpenRouter's format
     if not reasons and not _MODERATED.search(json.dumps(error)):
         return ""
-    return _readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS] or "content_filter"
+    return _error_message(reply, key) or "content_filter"
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
@@ -116,10 +99,7 @@ def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
     """
     if status not in (400, 422):
         return None
-    try:
-        param = json.loads(reply)["error"]["param"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        param = None
+    param = _error(_parsed(reply)).get("param")
     words = param if isinstance(param, str) and param else _error_text(reply)
     named = next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
     return "response_format" if named is None and "response_format" in sent and _SCHEMA.search(words) else named
@@ -139,17 +119,40 @@ def seconds(retry_after: str | None) -> float | None:
     return max(0.0, wait) if wait < float("inf") else None
 
 
-def _completion(reply: bytes, key: str) -> Answer:
+def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
+    """Returns the tokens of ``text`` in vLLM's ``prompt_logprobs`` of a prompt that ends with the text.
+
+    Returns () if the reply contains no log-probabilities, or if their tokens do not spell the text.
+    """
+    try:
+        entries = _parsed(reply).get("prompt_logprobs") or ()
+        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token comes first
+        tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
+    except _MALFORMED:
+        return ()
+    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
+    own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
+    return tokens[own[0] : own[-1] + 1] if own else ()
+
+
+def _parsed(reply: bytes) -> Any:
+    """Returns a reply as JSON; None if it is not JSON."""
+    try:
+        return json.loads(reply)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _completion(value: Any, reply: bytes, key: str) -> Answer:
     """Parses a completion. Raises a retryable error for a malformed reply."""
     try:
-        value = json.loads(reply)
-        usage = value.get("usage")
-        counts = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
         first, *others = [_choice(choice, key) for choice in value["choices"]]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True) from None
-    prompt_tokens, completion_tokens = counts
-    return replace(first, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, others=tuple(others))
+        usage = value.get("usage")
+    except _MALFORMED:
+        quoted = readable(reply.decode("utf-8", "replace"), key)[:MAX_QUOTED_CHARACTERS]
+        raise BackendError(f"not a chat completion: {quoted!r}", retry=True) from None
+    read, written = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+    return replace(first, prompt_tokens=read, completion_tokens=written, others=tuple(others))
 
 
 def _choice(choice: Any, key: str) -> Answer:
@@ -165,7 +168,7 @@ def _choice(choice: Any, key: str) -> Answer:
         raise ValueError("expected text or null")
     text = redact(content or "", key)
     tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
-    return Answer(text, finish=clean_text(redact(finish, key))[:FINISH], tokens=tokens)
+    return Answer(text, finish=clean_text(redact(finish, key))[:MAX_FINISH_CHARACTERS], tokens=tokens)
 
 
 def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
@@ -174,58 +177,48 @@ def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
 
     Raises ValueError or other errors for malformed entries.
     """
-    found = []
+    tokens = []
     for entry in entries:
         data, log_p = entry.get("bytes"), float(entry["logprob"])
         text = bytes(data).decode("utf-8", "surrogateescape") if isinstance(data, list) else str(entry[named])
         if log_p != log_p:
             raise ValueError("NaN is not a log-probability")
-        found.append((text, min(log_p, 0.0)))
-    return tuple(found)
+        tokens.append((text, min(log_p, 0.0)))
+    return tuple(tokens)
 
 
-def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
-    """Returns the tokens of ``text`` in vLLM's ``prompt_logprobs`` of a prompt that ends with the text.
+def _count(usage: Any, name: str) -> int:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if type(count) is int and 0 <= count < MAX_TOKENS else 0
 
-    Returns () if the reply contains no log-probabilities, or if their tokens do not spell the text.
+
+def _true_status(status: int, value: Any) -> int:
+    """Returns the status of a reply, or the error's ``code`` if a reply with status 200 contains an error instead of
+    choices.
     """
-    try:
-        entries = json.loads(reply).get("prompt_logprobs") or ()
-        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token comes first
-        tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
-        return ()
-    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
-    own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
-    return tokens[own[0] : own[-1] + 1] if own else ()
+    if status != 200 or not (error := _error(value)):
+        return status
+    wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
+    code = error.get("code") or (404 if wrong_path else 500)
+    return code if type(code) is int and 400 <= code < 600 else 500
 
 
-def _count(usage: Any, key: str) -> int:
-    count = usage.get(key) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 53 else 0
+def _error(value: Any) -> dict[str, Any]:
+    """Returns the ``error`` of a reply that has no choices; empty if there is none."""
+    error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
+    return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
 
 
-def _words(reply: bytes, key: str) -> str:
-    """Returns ``: MESSAGE`` with the server's error message; "" if there is none."""
-    text = _readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS]
-    return f": {text}" if text else ""
+def _error_message(reply: bytes, key: str) -> str:
+    """Returns the server's error message on one line, redacted before it is shortened."""
+    return readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS]
 
 
 def _error_text(reply: bytes) -> str:
     """Returns the error text: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI), else the reply."""
-    try:
-        value = json.loads(reply)
-    except (ValueError, RecursionError):
+    value = _parsed(reply)
+    if value is None:
         return reply.decode("utf-8", "replace")
-    for key in ("error", "message", "detail", "message"):
-        value = value.get(key, value) if isinstance(value, dict) else value
+    for name in ("error", "message", "detail", "message"):
+        value = value.get(name, value) if isinstance(value, dict) else value
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _quoted(reply: bytes, key: str) -> str:
-    return repr(_readable(reply.decode("utf-8", "replace"), key)[:60])
-
-
-def _readable(text: str, key: str) -> str:
-    """Returns a server's text on one line, cleaned and with the key redacted."""
-    return " ".join(clean_text(redact(text, key)).split())

@@ -6,10 +6,10 @@ so that requests that failed together are not retried together.
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 import time
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from tellapart.boost.types import Answer, Backend, BackendError, Request
 from tellapart.utils.messages import say
@@ -18,6 +18,7 @@ TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 PATIENCE_SECONDS = 900.0
 SILENT_SECONDS = 10.0  # seconds without an answer before this is reported
+MAX_DOUBLINGS = 30  # keeps the power of two finite; the cap is reached long before
 
 
 class Stopped(Exception):
@@ -51,23 +52,38 @@ class RetryingBackend:
         self._answered: float | None = None  # time of the server's last answer to any request
         self._not_before = 0.0
         self._waiting, self._waiting_since = 0, 0.0  # number of pending requests, and since when there have been any
-        self._told, self._failure = -1.0, ""
+        self._reported, self._failure = -1.0, ""
 
     def complete(self, request: Request) -> Answer:
         """Returns the backend's answer. Raises `BackendError` after the last attempt, and `Stopped` when the job is
         stopping.
         """
+        started, failed = time.monotonic(), 0
         with self._lock:
+            self._waiting_since = self._waiting_since if self._waiting else started
             self._waiting += 1
-            if self._waiting == 1:
-                self._waiting_since = time.monotonic()
         try:
-            return self._complete(request)
+            for attempt in itertools.count():
+                self._sleep(self._not_before - time.monotonic())
+                try:
+                    answer = self.backend.complete(request)
+                except BackendError as error:
+                    failed += error.after is None
+                    self._raise_if_useless(error, started, failed)
+                    with self._lock:
+                        self.retries, self._failure = self.retries + 1, str(error)
+                        self._not_before = max(self._not_before, time.monotonic() + (error.after or 0.0))
+                    longest = self._base * 2.0 ** min(attempt, MAX_DOUBLINGS)
+                    self._sleep(random.uniform(0, min(self._cap, longest)))
+                else:
+                    self._answered, self._failure = time.monotonic(), ""
+                    return answer
+            raise AssertionError("unreachable")
         finally:
             with self._lock:
                 self._waiting -= 1
 
-    def tell_silence(self) -> None:
+    def report_silence(self) -> None:
         """Reports once that a server is not answering, with its address, since when, and how long requests will wait.
 
         Call it regularly. Raises `BackendError` once that time has passed, even if a request still hangs.
@@ -79,58 +95,26 @@ class RetryingBackend:
         patience = max(self._patience, getattr(self.backend, "timeout", 0.0))
         if silent > patience:
             raise BackendError(f"{self.name}: {address} has not answered for {silent:.0f} s", fatal=True)
-        if self._told != since:
-            self._told = since
+        if self._reported != since:
+            self._reported = since
             begun, end = (time.strftime("%H:%M:%S", time.localtime(time.time() - silent + s)) for s in (0, patience))
             why = f" ({self._failure.removeprefix(f'{self.name}: ')})" if self._failure else ""
             say(f"{self.name}: no answer from {address} since {begun}{why}; waiting until {end} at the latest")
 
-    def _complete(self, request: Request) -> Answer:
-
-        started, failed = time.monotonic(), 0
-
-        def give_up(state: RetryCallState) -> bool:
-            nonlocal failed
-            error = state.outcome.exception() if state.outcome is not None else None
-            assert isinstance(error, BackendError)
-            failed += error.after is None
-            self._check(error, started, failed)
-            self._record(error)
-            return False
-
-        attempts = Retrying(
-            retry=retry_if_exception_type(BackendError),
-            wait=wait_random_exponential(multiplier=self._base, max=self._cap),
-            stop=give_up,
-            sleep=self._sleep,
-        )
-        return attempts(self._attempt, request)
-
-    def _attempt(self, request: Request) -> Answer:
-        self._sleep(self._not_before - time.monotonic())
-        answer = self.backend.complete(request)
-        self._answered, self._failure = time.monotonic(), ""
-        return answer
-
-    def _check(self, error: BackendError, started: float, failed: int) -> None:
+    def _raise_if_useless(self, error: BackendError, started: float, failed: int) -> None:
         """Raises the error if another attempt cannot help."""
         if not error.retry:
             raise error
         now = time.monotonic()
-        since = started if self._answered is None else self._answered
-        if now - since + (error.after or 0.0) > self._patience:
-            raise BackendError(f"{error}; no answer for {now - since:.0f} s", fatal=True) from None
+        silent = now - (started if self._answered is None else self._answered)
+        if silent + (error.after or 0.0) > self._patience:
+            raise BackendError(f"{error}; no answer for {silent:.0f} s", fatal=True)
         if failed < self._tries and now - started <= self._patience:
             return
         if self._answered is None:
-            raise BackendError(f"{error}; no answer after {failed} attempts", fatal=True) from None
+            raise BackendError(f"{error}; no answer after {failed} attempts", fatal=True)
         if self._answered > started:
-            raise BackendError(f"{error}; gave up after {failed} attempts") from None
-
-    def _record(self, error: BackendError) -> None:
-        with self._lock:
-            self.retries, self._failure = self.retries + 1, str(error)
-            self._not_before = max(self._not_before, time.monotonic() + (error.after or 0.0))
+            raise BackendError(f"{error}; gave up after {failed} attempts")
 
     def _sleep(self, seconds: float) -> None:
         if self._stop.wait(max(0.0, seconds)):

@@ -6,8 +6,6 @@ from urllib.parse import unquote
 
 from tellapart.errors import UsageError, nearest
 
-SAMPLING = ("temperature", "top_p")
-
 
 def number_setting(settings: dict[str, str], key: str, default: float) -> float:
     """Returns a setting as a number. Raises `UsageError` if it is not a number of at least 0."""
@@ -18,17 +16,6 @@ def number_setting(settings: dict[str, str], key: str, default: float) -> float:
     if not 0 <= value < float("inf"):
         raise UsageError(f"{key}={settings[key]}: expected a number of at least 0")
     return value
-
-
-def model_settings(
-    kind: str, model: str, settings: dict[str, str]
-) -> tuple[str, dict[str, float], tuple[float, float] | None]:
-    """Returns a server model's name with its sampling settings, these settings, and the prices if there are any."""
-    sampling = {key: number_setting(settings, key, 0.0) for key in SAMPLING if key in settings}
-    typed = "&".join(f"{key}={value:g}" for key, value in sampling.items())
-    prices = number_setting(settings, "in", 0.0), number_setting(settings, "out", 0.0)
-    priced = "in" in settings or "out" in settings
-    return f"{kind}:{model}" + (f"?{typed}" if typed else ""), sampling, prices if priced else None
 
 
 def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:

@@ -102,6 +102,10 @@ class BackendError(TellapartError):
         super().__init__(message)
         self.retry, self.after, self.fatal = retry, after, fatal
 
+    def reworded(self, message: str, *, fatal: bool) -> BackendError:
+        """Returns a copy with another message and another ``fatal``."""
+        return BackendError(message, retry=self.retry, after=self.after, fatal=fatal)
+
 
 class UnansweredError(BackendError):
     """Raised for a request that its batch did not answer, which says nothing about other requests."""

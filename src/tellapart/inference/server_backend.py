@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tellapart.boost.backends import open_backend
-from tellapart.boost.batches import ANTHROPIC_URL, open_batches
-from tellapart.boost.openai_server import KEYS
+from tellapart.boost.batch_servers import ANTHROPIC_URL
+from tellapart.boost.batches import BatchBackend
+from tellapart.boost.server_model import SETTINGS
 from tellapart.boost.spec_settings import spec_settings, without_setting
 from tellapart.boost.types import Backend
 from tellapart.errors import UsageError
@@ -18,7 +19,7 @@ def open_server(name: str) -> tuple[Backend, str]:
     With ``batch=1``, it is a batch endpoint. Raises `UsageError` for an invalid name.
     """
     body = name.partition("?")[0]
-    spec_settings(name, body, (*KEYS, "prompt", "batch"))  # rejects unknown settings
+    spec_settings(name, body, (*SETTINGS, "prompt", "batch"))  # rejects unknown settings
     spec, prompt = without_setting(name, "prompt")
     spec, batch = without_setting(spec, "batch")
     model = body.partition("@")[0]
@@ -27,7 +28,7 @@ def open_server(name: str) -> tuple[Backend, str]:
     if batch not in (None, "0", "1"):
         raise UsageError(f"{model}: expected batch=1 (the batch endpoint) or batch=0, got {batch}")
     if batch == "1":
-        return open_batches(spec), prompt or PROMPT
+        return BatchBackend.open(spec), prompt or PROMPT
     if body.startswith("anthropic:"):
         bare = model.removeprefix("anthropic:")
         raise UsageError(

@@ -18,8 +18,9 @@ from typing import Any
 
 from PIL import Image
 
-from tellapart.boost.job import BoostJob, Tally, read_text
-from tellapart.boost.ledger import Ledger, address
+from tellapart.boost.dry_run import missing_answers
+from tellapart.boost.job import BoostJob, Tally
+from tellapart.boost.ledger import Ledger
 from tellapart.boost.load import estimate
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError
@@ -145,23 +146,10 @@ class Judge:
 
     def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
         """Prints the number of new requests, their tokens, and the expected and maximum cost."""
-        new: dict[str, Request] = {}
-        again: dict[str, Request] = {}
-        for id_, question in items.items():
-            item = _item(id_, question)
-            request = stage.build_request(item, {})
-            try:
-                key = address(stage, item, request, 0)
-                if (kept := ledger.get(key)) is None:
-                    new[key] = request
-                elif (text := read_text(stage, item, {}, request, kept))[1] is not None:
-                    second = stage.build_retry(item, {}, text[0])
-                    if ledger.get(key := address(stage, item, second, 1)) is None:
-                        again[key] = second
-            except PictureError:
-                continue
-        if new or again:
-            cost = estimate([*new.values()], [*again.values()], self.backend)
+        missing = missing_answers([stage], (_item(id_, question) for id_, question in items.items()), ledger)
+        new, again = ([each.request for each in missing if each.attempt == attempt] for attempt in (0, 1))
+        if missing:
+            cost = estimate(new, again, self.backend)
             say(f"{prompt.name} by {self.model}: {cost}; {len(items) - len(new):,} answers are reused")
 
     def _dates(self) -> dict[str, list[str]]:
