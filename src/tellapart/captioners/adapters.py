@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel, get_peft_model_state_dict
 from safetensors import safe_open
 from transformers import AutoTokenizer
 
@@ -46,6 +45,7 @@ def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
     """Merges a PEFT adapter into ``model`` in place. Raises `TellapartError` if they do not fit together."""
+    from peft import PeftModel, get_peft_model_state_dict
 
     wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
     with loading_errors(str(folder), "an adapter whose weights fit its base"):

@@ -9,7 +9,7 @@ from typing import Any
 from tellapart.data.batch_failures import batch_failure
 from tellapart.data.caption_values import MarkedText, caption_texts, with_flags
 from tellapart.data.file_names import is_file_name
-from tellapart.data.record_keys import EXIFTOOL_KEY, MAY_LACK, exiftool_names, find_key, text_keys
+from tellapart.data.record_keys import EXIFTOOL_KEY, MAY_LACK, exiftool_names, matching_keys, text_keys
 from tellapart.data.records import picture_path, record_id
 from tellapart.errors import UsageError
 from tellapart.utils.untrusted_text import clean_line
@@ -71,7 +71,7 @@ def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
 
     Skips empty lists, but not empty texts.
     """
-    values = [record[key] for name in names if (key := find_key((name,), record))]
+    values = [record[key] for key in matching_keys(names, record)]
     if not values:
         return [record[key] for key in text_keys(names, record)]
     return next((value for value in values if value is not None and value != []), None)

@@ -40,10 +40,15 @@ VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
 _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
 
 
-def find_key(names: Iterable[str], keys: Collection[str]) -> str:
-    """Returns the record's key that matches the earliest of ``names``, ignoring case; "" if none matches."""
+def matching_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
+    """Returns the record's keys that match ``names``, in the order of ``names``, ignoring case."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
-    return next((lower[name] for name in names if name in lower), "")
+    return [lower[name] for name in names if name in lower]
+
+
+def find_key(names: Iterable[str], keys: Collection[str]) -> str:
+    """Returns the record's key that matches the earliest of ``names``, ignoring case, or "" if there is no match."""
+    return next(iter(matching_keys(names, keys)), "")
 
 
 def exiftool_names(keys: list[str]) -> list[str]:
@@ -70,5 +75,5 @@ def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
 
 def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
     """Returns the first non-empty value under one of the names, or None."""
-    lower = {str(key).strip().lower(): value for key, value in record.items()}
-    return next((lower[name] for name in names if lower.get(name) not in (None, "", [], {})), None)
+    values = (record[key] for key in matching_keys(names, record))
+    return next((value for value in values if value not in (None, "", [], {})), None)
