@@ -24,7 +24,6 @@ def _tar(path: Path, rows: Sequence[tuple[Item, Edited]]) -> None:
 
 def _parquet(path: Path, rows: Sequence[tuple[Item, Edited]]) -> None:
     try:
-        import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise MissingExtra("parquet", "writing Parquet") from None
