@@ -20,7 +20,7 @@ from replication import cores
 from replication.worker_pool import single_threaded_workers, until_interrupted
 from tellapart.data.caption_files import read_caption_file
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.result_keys import describe
+from tellapart.evaluation.metric_of_key import describe
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.results import Results
 from tellapart.models.devices import resolve_device

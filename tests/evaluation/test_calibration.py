@@ -226,7 +226,7 @@ def test_a_metric_of_the_users_own_gets_the_stored_confidences(
 
 OWN_METRIC = """
 import numpy as np
-from tellapart.metrics.registry import ContextMetric
+from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.corpus_scores import Measurement
 
 

@@ -32,9 +32,12 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.retrieval import retrieve
-from tellapart.metrics.registry import METRICS, Metric
+from tellapart.metrics.metric import Metric
+from tellapart.metrics.registry import METRICS
+from tellapart.metrics.result_cells import intervals_note, system_rows
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.terminal_table import terminal_table
 from tellapart.report.comparable import differences
 from tellapart.scenes import listener, scene_graph, truth
 
@@ -352,14 +355,14 @@ def test_the_table_shows_every_system_metric_and_difference(world):
         world.systems, scorer=ColourScorer(), image_features=world.image_ND, chance=True, references=world.references
     )
     console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
-    console.print(results.table())
+    console.print(terminal_table(results))
     text = console.export_text()
     assert all(name in text for name in ("plain", "rich", "chance", *results.signatures))
     found = results.systems["rich"]["length"]
     assert f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]" in text
     (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["recall@1.random100"]][:1]
     assert row[1:3] == ["100", "100"], "pictures asked for, candidates"
-    assert results.system_rows()[0] == ["n", "candidates", "plain", "rich", "chance"], "one column of chance"
+    assert system_rows(results)[0] == ["n", "candidates", "plain", "rich", "chance"], "one column of chance"
     (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["recall@5.lookalike"]][:1]
     assert row[1:3] == ["120", "10"] and "50.0" in row
     pair = next(pair for pair in results.pairs if pair.metric == "recall@1.lookalike")
@@ -439,7 +442,7 @@ def test_captions_that_claim_nothing_have_no_rate():
     assert found["systems"]["mute"]["attribute_recall"]["value"] == 0
     assert found["systems"]["mute"]["repetition_rate"]["n"] == 0
     json.dumps(found, allow_nan=False)
-    results.table()
+    terminal_table(results)
 
 
 def test_the_gallery_marks_what_captions_claim_falsely_where_the_truth_is_known():
@@ -723,9 +726,10 @@ def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
 def test_text_metrics_load_neither_torch_nor_scipy(files):
     code = (
         "import sys; from pathlib import Path; from tellapart.evaluation.inputs import run_eval;"
+        "from tellapart.metrics.terminal_table import terminal_table;"
         "from tellapart.evaluation.options import EvalOptions;"
         f"options = EvalOptions([Path({str(files / 'before.txt')!r})], Path({str(files / 'references.txt')!r}));"
-        "run_eval(options).table();"
+        "terminal_table(run_eval(options));"
         "print([name for name in ('torch', 'transformers', 'scipy', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -757,7 +761,7 @@ def test_published_captions_give_the_figures_of_the_papers():
     ["div1", "div2", "mbleu", "clipsc", "refclipscore", "emscore_p", "emscore_r", "emscore_f", "ppl", "ppl_corpus"],
 )
 def test_the_report_explains_the_metric(key):
-    from tellapart.evaluation.result_keys import describe
+    from tellapart.evaluation.metric_of_key import describe
 
     assert key in METRICS and "unknown metric" not in describe(key).help
 
@@ -826,18 +830,18 @@ def test_the_signature_depends_on_the_references_and_not_on_their_order() -> Non
 def test_tables_name_the_procedures_of_their_intervals(world: SimpleNamespace) -> None:
     """Bootstrap percentiles, Student's t for few pictures, bounds for rare events; none for a single picture."""
     many = evaluate(world.systems, metrics=["length"], resamples=50)
-    assert many.intervals() == "95% intervals (bootstrap)" and many.signatures["length"].endswith("bootstrap,50@0")
+    assert intervals_note(many) == "95% intervals (bootstrap)" and many.signatures["length"].endswith("bootstrap,50@0")
 
     few = {str(n): "a dog " + "runs " * n for n in range(1, 9)}
     results = evaluate({"few": few}, metrics=["length"], resamples=50)
-    assert results.intervals() == "95% intervals (Student's t)"
+    assert intervals_note(results) == "95% intervals (Student's t)"
     for text in (markdown(results), latex(results).replace("\\%", "%"), table(results)):
         assert "95% intervals (Student's t)" in " ".join(text.split()) and "bootstrap" not in text
-    assert Results.from_json(results.to_json()).intervals() == results.intervals()
+    assert intervals_note(Results.from_json(results.to_json())) == intervals_note(results)
 
     mostly = {str(n): "a dog runs" for n in range(60)} | {"0": "a dog dog dog dog runs"}
     results = evaluate({"mostly": mostly}, metrics=["repetition_rate", "length"], resamples=50)
     assert "rare-events" in results.signatures["repetition_rate"]
-    assert "rare events" in results.intervals()
+    assert "rare events" in intervals_note(results)
     alone = evaluate({"one": {"1": "a dog"}}, metrics=["length"], resamples=50)
-    assert alone.intervals() == "95% intervals" and "|intervals:none," in alone.signatures["length"]
+    assert intervals_note(alone) == "95% intervals" and "|intervals:none," in alone.signatures["length"]

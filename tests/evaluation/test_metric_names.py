@@ -10,7 +10,8 @@ from command_line import Cli
 from tellapart.errors import UsageError
 from tellapart.evaluation.chosen_metrics import ALL, needs_of
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.metrics.registry import METRICS, in_order, normalized, resolve
+from tellapart.metrics.metric_names import normalized, resolve
+from tellapart.metrics.registry import METRICS, in_order
 
 
 @pytest.mark.parametrize(

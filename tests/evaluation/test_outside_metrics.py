@@ -13,14 +13,14 @@ from command_line import Cli
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.metric_list import list_metrics, metric_markdown
-from tellapart.evaluation.result_keys import describe
+from tellapart.evaluation.metric_of_key import describe
 from tellapart.utils import allowed_code
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"
 CODE = '''
 import numpy as np
 
-from tellapart.metrics.registry import Metric
+from tellapart.metrics.metric import Metric
 
 
 def shouting(captions, references=None):

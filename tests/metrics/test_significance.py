@@ -21,7 +21,7 @@ from tellapart.metrics.draws import Draws
 from tellapart.metrics.holm import holm
 from tellapart.metrics.intervals import Estimate, Interval, mean_interval
 from tellapart.metrics.paired_tests import paired_difference
-from tellapart.metrics.printed_differences import format_p, places_for
+from tellapart.metrics.result_cells import format_p, places_for
 
 NAN = float("nan")
 

@@ -4,8 +4,9 @@ from functools import partial
 from typing import Any
 
 from tellapart import report
-from tellapart.evaluation.result_keys import describe
-from tellapart.metrics.results import MetricInfo, Results
+from tellapart.evaluation.metric_of_key import describe
+from tellapart.metrics.metric_info import MetricInfo
+from tellapart.metrics.results import Results
 from tellapart.report import folder, shown
 
 build_report = partial(report.build_report, describe=describe)

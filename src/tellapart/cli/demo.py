@@ -22,7 +22,7 @@ from rich.console import RenderableType
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
-from tellapart.evaluation.result_keys import describe
+from tellapart.evaluation.metric_of_key import describe
 from tellapart.report.folder import read_run
 from tellapart.report.verdict import compare
 from tellapart.utils.messages import say

@@ -16,10 +16,12 @@ from tellapart.errors import UsageError
 from tellapart.evaluation import formats
 from tellapart.evaluation.eval_page import write_eval_page
 from tellapart.evaluation.inputs import run_eval
+from tellapart.evaluation.main_metrics import main_metrics
 from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
-from tellapart.evaluation.result_keys import main_metrics
-from tellapart.metrics.results import WORDS_KEY, Results
+from tellapart.metrics.results import Results
+from tellapart.metrics.terminal_table import terminal_table
+from tellapart.metrics.typical_words import WORDS_KEY
 from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.tables import table_of
@@ -138,7 +140,7 @@ def show_results(results: Results, as_json: bool, *, five: bool) -> None:
     """Prints the results. If ``five`` is set, the table contains only the main metrics."""
 
     only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if five else None
-    show(results.to_json(), partial(results.table, only=only, signatures=True), as_json)
+    show(results.to_json(), partial(terminal_table, results, only=only, signatures=True), as_json)
 
 
 @app.command("eval headroom", hidden=True)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from tellapart.evaluation.stored import read_results
+from tellapart.metrics.terminal_table import terminal_table
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import json_text
 from tellapart.utils.terminal_text import console, for_terminal
@@ -33,7 +34,7 @@ def show_run(folder: Path, as_json: bool) -> None:
 
     value, results = read_results(folder)
     none = "Not evaluated, because the recipe names no test set. To evaluate the model, run: tellapart eval"
-    show(value, lambda: results.table(without=("human", "chance")) if results.systems else none, as_json)
+    show(value, lambda: terminal_table(results, without=("human", "chance")) if results.systems else none, as_json)
     for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
             say(f"{label}: {file}")

@@ -23,8 +23,8 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
 from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.matching import match_files, read_references
+from tellapart.evaluation.metric_of_key import describe
 from tellapart.evaluation.prepare import lists_of, references_of
-from tellapart.evaluation.result_keys import describe
 from tellapart.report import build_report
 from tellapart.report.token_losses import draw_token_losses
 from tellapart.utils.messages import say

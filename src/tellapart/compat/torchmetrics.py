@@ -11,7 +11,8 @@ import json
 from collections.abc import Sequence
 
 from tellapart.errors import UsageError
-from tellapart.metrics.registry import METRICS, Metric
+from tellapart.metrics.metric import Metric
+from tellapart.metrics.registry import METRICS
 from tellapart.models import ranks
 
 Captions = Sequence[str] | str

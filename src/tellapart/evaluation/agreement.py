@@ -18,7 +18,7 @@ from tellapart.evaluation.judgement_types import Judgements
 from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
 from tellapart.evaluation.repeated_answers import deviation_over_repeats, mean_over_repeats
 from tellapart.metrics.draws import bootstrap_weights
-from tellapart.metrics.registry import Metric
+from tellapart.metrics.metric import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track
 

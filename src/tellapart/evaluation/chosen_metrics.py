@@ -10,7 +10,10 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.metrics.recall import mean_rank, recall
 from tellapart.evaluation.needs import NEEDS, first_missing
 from tellapart.evaluation.selected_caption import with_choices
-from tellapart.metrics.registry import KEY_SUFFIXES, METRICS, Metric, in_order, normalized, resolve, suggestion
+from tellapart.metrics.metric import Metric
+from tellapart.metrics.metric_names import normalized, resolve, suggestion
+from tellapart.metrics.registry import METRICS, in_order
+from tellapart.metrics.result_keys import KEY_SUFFIXES
 from tellapart.utils.allowed_code import is_dotted, load_allowed
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line

@@ -15,11 +15,11 @@ from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.draws import Draws
 from tellapart.metrics.holm import holm
-from tellapart.metrics.intervals import SINGLE
+from tellapart.metrics.intervals import PROCEDURES, SINGLE
+from tellapart.metrics.metric import Metric
 from tellapart.metrics.metric_tests import MetricTests
 from tellapart.metrics.paired_tests import ALPHA
-from tellapart.metrics.registry import Metric
-from tellapart.metrics.results import PROCEDURES, Results, SystemPair
+from tellapart.metrics.results import Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot
 from tellapart.utils.messages import detail
 

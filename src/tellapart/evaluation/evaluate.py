@@ -27,10 +27,10 @@ from tellapart.evaluation.notes import (
 from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.corpus_scores import Measurement
-from tellapart.metrics.registry import Metric
-from tellapart.metrics.results import WORDS_KEY, Results
+from tellapart.metrics.metric import Metric
+from tellapart.metrics.results import Results
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
-from tellapart.metrics.words import associated_words, tagger_signature
+from tellapart.metrics.typical_words import WORDS_KEY, associated_words, tagger_signature
 from tellapart.utils.messages import detail
 
 

@@ -7,11 +7,15 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.metrics.results import Candidates, Results
+from tellapart.metrics.metric_info import Candidates
+from tellapart.metrics.result_cells import cell, intervals_note, pair_heads, pair_row, pairs_note, system_rows
+from tellapart.metrics.results import Results
+from tellapart.metrics.terminal_table import terminal_table
 from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.report.template import template
 from tellapart.utils.strict_json import json_text, json_value
@@ -28,15 +32,15 @@ _LATEX = {
 
 def markdown(results: Results) -> str:
     """Formats Markdown tables for a README or an issue, with the signatures as footnotes."""
-    heads, rows = results.system_rows()
+    heads, rows = system_rows(results)
     marks = _marks(results)
     parts = [
-        f"{len(results.ids)} pictures; {results.intervals()}",
+        f"{len(results.ids)} pictures; {intervals_note(results)}",
         _pipes(["metric", *heads], ([f"{metric}[^{marks[metric]}]", *cells] for metric, cells in rows.items())),
     ]
     if results.pairs:
-        pairs = ([pair.metric, pair.a, pair.b, *results.pair_row(pair)] for pair in results.pairs)
-        parts += ["Paired differences over pictures", _pipes(results.pair_heads(), pairs), results.rule()]
+        pairs = ([pair.metric, pair.a, pair.b, *pair_row(results, pair)] for pair in results.pairs)
+        parts += ["Paired differences over pictures", _pipes(pair_heads(results), pairs), pairs_note(results)]
     parts += [f"Note: {_pipe_safe(note)}" for note in results.notes]
     parts.append("\n".join(f"[^{marks[metric]}]: `{results.signatures[metric]}`" for metric in rows))
     return "\n\n".join(parts) + "\n"
@@ -44,21 +48,22 @@ def markdown(results: Results) -> str:
 
 def latex(results: Results) -> str:
     """Formats a LaTeX table (booktabs) with systems as rows, metrics as columns and signatures in small print."""
-    metrics = {key: metric_of(results, key) for key in results.system_rows()[1]}
+    metrics = {key: metric_of(results, key) for key in system_rows(results)[1]}
     found = results.systems.values()
     settings = {key: metric.setting(*(own.get(key) for own in found)) for key, metric in metrics.items()}
-    values = {"results": results, "metrics": metrics, "settings": settings}
+    values = {"results": results, "metrics": metrics, "settings": settings, "intervals": intervals_note(results)}
     values["pair_lines"] = list(_pair_lines(results, metrics))
-    return template(Path(__file__).parent / "latex.txt").render(values, tex=_tex) + "\n"
+    latex_file = template(Path(__file__).parent / "latex.txt")
+    return latex_file.render(values, tex=_tex, cell=partial(cell, results)) + "\n"
 
 
 def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterator[str]:
     for pair in results.pairs:
-        difference, between, *ps = results.pair_row(pair)
-        p = "; ".join(f"{head} {p}" for head, p in zip(results.pair_heads()[-len(ps) :], ps, strict=True))
+        difference, between, *ps = pair_row(results, pair)
+        p = "; ".join(f"{head} {p}" for head, p in zip(pair_heads(results)[-len(ps) :], ps, strict=True))
         yield f"{metrics[pair.metric].name}, {pair.b} vs. {pair.a}: {difference} ({between}; {p})"
     if results.pairs:
-        yield results.rule()
+        yield pairs_note(results)
 
 
 def comma_separated(results: Results) -> str:
@@ -93,7 +98,7 @@ def _setting(found: Candidates | None) -> tuple[str, str]:
 def table(results: Results) -> str:
     """Formats the table as shown in the terminal, with the signatures below."""
     text = io.StringIO()
-    console(width=200, file=text).print(results.table())
+    console(width=200, file=text).print(terminal_table(results))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     signatures = [f"{metric}: {signature}" for metric, signature in results.signatures.items()]
     return "\n".join([*lines, "", *map(for_terminal, signatures)]) + "\n"
@@ -151,7 +156,7 @@ def _number(value: float) -> str:
 
 
 def _marks(results: Results) -> dict[str, int]:
-    return {metric: number for number, metric in enumerate(results.system_rows()[1], start=1)}
+    return {metric: number for number, metric in enumerate(system_rows(results)[1], start=1)}
 
 
 def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

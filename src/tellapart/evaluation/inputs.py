@@ -29,7 +29,7 @@ from tellapart.evaluation.side_files import (
     read_queries,
 )
 from tellapart.metrics.results import Results
-from tellapart.metrics.words import check_words
+from tellapart.metrics.typical_words import check_words
 from tellapart.utils.messages import say
 
 

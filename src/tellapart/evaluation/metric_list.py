@@ -10,7 +10,8 @@ import rich
 import rich.table
 
 from tellapart.evaluation.needs import NEEDS
-from tellapart.metrics.registry import METRICS, Metric, in_order
+from tellapart.metrics.metric import Metric
+from tellapart.metrics.registry import METRICS, in_order
 from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tellapart.evaluation.context import POOL, EvalContext
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

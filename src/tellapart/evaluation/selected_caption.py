@@ -10,8 +10,8 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import Measurement
-from tellapart.metrics.registry import CaptionSetMetric, Metric
-from tellapart.metrics.results import BEST, ORACLE
+from tellapart.metrics.metric import CaptionSetMetric, Metric
+from tellapart.metrics.result_keys import BEST, ORACLE
 from tellapart.metrics.slots import CaptionSlot
 
 

@@ -9,7 +9,7 @@ _WHERE = {
     "Difference": "paired_tests",
     "Interval": "intervals",
     "Results": "results",
-    "associated_words": "words",
+    "associated_words": "typical_words",
     "bertscore": "bert_score",
     "bleu": "bleu_score",
     "cider_plain": "cider",

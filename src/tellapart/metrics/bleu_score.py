@@ -14,10 +14,10 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 
 ORDERS = 4
 COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), matched n-grams (4)

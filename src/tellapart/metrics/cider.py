@@ -24,9 +24,9 @@ import numpy as np
 from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.metrics.inputs import References, check
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 
 Sentence = str | Sequence[int]  # words joined by spaces, or token ids
 

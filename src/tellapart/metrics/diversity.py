@@ -13,10 +13,10 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.bleu_score import BLEU_SIGNATURE, COUNTS, bleu_of, stats_of_tokens
+from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import caption_set_metric
-from tellapart.metrics.results import LANGUAGE
 
 CaptionLists = Sequence[Sequence[str]]
 

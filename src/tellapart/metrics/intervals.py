@@ -16,6 +16,7 @@ from tellapart.metrics.corpus_scores import UNBOUNDED, Bounds, Corpus, Recounted
 from tellapart.metrics.draws import RESAMPLES, Draws, bootstrap_weights, disjoint_halves
 
 LEVEL = 0.95
+PROCEDURES = "intervals"  # the part of a signature that says how the intervals were computed
 BOOTSTRAP, STUDENT, RARE, SINGLE = "bootstrap", "student-t", "rare-events", "none"  # procedures of intervals
 # Minimum numbers of units, and of values that differ from the most frequent one, for a percentile bootstrap.
 FEW, VERY_FEW = 30, 5

@@ -17,8 +17,8 @@ import numpy as np
 
 from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.metrics.corpus_scores import PERCENT
+from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import LANGUAGE
 
 References = Sequence[Sequence[str]] | None
 

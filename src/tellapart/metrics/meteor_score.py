@@ -33,10 +33,10 @@ from tellapart.metrics.meteor_tables import (
     open_tables,
     word_hash,
 )
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 from tellapart.utils import forks
 from tellapart.utils.progress import track
 

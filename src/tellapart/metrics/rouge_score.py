@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tellapart.metrics.corpus_scores import PERCENT
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 
 ROUGE_SIGNATURE = f"coco|beta:1.2|max-precision,max-recall|tok:{VERSION}"
 _BETA = 1.2

@@ -24,10 +24,10 @@ import numpy as np
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 from tellapart.utils.messages import say_once
 
 SPICE_SIGNATURE = f"spice-1.0,corenlp-3.6.0|mean-of-captions|tok:{VERSION}"

@@ -9,8 +9,8 @@ import numpy as np
 from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
 from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import References
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 from tellapart.metrics.spice_tool import SPICE_SIGNATURE, find_tool, spice
 
 SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"

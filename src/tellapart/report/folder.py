@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
-from tellapart.metrics.results import Candidates, MetricInfo, Results
+from tellapart.metrics.metric_info import Candidates, MetricInfo
+from tellapart.metrics.results import Results
 from tellapart.utils.strict_json import parse_json
 
 
@@ -129,7 +130,7 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     """Reads the run folder ``path``. Raises a `UsageError` that says what is missing if it is not a run folder.
 
     ``describe``: describes validation keys, and metrics that the results do not describe. Usually
-    `evaluation.result_keys.describe`, which uses the registry.
+    `evaluation.metric_of_key.describe`, which uses the registry.
     """
     info = _read_info(path)
     run = RunFolder(path, info, TrainingLog())

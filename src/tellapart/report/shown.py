@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
-from tellapart.metrics.keys import parse_key
-from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo, Results
+from tellapart.metrics.metric_info import GROUPS, OTHER, Candidates, MetricInfo
+from tellapart.metrics.result_keys import parse_key
+from tellapart.metrics.results import Results
 
 MINUS = "\u2212"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
-from tellapart.metrics.printed_differences import format_p, places_for
+from tellapart.metrics.result_cells import format_p, places_for
 from tellapart.metrics.results import Results
 from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
 

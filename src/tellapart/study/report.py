@@ -13,7 +13,7 @@ import rich.table
 import rich.text
 
 from tellapart.metrics.intervals import Interval
-from tellapart.metrics.printed_differences import format_p
+from tellapart.metrics.result_cells import format_p
 from tellapart.report.template import template
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG

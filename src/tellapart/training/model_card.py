@@ -16,7 +16,7 @@ from tellapart import __version__
 from tellapart.data.reader import READERS
 from tellapart.data.specification import parse
 from tellapart.evaluation.stored import read_results
-from tellapart.metrics.results import Candidates
+from tellapart.metrics.metric_info import Candidates
 from tellapart.models.captioner_options import saved_options
 from tellapart.models.names import model_folder
 from tellapart.recipe.schema import Recipe

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.result_keys import describe
+from tellapart.evaluation.metric_of_key import describe
 from tellapart.models import ranks
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from tellapart.errors import UsageError
 from tellapart.language.claim_tuples import Synonyms
 from tellapart.types import Item
 from tellapart.utils.strict_json import parse_json
-
-if TYPE_CHECKING:
-    pass
 
 
 def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:

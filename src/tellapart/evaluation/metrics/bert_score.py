@@ -6,8 +6,8 @@ from functools import partial
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import CLOSE
 from tellapart.metrics.slots import CaptionSlot
 
 _PARTS = {

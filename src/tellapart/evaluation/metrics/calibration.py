@@ -19,8 +19,9 @@ import numpy as np
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
 from tellapart.metrics.corpus_scores import Bounds, Measurement, Sums
-from tellapart.metrics.registry import CaptionSetMetric, metric
-from tellapart.metrics.results import CLOSE, TRUTH
+from tellapart.metrics.metric import CaptionSetMetric
+from tellapart.metrics.metric_info import CLOSE, TRUTH
+from tellapart.metrics.registry import metric
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
 from tellapart.utils.progress import track
 

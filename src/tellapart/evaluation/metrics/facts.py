@@ -15,8 +15,8 @@ from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
+from tellapart.metrics.metric_info import CLOSE, KIND
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import CLOSE, KIND
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import PERCENT, Measurement, Sums
+from tellapart.metrics.metric_info import KIND, TRUTH
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import scene_graph
 from tellapart.scenes.truth import ClaimCounts, KindCounts

@@ -22,8 +22,8 @@ from tellapart.metrics.corpus_scores import PERCENT
 from tellapart.metrics.inputs import check
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
+from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import metric
-from tellapart.metrics.results import CLOSE
 from tellapart.utils.progress import track
 
 

@@ -16,8 +16,9 @@ from tellapart.evaluation.judges import caption_qa, ratings
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
-from tellapart.metrics.registry import ContextMetric, metric
-from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
+from tellapart.metrics.metric import ContextMetric
+from tellapart.metrics.metric_info import CLOSE, Candidates, MetricInfo
+from tellapart.metrics.registry import metric
 from tellapart.metrics.slots import CaptionSlot
 
 _RATES = ("precision", "recall", "f")

@@ -9,8 +9,8 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.metrics.recall import pools_signature, recall_chance
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
+from tellapart.metrics.metric_info import APART
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes.listener import listener_probabilities
 from tellapart.utils.progress import track

@@ -8,9 +8,9 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import Measurement, Sums
+from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.bm25 import BM25, K1, B, query_words
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
+from tellapart.metrics.metric_info import APART
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.ranking import expected_gain, places
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 
 QUERIES_PER_BLOCK = 512  # number of queries scored at a time

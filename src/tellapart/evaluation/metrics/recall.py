@@ -13,8 +13,9 @@ from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.metrics.em_score import emscore_variant
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
-from tellapart.metrics.registry import METRICS, ContextMetric, Signature
-from tellapart.metrics.results import APART
+from tellapart.metrics.metric import ContextMetric, Signature
+from tellapart.metrics.metric_info import APART
+from tellapart.metrics.registry import METRICS
 from tellapart.metrics.slots import CaptionSlot
 
 Measure = Callable[[EvalContext, CaptionSlot], Measurement]

@@ -6,8 +6,8 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import Measurement
+from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
 
 

@@ -21,7 +21,8 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import associated_words
 from tellapart.metrics.results import Results
-from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
+from tellapart.metrics.terminal_table import terminal_table
+from tellapart.metrics.typical_words import hanta, local_mutual_information, tagger_signature
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 
@@ -75,7 +76,7 @@ def test_in_an_evaluation(tmp_path: Path) -> None:
     assert next(word for word in found["words"]["plain"] if word["lemma"] == "people")["count"] == 5
     assert found["signatures"]["words"] == f"words|{tagger_signature()}" and "HanTa-" in tagger_signature()
     console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
-    console.print(results.table())
+    console.print(terminal_table(results))
     text = console.export_text()
     assert "adjectives most associated" in text and "red 3" in text and "\n  words" not in text
     again = Results.from_json(found)

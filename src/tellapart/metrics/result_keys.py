@@ -1,12 +1,15 @@
-"""Parses keys of results, such as ``recall@1.random100@second``: metric, candidate sets and additional scorer."""
+"""The keys of results, such as ``recall@1.random100@second``: metric, candidate sets and additional scorer."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from tellapart.metrics.results import Candidates
+from tellapart.metrics.metric_info import Candidates
 
+ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
+BEST = ".best"  # suffix: the caption that the scorer prefers
+KEY_SUFFIXES = (ORACLE, BEST)
 _KEY = re.compile(r"(?P<base>(?:recall@(?P<k>\d+)|[^@.]+)(?:\.(?P<pools>[^@]+))?)(?:@(?P<scorer>.+))?")
 _SIZE = re.compile(r"(?:random|bag)(\d+)\b")
 

@@ -9,19 +9,36 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.tagged_words import analyser
-from tellapart.metrics.results import POS, Association
 from tellapart.utils.progress import track
 
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
 Tagger = Callable[[str], Sequence[Lemma]]
 
+POS = ("adjective", "noun")
+WORDS_KEY = "words"  # key of the word analysis, which is not a score, in the signatures
 # HanTa uses the CLAWS 5 tag set. Proper nouns (NP0) are a separate part of speech, as in spaCy.
 _POS_OF_TAG = {"AJ0": "adjective", "AJC": "adjective", "AJS": "adjective", "NN0": "noun", "NN1": "noun", "NN2": "noun"}
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """A lemma typical of a system's captions, with its association and its count."""
+
+    lemma: str
+    pos: str
+    lmi: float
+    count: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns ``{"lemma", "pos", "lmi", "count"}``."""
+        return asdict(self)
 
 
 def associated_words(
