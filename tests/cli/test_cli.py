@@ -733,7 +733,7 @@ def test_a_finished_caption_does_not_load_the_model(
         raise AssertionError("loaded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.inference.folder.load_captioner", never)
+        patch.setattr("tellapart.inference.run_plan.load_captioner", never)
         done = cli(*command)
         count = len(list(photos.glob("*.png")))
         assert done.status == 0 and done.err == f"0 captions written, {count:,} already done\n"

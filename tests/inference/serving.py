@@ -6,7 +6,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from tellapart.inference.serve import Service, create_app
+from tellapart.inference.endpoint import create_app
+from tellapart.inference.service import Service
 from tellapart.utils.web.server import bind, server_of
 
 

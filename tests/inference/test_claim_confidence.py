@@ -14,7 +14,7 @@ from serving import served
 
 from tellapart.captioners import load_captioner
 from tellapart.inference.claims import Sample, claim_confidences
-from tellapart.inference.serve import Service
+from tellapart.inference.service import Service
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
 

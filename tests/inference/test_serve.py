@@ -24,7 +24,9 @@ from serving import served
 from tellapart.captioners import load_captioner
 from tellapart.captioners.generate import without_gaps
 from tellapart.errors import UsageError
-from tellapart.inference.serve import LARGEST_BODY, WAITING, Asked, Service, plain_pictures, read_messages
+from tellapart.inference.chat_request import ChatRequest, read_messages
+from tellapart.inference.endpoint import LARGEST_BODY, WAITING
+from tellapart.inference.service import Service, plain_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.scorers import load_scorer
 
@@ -133,7 +135,7 @@ def test_who_comes_when_many_wait_is_told_when_to_come_again(service: Service, a
 def test_who_has_left_is_not_captioned(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     free, began, answered = threading.Event(), threading.Event(), []
 
-    def answer(asked: Asked) -> dict[str, Any]:
+    def answer(asked: ChatRequest) -> dict[str, Any]:
         answered.append(asked.seed)
         began.set()
         assert free.wait(20)

@@ -20,10 +20,11 @@ from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture, content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.caption import caption_pictures
+from tellapart.inference.chat_request import ChatRequest
 from tellapart.inference.doubts import Beliefs
-from tellapart.inference.serve import Asked, Service
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.inference.server_captions import grey_picture, word_log_probs
+from tellapart.inference.service import Service
 from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
@@ -38,9 +39,9 @@ COUNT = 5
 class Recorded(Service):
     """The endpoint, which keeps what it was asked."""
 
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ChatRequest] = field(default_factory=list)
 
-    def answer(self, asked: Asked) -> dict[str, Any]:
+    def answer(self, asked: ChatRequest) -> dict[str, Any]:
         self.asked.append(asked)
         return super().answer(asked)
 
@@ -48,14 +49,14 @@ class Recorded(Service):
 class OneChoice(Recorded):
     """A server that passes over ``n``."""
 
-    def answer(self, asked: Asked) -> dict[str, Any]:
+    def answer(self, asked: ChatRequest) -> dict[str, Any]:
         return super().answer(asked.model_copy(update={"n": 1}))
 
 
 class RefusesChoices(Recorded):
     """A server that takes no ``n``."""
 
-    def answer(self, asked: Asked) -> dict[str, Any]:
+    def answer(self, asked: ChatRequest) -> dict[str, Any]:
         if asked.n > 1:
             raise UsageError("only one completion is allowed")
         return super().answer(asked)
@@ -64,7 +65,7 @@ class RefusesChoices(Recorded):
 class NoLogProbs(Recorded):
     """A server that passes over ``logprobs`` and ``prompt_logprobs``."""
 
-    def answer(self, asked: Asked) -> dict[str, Any]:
+    def answer(self, asked: ChatRequest) -> dict[str, Any]:
         if asked.prompt_logprobs is not None:
             raise UsageError("extra inputs are not permitted: prompt_logprobs")
         return super().answer(asked.model_copy(update={"logprobs": None}))
@@ -275,7 +276,7 @@ def test_a_server_that_is_gone_keeps_what_was_answered(captioner: Captioner, pic
     """A picture whose scores are missing has no caption, and the same command asks for these alone."""
 
     class Dies(Recorded):
-        def answer(self, asked: Asked) -> dict[str, Any]:
+        def answer(self, asked: ChatRequest) -> dict[str, Any]:
             if asked.prompt_logprobs is not None and len(self.asked) > COUNT:
                 raise TellapartError("out of memory")
             return super().answer(asked)

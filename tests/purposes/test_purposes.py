@@ -32,7 +32,7 @@ from tellapart.language.phrase_ends import phrase_ends
 from tellapart.language.word_removal import without_words
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.embed import EmbedSettings, embed
-from tellapart.purposes.lists import json_lines
+from tellapart.purposes.list_file import json_lines
 from tellapart.purposes.lora import LoraCaptions
 from tellapart.purposes.texts import Edited, shortened, without_openings
 from tellapart.review.start import open_session

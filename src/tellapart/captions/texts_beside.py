@@ -174,3 +174,12 @@ def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
 
 def _beside_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     return write_errors(path, "make the folder writable", "free some disk space and run the same command again")
+
+
+def common_folder(items: Sequence[Item]) -> Path:
+    """Returns the common parent folder of all pictures. Raises `UsageError` if any picture is not a file."""
+    paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
+    if len(paths) < len(items) or not paths:
+        name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
+        raise UsageError(f"{name} is not a file, so a .txt file cannot be written beside it; use -o captions.jsonl")
+    return Path(os.path.commonpath([path.parent for path in paths]))

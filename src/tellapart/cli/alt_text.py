@@ -22,6 +22,6 @@ def alt_text(
     precision: InferencePrecision = "auto",
 ) -> None:
     """Turn captions into short alt text, without filler such as 'a picture of', in a file or in the pictures (XMP)."""
-    from tellapart.purposes.write_alt_text import write_alt_texts
+    from tellapart.purposes.alt_text import write_alt_texts
 
     write_alt_texts(open_many(pictures), pictures, options, device, precision)

@@ -49,8 +49,8 @@ def caption(
     job: JobOptions,
 ) -> None:
     """Caption pictures. To resume an interrupted run, repeat the command with the same --precision."""
-    from tellapart.inference.folder import caption_folder, check_destination, estimate_server
     from tellapart.inference.plan import plan_captions
+    from tellapart.inference.run_plan import caption_folder, check_destination, estimate_server
 
     plan = plan_captions(model, options)
     if plan.served and job.estimate and job.workers is None and job.ray is None:
@@ -71,8 +71,7 @@ def caption_job(
     plan: CaptionPlan, pictures: Sequence[str], options: CaptionOptions, job: JobOptions, device: str, precision: str
 ) -> None:
     """Captions with multiple workers, and merges the results. Raises `UsageError` for unsupported options."""
-    from tellapart.inference.caption import caption_request
-    from tellapart.inference.folder import BATCH_SIZE
+    from tellapart.inference import run_plan, run_settings
     from tellapart.jobs.works.table import merge_job
 
     check_job(plan, pictures, options)
@@ -84,13 +83,13 @@ def caption_job(
             f"from {out}; remove it"
         )
     here = Path(plan.model).expanduser()
-    request = caption_request(
-        " ".join(pictures), plan.model, plan.decoding, None, None, plan.features, precision, False, prompts
+    request = run_settings.caption_request(
+        " ".join(pictures), plan.model, plan.decoding, features=plan.features, precision=precision, prompts=prompts
     )
     settings = {
         "captioner": str(here.absolute()) if here.exists() else plan.model,
         "decoding": plan.decoding.model_dump(),
-        "batch_size": options.batch_size or BATCH_SIZE,
+        "batch_size": options.batch_size or run_plan.BATCH_SIZE,
         "features": None if plan.features is None else str(Path(plan.features).expanduser().absolute()),
         "device": device,
         "precision": precision,

@@ -52,9 +52,8 @@ def serve(
     """
     need_extra("serve", "the endpoint", "starlette", "uvicorn")
     from tellapart.captioners import load_captioner
-    from tellapart.inference.serve import Service, create_app, plain_pictures
+    from tellapart.inference import endpoint, service
     from tellapart.models import decoding, devices
-    from tellapart.models import precision as precisions
     from tellapart.scorers import load_scorer
     from tellapart.utils.web import origins, server
 
@@ -65,12 +64,12 @@ def serve(
         )
     listener = server.bind(port)
     place = devices.resolve_device(device)
-    captioner = load_captioner(model, place, precisions.resolve_precision(precision, place))
+    captioner = load_captioner(model, place, precision)
     beam: Any = {"kind": "beam", "beams": beams} if beams > 1 else {}
-    others = list(open_data(contrast))[:CONTRASTS] if contrast else plain_pictures()
+    others = list(open_data(contrast))[:CONTRASTS] if contrast else service.plain_pictures()
     if len(others) < 2:
         raise UsageError(f"--contrast {contrast}: expected at least two pictures, got {len(others)}")
-    service = Service(
+    answering = service.Service(
         captioner,
         decoding.Decoding(max_tokens=max_tokens, **beam),
         load_scorer(scorer, place) if scorer else None,
@@ -85,4 +84,4 @@ def serve(
         needs = "requests require the API key" if key else "no API key required"
         say(f"serving {captioner.name} at {address}v1 ({needs}; press Ctrl-C to stop)")
 
-    server.serve(create_app(service, own, hosts), listener, ready)
+    server.serve(endpoint.create_app(answering, own, hosts), listener, ready)

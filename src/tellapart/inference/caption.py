@@ -7,17 +7,13 @@ captions; `tellapart.captions.writers` writes JSON lines, CSV, or a text file be
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captions.earlier_run import is_complete
 from tellapart.captions.replacement import Replace
 from tellapart.captions.writers import Writer, open_writer
 from tellapart.data import Dataset, Skipped
@@ -25,11 +21,11 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.engine import CaptionEngine
-from tellapart.inference.output_checks import check_lines
 from tellapart.inference.prompts import Prompts
-from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
+from tellapart.inference.run_settings import caption_request, weights_of
+from tellapart.inference.setting_checks import check_drop_guesses, check_lines
+from tellapart.models.decoding import Decoding, check_choice
 from tellapart.models.devices import hardware
-from tellapart.models.digests import files_digest, settings_of, weights_fingerprint
 from tellapart.models.onednn import packed_linears
 from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers.base import Scorer
@@ -128,10 +124,9 @@ def caption_pictures(
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")
     warn_outside_scenes(scorer_name, dataset, "scorer")
-    request = caption_request(
-        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], drop_guesses,
-        prompts, claims)  # fmt: skip
-    settings = request | weights_of(captioner, scorer) | used
+    request: dict[str, Any] = {"best_of": best_of, "features": features, "prompts": prompts, "claims": claims}
+    request |= {"precision": used["precision"], "scorer": scorer_name, "drop_guesses": drop_guesses}
+    settings = caption_request(dataset.spec, captioner.name, decoding, **request) | weights_of(captioner, scorer) | used
     with closing(open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))) as writer:
         todo = [item for item in dataset if item.id not in writer.done]
         already, chooser = len(dataset) - len(todo), None
@@ -164,99 +159,3 @@ def _write_captions(
             empty += sum(not one.caption for one in captions)
             shown.advance(count)
     return written, empty
-
-
-def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
-    """Raises `UsageError` if ``drop_guesses`` cannot work: with several samples per picture, or fewer than two
-    pictures.
-    """
-    if drop_guesses and best_of is not None:
-        raise UsageError(
-            "--drop-guesses and --best-of cannot be combined, because --best-of scores captions "
-            "before they are edited; remove one"
-        )
-    if drop_guesses and decoding.samples > 1:
-        raise UsageError(
-            "--drop-guesses and --samples cannot be combined, because only a single caption per "
-            "picture can be edited; remove one"
-        )
-    if drop_guesses and len(dataset) < 2:
-        raise UsageError(
-            f"--drop-guesses compares each picture with others, but {dataset.spec} has {len(dataset)}; remove it"
-        )
-
-
-def nothing_left(
-    dataset: Dataset,
-    out: Path | None,
-    captioner: str,
-    *,
-    decoding: Decoding,
-    format: str | None = None,
-    best_of: int | None = None,
-    scorer: str | None = None,
-    features: str | None = None,
-    precision: str = "fp32",
-    drop_guesses: bool = False,
-    prompts: Prompts | None = None,
-    claims: bool = False,
-) -> bool:
-    """Returns whether every picture already has the caption that `caption_pictures` would write; loads no model.
-
-    ``captioner`` and ``scorer`` are names; ``precision`` is that of the captioner's weights.
-
-    Returns False if the file was started with other settings, or if the models' files have changed since.
-    """
-    request = caption_request(
-        dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses, prompts, claims
-    )
-    return is_complete(dataset, out, format, request)
-
-
-def caption_request(
-    data: str,
-    captioner: str,
-    decoding: Decoding,
-    best_of: int | None,
-    scorer: str | None,
-    features: str | None,
-    precision: str,
-    drop_guesses: bool,
-    prompts: Prompts | None = None,
-    claims: bool = False,
-) -> dict[str, Any]:
-    """Returns the settings of a run; runs with different settings must not append to the same file."""
-    return {
-        "captioner": captioner,
-        "captioner_files": files_digest(captioner.partition("?")[0], "captioner"),
-        "typed_options": captioner.partition("?")[2],
-        "data": data,
-        "decoding": decoding.model_dump(),
-        "precision": precision,
-        "best_of": best_of,
-        "scorer": scorer,
-        "scorer_files": files_digest(scorer, "scorer") if scorer is not None else None,
-        **({"features": str(Path(features).expanduser().resolve())} if features is not None else {}),
-        **({"truthful": EVIDENCE} if drop_guesses else {}),
-        **({"prompt": prompts.template} if prompts is not None else {}),
-        **({"claims": True} if claims else {}),
-    }
-
-
-def settings_fingerprint(captioner: Captioner) -> str:
-    """Returns a hash of a captioner's settings other than its weights: configuration, vocabulary and chat template."""
-    tokenizer = captioner.tokenizer
-    templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
-    parts = [settings_of(captioner.model), tokenizer.get_vocab(), templates]
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=12).hexdigest()
-
-
-def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
-    """Returns the settings that are known only once the models are loaded."""
-    return {
-        "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
-        "captioner_options": captioner.chosen,
-        "captioner_settings": settings_fingerprint(captioner),
-        **({"frames": captioner.frames} if captioner.frames > 1 else {}),
-        "scorer_weights": scorer.fingerprint if scorer is not None else None,
-    }

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 from tellapart.captioners import load_captioner
+from tellapart.captions.earlier_run import is_complete
 from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
-from tellapart.inference.caption import caption_pictures, nothing_left
+from tellapart.inference.caption import caption_pictures
+from tellapart.inference.run_settings import caption_request
 from tellapart.inference.server import MAX_TOKENS, caption_by_server
 from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import Decoding
@@ -61,6 +63,6 @@ def _caption_here(name: str, dataset: Dataset, out: Path, device: str) -> None:
     decoding = default_decoding(name)
     place = resolve_device(device)
     precision = resolve_precision("auto", place)
-    if not nothing_left(dataset, out, name, decoding=decoding, precision=precision):
+    if not is_complete(dataset, out, None, caption_request(dataset.spec, name, decoding, precision=precision)):
         for line in caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding).lines():
             say(line)

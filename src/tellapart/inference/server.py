@@ -4,8 +4,6 @@ Requests are sent concurrently, so that servers such as vLLM and SGLang can batc
 order of the data set. Every answer is stored in the ledger before it is used, so no answer is paid for twice. After an
 invalid answer (empty, a refusal, truncated), the request is repeated once with sampling; if that fails too, the picture
 is listed as failed, with the reason.
-
-`captions_of` writes the captions of any captioner, on this machine or behind a server.
 """
 
 from __future__ import annotations
@@ -29,12 +27,11 @@ from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.output_checks import check_lines
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
-from tellapart.inference.server_checks import check_request, check_schema
 from tellapart.inference.server_estimate import announcement
+from tellapart.inference.setting_checks import check_lines, check_request, check_schema
 from tellapart.inference.structured import AnswerSchema
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.digests import files_digest

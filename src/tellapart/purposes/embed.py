@@ -12,11 +12,10 @@ from pathlib import Path
 from tellapart.captions.log import JournaledRun
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.text_hash import text_hash
-from tellapart.captions.texts_beside import files_beside
+from tellapart.captions.texts_beside import common_folder, files_beside
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
-from tellapart.purposes.beside import common_folder
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item
 from tellapart.utils.outputs import check_output, input_folder, write_output

@@ -13,9 +13,9 @@ import transformers
 from tellapart.captions.texts_beside import NAMED_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.language.tags import tag_contradictions, tags_and_prose
-from tellapart.purposes.beside import text_of
 from tellapart.purposes.lora import WordShare
 from tellapart.purposes.texts import has_phrase
+from tellapart.purposes.training_text_files import text_of
 from tellapart.review.models import FitFinder
 from tellapart.types import Item
 from tellapart.utils.listed_names import few

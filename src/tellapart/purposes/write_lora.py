@@ -10,17 +10,21 @@ from pathlib import Path
 from tellapart.captions.log import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
+from tellapart.captions.texts_beside import common_folder
 from tellapart.data import Dataset
+from tellapart.data.open import expanded
+from tellapart.data.pictures import FilePicture
+from tellapart.data.specification import parse
 from tellapart.errors import UsageError
-from tellapart.purposes.beside import common_folder, refuse_scattered, write_beside
-from tellapart.purposes.files import check_files
 from tellapart.purposes.findings import findings, words_that_fit_all
-from tellapart.purposes.lists import write_lines
+from tellapart.purposes.list_file import write_lines
 from tellapart.purposes.lora import LEAST, LoraCaptions, WordShare
 from tellapart.purposes.options import LoraOptions
+from tellapart.purposes.output_checks import check_files
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.source import log_captions, read_source
 from tellapart.purposes.texts import MAX_LISTED, several, without_text
+from tellapart.purposes.training_text_files import write_beside
 from tellapart.review.models import open_models
 from tellapart.types import Item
 from tellapart.utils.locks import locked
@@ -165,3 +169,18 @@ def _shares(typed: str | None) -> tuple[float, float, float] | None:
     if min(short, medium, long) < 0 or not 0.99 <= short + medium + long <= 1.01:
         raise UsageError(f"--length-mix {typed}: expected three fractions that add up to 1, such as 0.2,0.5,0.3")
     return short, medium, long
+
+
+def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
+    """Raises `UsageError` if the pictures are in several folders and the command does not name their common parent."""
+    root = common_folder(items).resolve()
+    folders = dict.fromkeys(
+        item.picture.path.resolve().parent for item in items if isinstance(item.picture, FilePicture)
+    )
+    named = [path.resolve() for path in (parse(spec)[1] for spec in expanded(typed)) if path.is_dir()]
+    if len(folders) > 1 and not any(path == root or path in root.parents for path in named):
+        raise UsageError(
+            f"the pictures are in {len(folders):,} folders ({', '.join(str(each) for each in list(folders)[:3])}), "
+            f"but metadata.jsonl has to be in a single folder; pass {root}, run the command once "
+            "per folder, or specify a file with -o"
+        )

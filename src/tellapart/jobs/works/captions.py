@@ -12,9 +12,9 @@ from tellapart.captions.formats import json_line
 from tellapart.captions.log import TextRow
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
-from tellapart.inference.caption import weights_of
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.prompts import has_fields
+from tellapart.inference.run_settings import weights_of
 from tellapart.jobs.job import Job
 from tellapart.jobs.works.base import Done
 from tellapart.models.decoding import Decoding

@@ -1,8 +1,7 @@
-"""Text files beside pictures, in the format that training scripts for image generators read."""
+"""Writes training captions as text files beside the pictures, as training scripts for image generators read them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,38 +10,10 @@ from tellapart.captions.log import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
 from tellapart.captions.texts_beside import NAMED_FILES, files_beside, text_of_person, write_own
-from tellapart.data.open import expanded
-from tellapart.data.pictures import FilePicture
-from tellapart.data.specification import parse
 from tellapart.data.text_files import UTF16_MARKS, read_text
-from tellapart.errors import UsageError
 from tellapart.purposes.texts import Edited, has_phrase
 from tellapart.types import Item
 from tellapart.utils.listed_names import few
-
-
-def common_folder(items: Sequence[Item]) -> Path:
-    """Returns the common parent folder of all pictures. Raises `UsageError` if any picture is not a file."""
-    paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
-    if len(paths) < len(items) or not paths:
-        name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
-        raise UsageError(f"{name} is not a file, so a .txt file cannot be written beside it; use -o captions.jsonl")
-    return Path(os.path.commonpath([path.parent for path in paths]))
-
-
-def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
-    """Raises `UsageError` if the pictures are in several folders and the command does not name their common parent."""
-    root = common_folder(items).resolve()
-    folders = dict.fromkeys(
-        item.picture.path.resolve().parent for item in items if isinstance(item.picture, FilePicture)
-    )
-    named = [path.resolve() for path in (parse(spec)[1] for spec in expanded(typed)) if path.is_dir()]
-    if len(folders) > 1 and not any(path == root or path in root.parents for path in named):
-        raise UsageError(
-            f"the pictures are in {len(folders):,} folders ({', '.join(str(each) for each in list(folders)[:3])}), "
-            f"but metadata.jsonl has to be in a single folder; pass {root}, run the command once "
-            "per folder, or specify a file with -o"
-        )
 
 
 def write_beside(

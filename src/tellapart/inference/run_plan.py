@@ -1,4 +1,4 @@
-"""Implements ``tellapart caption``: captions a data set with a model on this machine or behind a server."""
+"""Carries out a `CaptionPlan`, with a model on this machine or behind a server, and prints the counts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.earlier_run import recorded_precision
+from tellapart.captions.earlier_run import is_complete, recorded_precision
 from tellapart.captions.formats import LOG, PRINTED
 from tellapart.captions.store import CaptionStore
 from tellapart.captions.texts_beside import check_beside
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
-from tellapart.inference.caption import caption_pictures, nothing_left
+from tellapart.inference.caption import caption_pictures
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.plan import CaptionPlan, refuse
 from tellapart.inference.prompts import Prompts
+from tellapart.inference.run_settings import caption_request
 from tellapart.inference.server import CONCURRENCY, caption_by_server
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_estimate import estimate_by_server
@@ -81,15 +82,20 @@ def _caption_here(
         precision = recorded_precision(out, format) or precision
     precision = resolve_precision(precision, place)
     prompts = None if plan.template is None else Prompts.read(plan.template, dataset, options.fields)
-    request: Any = {
-        "decoding": plan.decoding, "format": format, "best_of": options.best_of, "features": plan.features,
+    settings: Any = {
+        "decoding": plan.decoding, "best_of": options.best_of, "features": plan.features,
         "drop_guesses": options.drop_guesses, "prompts": prompts, "claims": options.claims,
     }  # fmt: skip
     if format == "txt" and not options.overwrite:
-        settings: dict[str, Any] = {"captioner": plan.model, "decoding": plan.decoding.model_dump()}
-        warn_of_other_author(dataset, Author.from_settings(settings | {"prompt": plan.template}))
+        written_by = {"captioner": plan.model, "decoding": plan.decoding.model_dump(), "prompt": plan.template}
+        warn_of_other_author(dataset, Author.from_settings(written_by))
     redo = options.overwrite or (options.replace_edited and format != LOG)
-    if not redo and nothing_left(dataset, out, plan.model, scorer=options.scorer, precision=precision, **request):
+    if not redo and is_complete(
+        dataset,
+        out,
+        format,
+        caption_request(dataset.spec, plan.model, scorer=options.scorer, precision=precision, **settings),
+    ):
         say(f"0 captions written, {len(dataset):,} already done")
         for line in dataset.report():
             say(line)
@@ -103,7 +109,8 @@ def _caption_here(
         scorer=load_scorer(options.scorer, place) if options.scorer else None,
         overwrite=options.overwrite,
         replace_edited=options.replace_edited,
-        **request,
+        format=format,
+        **settings,
     )
     if out != PRINTED:
         say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")

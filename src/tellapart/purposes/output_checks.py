@@ -1,23 +1,28 @@
-"""Checks all output files before the first picture is captioned."""
+"""Checks the output files before the first picture is captioned: whether they can be written, and what they hold."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tellapart.captions.formats import name_in
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
-from tellapart.captions.texts_beside import NAMED_FILES, check_beside
+from tellapart.captions.texts_beside import NAMED_FILES, check_beside, text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
+from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError
-from tellapart.purposes.beside import text_of
 from tellapart.purposes.embed import check_embed
-from tellapart.purposes.lists import people_rows, refuse_foreign
+from tellapart.purposes.hand_edits import people_rows
+from tellapart.purposes.packed import PACKED
+from tellapart.purposes.training_text_files import text_of
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import writable_file
 from tellapart.utils.listed_names import few
+from tellapart.utils.outputs import check_output
+from tellapart.utils.strict_json import parse_json
 
 
 def check_files(
@@ -67,3 +72,33 @@ def check_files(
         attempt(rows_of_pictures if mixed else lambda: refuse_foreign(out, own, replaces))
     if problems:
         raise UsageError(few(problems, NAMED_FILES, "; "))
+
+
+def refuse_other_language(out: Path, language: str) -> None:
+    """Raises `UsageError` if the texts in ``out`` are in a language other than ``language``."""
+    if not language or not out.is_file():
+        return
+    text = decode_text(out.read_bytes())
+    try:
+        lines = text.split("\n")
+        rows = csv.DictReader(lines) if out.suffix.lower() == ".csv" else map(parse_json, filter(str.strip, lines))
+        known = {str(row.get("language") or "") for row in rows}
+    except (ValueError, AttributeError, csv.Error):
+        return  # the code that reads the rows reports the error
+    if other := sorted(known - {language}):
+        said = f"are marked as '{other[0]}'" if other[0] else "have no language tag"
+        raise UsageError(
+            f"--language {language}: the texts in {out} {said}; use one file per language, such "
+            f"as -o {out.stem}.{language}{out.suffix}"
+        )
+
+
+def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
+    """Raises `UsageError` if a person wrote the file ``out``; files with pictures are checked by `check_output`."""
+    if out.suffix.lower() in PACKED:
+        check_output(out)
+    elif text_of_person(out, own) is not None and not replaces.edited:
+        raise UsageError(
+            f"{out} was not written by this command, or has changed since; move it elsewhere, or "
+            "pass --replace-edited (a backup is kept)"
+        )
