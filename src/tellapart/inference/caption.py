@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.replacement import Replace
