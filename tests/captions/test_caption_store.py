@@ -131,12 +131,12 @@ def test_a_text_beside_a_picture_is_decoded_as_eval_decodes_it(folder: Path, dat
 @pytest.mark.parametrize(
     ("table", "encoding", "line"),
     [
-        ("id,caption\n1.jpg,a dog\n", "utf-16", "is in UTF-16, but its rows are changed in place; save it as UTF-8"),
+        ("id,caption\n1.jpg,a dog\n", "utf-16", "is in UTF-16, but only UTF-8 files can be edited; save it as UTF-8"),
         ("id,caption,caption\n1.jpg,a dog,a cat\n", "utf-8", "2 columns are named 'caption'; rename or remove all"),
         (
             "id,caption\n0.jpg,x,,\n1.jpg,a dog, brown\n",
             "utf-8",
-            "line 3: more fields than the header; put captions that contain",
+            "line 3: more fields than in the header; put captions containing",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Author:
-    """Author of a text: a model with its prompt and decoding settings, or a person (no model)."""
+    """The author of a text: a model with its prompt and decoding settings, or a person (``model`` is empty)."""
 
     model: str = ""
     prompt: str = ""
@@ -21,7 +21,7 @@ class Author:
         return not self.model
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields that are set; {} for a person."""
+        """Returns the fields that are set, which are none for a person."""
         fields = {"model": self.model, "prompt": self.prompt, "decoding": dict(self.decoding)}
         return {name: value for name, value in fields.items() if value}
 

@@ -1,4 +1,4 @@
-"""Backs up texts that a person wrote before they are replaced."""
+"""Backs up hand-written texts before they are replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
-    """Appends people's texts, given by row, to the backup beside a file of captions; returns the backup's path."""
+    """Appends hand-written texts, given by row, to the backup next to a caption file. Returns the backup's path."""
     backup = captions.with_name(f"{captions.name.removeprefix('*.')}.replaced.jsonl")
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     lines = [json.dumps({"id": key, "text": text, "replaced": now}) + "\n" for key, text in texts.items()]

@@ -1,4 +1,4 @@
-"""Compares a run with the earlier run that began the captions at its destination: its settings, and what it left."""
+"""Compares a run with the earlier run that started the captions at the same destination."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
 
 
 def recorded_precision(out: Path | None, format: str | None = None) -> str | None:
-    """Returns the precision of the run that created this file; None if unknown."""
+    """Returns the precision of the run that created this file, or None if it is unknown."""
     if out is None or out == PRINTED:
         return None
     settings = Provenance.open(log_of(out) if format == LOG else out).settings or {}
@@ -53,9 +53,9 @@ def recorded_precision(out: Path | None, format: str | None = None) -> str | Non
 
 
 def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings in which two runs must agree to write the same captions; loads no model.
+    """Returns the settings that two runs must share to write the same captions. Does not load the models.
 
-    Models are compared by their files if these are on disk, otherwise by name; data is compared by its pictures.
+    Models on disk are compared by their files, and other models by name. Data is compared by its pictures.
     """
     found = {key: value for key, value in request.items() if key not in OF_MODELS | {"data", "device"}}
     for name in ("captioner", "scorer"):
@@ -84,6 +84,6 @@ def refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, 
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings in the form in which they are read back from the log."""
+    """Returns the settings as they will look when read back from the log."""
     value: dict[str, Any] = json.loads(json.dumps(settings))
     return value

@@ -1,4 +1,4 @@
-"""The formats of captions, JSON lines, CSV and plain text: formats captions as lines, and reads lines back."""
+"""Writes captions as JSON lines, CSV or plain text, and reads these formats."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tellapart.utils.strict_json import json_text, parse_json
 from tellapart.utils.terminal_text import for_terminal
 
 CAPTION_FORMATS = ("jsonl", "csv", "txt")
-LOG = "log"  # pseudo-format: captions are written to the log, to be turned into texts later
+LOG = "log"  # pseudo-format: captions are written to the log, from which other texts are made later
 PRINTED = Path("-")  # pseudo-file: standard output
 METADATA = "metadata.jsonl"  # Hugging Face's list of the pictures in a folder, by file name
 
 
 def text_lines(written: Written) -> str:
-    """Returns the captions of a picture alone, one per line."""
+    """Returns only the captions of a picture, one per line."""
     return "".join(f"{for_terminal(text)}\n" for text in written.texts)
 
 
@@ -42,7 +42,7 @@ def csv_line(written: Written) -> str:
 def name_in(item: Item, folder: Path) -> str:
     """Returns the path of a picture relative to a folder, with forward slashes.
 
-    Raises `UsageError` if the picture is not a file, or if its name is not valid UTF-8: caption lists cannot store it.
+    Raises `UsageError` if the picture is not a file, or if its name is not valid UTF-8 and cannot be stored.
     """
     if not isinstance(item.picture, FilePicture):
         raise UsageError(
@@ -57,8 +57,9 @@ def name_in(item: Item, folder: Path) -> str:
 
 
 def json_line(written: Written, folder: Path | None = None) -> str:
-    """Returns a picture's line for a ``.jsonl`` file, or for `METADATA` in a ``folder``. Raises the errors of
-    `name_in`.
+    """Returns a picture's line for a ``.jsonl`` file, or for `METADATA` in a ``folder``.
+
+    Raises the same errors as `name_in`.
     """
     record: dict[str, Any] = {"id": written.item.id}
     if written.structured is not None:
@@ -77,10 +78,9 @@ def json_line(written: Written, folder: Path | None = None) -> str:
 
 
 def structured_text(record: Mapping[str, Any]) -> str | None:
-    """Returns the structured caption in a line as JSON, with the line's ``caption`` inserted; None if the line has
-    none.
+    """Returns a line's structured caption as JSON, or None if the line has no structured caption.
 
-    A person may have edited either of them.
+    Inserts the line's ``caption``, because a person may have edited only that field.
     """
     value = record.get("structured")
     if not isinstance(value, dict):

@@ -32,7 +32,7 @@ class LoggedRow:
     state: dict[str, Any] = field(default_factory=dict)
 
     def author(self, text: str) -> Author:
-        """Returns the author of a text of this row."""
+        """Returns the author of one of this row's texts."""
         hash_ = text_hash(text)
         return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
 
@@ -47,7 +47,7 @@ class Journal:
     def _clear(self) -> None:
         self.rows: dict[tuple[str, str], LoggedRow] = {}
         self.changes: dict[str, JournalChange] = {}
-        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # maps a row to the row that its text had before
+        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # maps a row to the row that its text was in before
         self._settings: dict[str, Author] = {}
         self._read: tuple[int, int] = (0, 0)  # inode, and the number of bytes read from it
         self._lines = self._tried = 0  # number of lines now, and when compacting was last tried
@@ -123,14 +123,14 @@ class Journal:
                     self.path.unlink(missing_ok=True)  # nothing was written
 
     def append(self, lines: Sequence[str]) -> None:
-        """Appends complete lines, and flushes them to disk; call it only inside `locked`."""
+        """Appends complete lines, and flushes them to disk. Must be called inside `locked`."""
         append_lines(self._file, lines, self.path, sync=True)
         self._refresh(self._file)
 
     def compact(self) -> None:
-        """Removes lines that later lines supersede, if they are the majority; call it only inside `locked`.
+        """Removes superseded lines if they are the majority. Must be called inside `locked`.
 
-        Keeps all texts and changes, but only the last record of each picture and of its captioner's captions.
+        Keeps all texts and changes, but only the last record of each picture and of the captions used for its text.
         """
         if self._read[1] < COMPACT_BYTES or self._lines < 2 * max(len(self.rows), self._tried):
             return
@@ -142,10 +142,10 @@ class Journal:
 
 
 def _compacted(data: bytes) -> list[bytes]:
-    """Returns the lines to keep, in order. Of the lines before a file's last "settings" line, only changes are kept."""
+    """Returns the lines to keep, in order. Before a file's last "settings" line, only changes are kept."""
     lines: list[bytes] = []
     later: dict[tuple[str, str], set[str]] = {}  # fields of later lines, by row
-    begun = set[str]()  # files that a later line restarts
+    begun = set[str]()  # files that a later line starts over
     for line in reversed(data.splitlines(keepends=True)):
         with contextlib.suppress(ValueError, AttributeError):
             value = parse_json(line)
@@ -163,11 +163,12 @@ def _compacted(data: bytes) -> list[bytes]:
 
 @dataclass
 class RowChange:
-    """A change to one row. ``after``: the hash of the new text, None if it was removed; ``text``: whether the text
-    changed.
+    """A change to one row.
 
-    ``source``: if the text followed its renamed picture, its previous row in this log, or "" if that row is in another
-    log; otherwise None.
+    after: hash of the new text; None if the text was removed.
+    text: whether the text changed.
+    source: the text's previous row in this log if the text was moved to a renamed picture, or "" if that row is in
+        another log; None if the text was not moved.
     """
 
     before: str | None = None
@@ -179,7 +180,7 @@ class RowChange:
     source: str | None = None
 
     def add(self, value: Mapping[str, Any], author: Author) -> None:
-        """Merges another line of the same change: keeps the earliest text before it and the latest text after it."""
+        """Merges another line of the same change, keeping the first text before it and the last text after it."""
         self.source = value.get("from", self.source)
         if "state" in value:
             self.was = dict(value.get("was") or {}) if self.state is None else self.was
@@ -192,7 +193,7 @@ class RowChange:
 
 @dataclass
 class JournalChange:
-    """One change to any number of rows. ``id`` begins with the time in UTC; ``undoes``: the changes that it reverts."""
+    """One change to any number of rows. ``id`` starts with the UTC time; ``undoes`` lists the changes it reverts."""
 
     id: str
     what: str
@@ -202,5 +203,5 @@ class JournalChange:
 
     @property
     def time(self) -> str:
-        """Returns its time in UTC, such as ``2026-11-28T00:30:00``."""
+        """Returns the time of the change in UTC, such as ``2026-11-28T00:30:00``."""
         return self.id[:19]

@@ -1,7 +1,7 @@
-"""Layouts of a folder's captions: a text beside each picture, a list of lines or rows, XMP, Parquet.
+"""The layouts of a folder's captions: a text file next to each picture, a list of lines or rows, XMP, or Parquet.
 
-A layout reads and writes raw texts by picture id. The raw text of a file beside a picture is the whole file; that of a
-row in a list is its captions, one per line. Unchanged rows and fields are preserved byte for byte.
+A layout reads and writes raw texts by picture id. For a file next to a picture, the raw text is the whole file. For a
+row in a list, it is the row's captions, one per line. Unchanged rows and fields are preserved byte for byte.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MIRRORED = (
     "language",
     "texts",
     "variation",
-)  # fields of a row's state that .jsonl files store too
+)  # fields of a row's state that .jsonl files also store
 
 
 class TextPlace(NamedTuple):
-    """Location of a picture's text in the logs: the folder of the log, and the ``file`` and ``id`` in it."""
+    """Where a picture's text is logged: the log's folder, and the ``file`` and ``id`` within the log."""
 
     folder: Path
     file: str
@@ -63,7 +63,7 @@ class CaptionLayout(ABC):
 
     name: str
     writable = True
-    shows_state = False  # whether its rows store `MIRRORED`
+    shows_state = False  # whether rows also store the fields in `MIRRORED`
 
     @abstractmethod
     def place(self, id_: str) -> TextPlace:
@@ -94,15 +94,15 @@ class CaptionLayout(ABC):
         return {}
 
     def move(self, stray: TextPlace, id_: str) -> None:
-        """Assigns a stray text to this picture; does not change the text."""
+        """Assigns a stray text to this picture without changing the text."""
         raise NotImplementedError
 
     def file_of(self, file: str) -> str:
-        """Returns the ``file`` of `place` to which a ``file`` in the log belongs."""
+        """Maps a ``file`` in the log to the corresponding ``file`` from `place`."""
         return file
 
     def parts(self, keys: Iterable[str]) -> list[CaptionLayout]:
-        """Returns layouts of further texts of the same pictures, whose rows in the logs have some of these keys."""
+        """Returns layouts for the pictures' additional texts, if the logs store them under these keys."""
         return []
 
     @contextlib.contextmanager
@@ -112,10 +112,10 @@ class CaptionLayout(ABC):
 
 
 class Sidecars(CaptionLayout):
-    """A ``.txt`` or ``.caption`` beside each picture, or a text in a ``.xmp``.
+    """A text in a ``.txt``, ``.caption`` or ``.xmp`` file next to each picture.
 
-    part: the property and language of the text in a ``.xmp``. The default is the alt text as readers show it: the
-    default text, else that of the first language.
+    part: property and language of the text in an ``.xmp`` file. By default, the alt text that readers show: the default
+        text or, if there is none, the text in the first language.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Sidecars(CaptionLayout):
 
     @classmethod
     def find(cls, items: Sequence[Item], suffixes: Sequence[str]) -> Sidecars:
-        """Finds the files beside the pictures. Raises `UsageError` if a picture is not a file."""
+        """Finds the files next to the pictures. Raises `UsageError` if a picture is not a file."""
         by_folder: dict[Path, list[tuple[str, str]]] = {}
         for item in items:
             if not isinstance(item.picture, FilePicture):
@@ -151,7 +151,7 @@ class Sidecars(CaptionLayout):
 
     @property
     def present(self) -> list[str]:
-        """Returns the suffixes of the files that exist, sorted; empty if no picture has a text."""
+        """Returns the sorted suffixes of the files that exist, or an empty list if no picture has a text."""
         return sorted({path.suffix.lower() for path in self._files.values() if path.exists()})
 
     def place(self, id_: str) -> TextPlace:
@@ -196,12 +196,12 @@ class Sidecars(CaptionLayout):
 
     def text(self, id_: str, raw: str) -> str:
         data = raw.encode("utf-8", "surrogateescape")
-        with contextlib.suppress(UnicodeDecodeError):  # otherwise of another encoding
+        with contextlib.suppress(UnicodeDecodeError):  # undecodable text has another encoding
             return raw if self._suffixes[0] == ".xmp" else decode_text(data)
         return raw
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        with ThreadPoolExecutor(WRITERS) as pool:  # replacing a file with a renamed one waits for the disk
+        with ThreadPoolExecutor(WRITERS) as pool:  # threads, because renaming a file over another waits for the disk
             for _ in pool.map(lambda one: self._write(self._files[one[0]], one[1]), raws.items()):
                 pass
 
@@ -239,8 +239,12 @@ class Sidecars(CaptionLayout):
 
 @dataclass
 class ListRow:
-    """One row in a list. ``line``: the raw line; ``record``: its fields; ``key``: the id; ``field``: the field with the
-    text.
+    """One row in a list.
+
+    line: the raw line.
+    record: the fields of the row.
+    key: the id.
+    field: name of the field that contains the text.
     """
 
     line: str
@@ -316,7 +320,7 @@ class ListFile(CaptionLayout):
             return
         data = self.path.read_bytes()
         if data.startswith(UTF16_MARKS):
-            raise UsageError(f"{self.path} is in UTF-16, but its rows are changed in place; save it as UTF-8")
+            raise UsageError(f"{self.path} is in UTF-16, but only UTF-8 files can be edited; save it as UTF-8")
         text = data.decode("utf-8-sig", "surrogateescape")
         self._rows = self._table_rows(text) if self._table else self._json_rows(text)
         self._signature = status.st_ino, status.st_size, status.st_mtime_ns
@@ -356,7 +360,7 @@ class ListFile(CaptionLayout):
                     continue
                 if any(cells[len(self._header) :]):
                     raise UsageError(
-                        f"{self.path}, line {reader.line_num}: more fields than the header; put captions that contain "
+                        f"{self.path}, line {reader.line_num}: more fields than in the header; put captions containing "
                         f"'{self._separator}' in double quotes"
                     )
                 if any(cells):
@@ -367,7 +371,7 @@ class ListFile(CaptionLayout):
         return rows
 
     def _header_of(self, cells: list[str], line: str) -> bool:
-        """Stores the line if it is the header; returns whether it is a row."""
+        """Stores the line if it is the header. Returns whether the line is a row instead."""
         if self._header and self._head != line:
             return True
         has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
@@ -414,20 +418,20 @@ class ListFile(CaptionLayout):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, text, errors="surrogateescape")
         size = len(text.encode("utf-8", "surrogateescape"))
-        self._signature = self._sign() if self.path.stat().st_size == size else None  # None: others appended
+        self._signature = self._sign() if self.path.stat().st_size == size else None  # another process appended
 
     def _header_line(self) -> str:
         self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
         return self._csv_line(self._header)
 
     def _raws(self, ids: Iterable[str]) -> dict[str, str | None]:
-        """Returns the raw text of each picture; None for pictures without a row."""
+        """Returns the raw text of each picture, or None if the picture has no row."""
         known = {id_: self._by_id.get(id_) for id_ in ids}
         return {id_: "\n".join(row.raw or "" for row in rows) if rows else None for id_, rows in known.items()}
 
     def _change(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces the rows of pictures in place; appends rows for pictures that had none."""
-        instead: dict[int, list[ListRow]] = {}  # key: the row that they replace
+        """Replaces pictures' rows in place, and appends rows for pictures that had none."""
+        instead: dict[int, list[ListRow]] = {}  # maps the `id` of a row to the rows that replace it
         for id_, raw in raws.items():
             before = self._by_id.pop(id_, [])
             new = [] if raw is None else self._new_rows(id_, raw, before, states.get(id_))
@@ -441,8 +445,9 @@ class ListFile(CaptionLayout):
         self._rows = [one for row in self._rows for one in instead.get(id(row), [row])]
 
     def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
-        """Returns a picture's new rows: one per caption if it had several rows or is new in a table, otherwise a single
-        row.
+        """Returns a picture's new rows.
+
+        There is one row per caption if the picture had several rows or is new in a table, otherwise a single row.
         """
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
@@ -461,13 +466,13 @@ class ListFile(CaptionLayout):
         if name != row.field:
             del record[row.field]
         if row.raw != (value if isinstance(value, str) else "\n".join(value)):
-            record.pop("claims", None)  # they belong to the previous text
+            record.pop("claims", None)  # the claims describe the previous text
         if isinstance(row.record.get("structured"), dict):
             record = self._with_structured(row, value)
         if state is not None:
             record = {key: one for key, one in record.items() if key not in MIRRORED}
             record |= {key: state[key] for key in MIRRORED if state.get(key)}
-            if not state.get("candidates"):  # the old ones belong to the previous text
+            if not state.get("candidates"):  # the stored candidates belong to the previous text
                 record = {key: one for key, one in record.items() if key not in ("candidates", "score")}
         if self._table:
             header = self._header or list(record)
@@ -477,7 +482,7 @@ class ListFile(CaptionLayout):
         return ListRow(line, record, row.key, row.file, name)
 
     def _with_structured(self, row: ListRow, raw: Any) -> dict[str, Any]:
-        """Returns a row's fields with a new structured caption. Raises `UsageError` if that is not a JSON object."""
+        """Replaces a row's structured caption. Raises `UsageError` if the new caption is not a JSON object."""
         try:
             value = parse_json(raw)
         except (TypeError, ValueError):
@@ -565,13 +570,13 @@ class ReadOnly(CaptionLayout):
 
 
 def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
-    """Opens the captions of these pictures in their layout.
+    """Opens these pictures' captions in whichever layout they are stored.
 
     Args:
         folder: the folder to search for lists if ``captions`` is None.
-        captions: a file, or a suffix such as ``.txt`` or ``.xmp`` for files beside the pictures; None: auto-detect.
+        captions: a file, or a suffix such as ``.txt`` for files next to the pictures; None detects the layout.
 
-    Texts beside the pictures take precedence over a list in the folder. Raises `UsageError` if there are several lists
+    Files next to the pictures take precedence over a list in the folder. Raises `UsageError` if there are several lists
     or the kind of file is unknown.
     """
     if captions is not None and str(captions).lower() in (*BESIDE, ".xmp"):

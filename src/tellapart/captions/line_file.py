@@ -39,7 +39,7 @@ class LineFile:
     def __init__(self, path: Path, format: str, scored: bool, known: Provenance, file: int) -> None:
         self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
         self.done: set[str] = set()
-        self._count = 0  # lines in the file
+        self._count = 0  # number of lines in the file
         self._run: JournaledRun | None = None
         self._synced = time.monotonic()
 
@@ -47,7 +47,7 @@ class LineFile:
     def open(
         cls, path: Path, format: str, settings: dict[str, Any], items: Sequence[Item], resume: bool, replaces: Replace
     ) -> LineFile:
-        """Starts the file or continues it; removes captions whose pictures have been replaced.
+        """Starts or continues the file. Removes captions whose pictures have since been replaced.
 
         An empty file, which a killed process may leave behind, is treated as new. Raises `UsageError` if the file must
         not be changed.
@@ -170,7 +170,7 @@ class LineFile:
         self.done.update(written.item.id for written in captions)
 
     def close(self) -> None:
-        """Flushes to disk; removes the file if it contains no captions."""
+        """Flushes the file to disk, and removes it if it contains no captions."""
         with contextlib.suppress(OSError):
             os.fsync(self._file)
         os.close(self._file)

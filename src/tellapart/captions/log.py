@@ -1,19 +1,20 @@
 """The log of a folder's captions: a hidden file of JSON lines that says who wrote each text, and when.
 
-Each line is about one row. ``file`` is the file that contains the row, and ``id`` the row's id in it; rows in files of
-their own have ``*.txt`` (``*.xmp``, …) as ``file``, and the file's name as ``id``. Texts are logged by their hashes. A
-change to many texts begins with a head line, to which the lines of its rows refer by ``change``:
+Each line describes one row. ``file`` is the file that contains the row, and ``id`` is the row's id in that file. If
+each row has its own file, ``file`` is a pattern such as ``*.txt`` or ``*.xmp``, and ``id`` is the file's name. Texts
+are identified by their hashes. A change to many texts starts with a head line, to which the lines of its rows refer
+with ``change``:
 
-    {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were started again
+    {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were started over
     {"file": "captions.jsonl", "id": "1.jpg", "text": HASH, "picture": […]}        a caption, and its picture
     {"change": "2026-11-28T00:30:00.123456Z-1f2e", "what": "edit", "by": {"model": …}}    no "by": a person
     {"file": "*.txt", "id": "1.txt", "change": …, "person": HASH, "before": TEXT}         "text": HASH if ours
     {"file": "*.txt", "id": "1.txt", "change": …, "removed": true, "before": TEXT}
     {"file": "*.txt", "id": "1.txt", "change": …, "state": {"accepted": true}, "was": {}}
 
-A missing "before" means that there was no text. Lines are written before the texts that they describe, by several
-processes that append under a lock. `captions.provenance` reads the rows of one file of captions, `captions.journal` the
-changes of a whole folder.
+A missing "before" means that there was no text. Lines are written before the texts that they describe. Several
+processes may append to the log, under a lock. `captions.provenance` reads the rows of one caption file, and
+`captions.journal` reads the changes to a whole folder.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 from tellapart.errors import TellapartError
 
-RECENT = 4  # texts remembered per row, because a killed process may have recorded texts that it did not write
+RECENT = 4  # texts stored per row, because a killed process may have recorded texts that it did not write
 LOG_NAME = ".tellapart-captions.jsonl"
 
 
 @contextlib.contextmanager
 def open_log(path: Path) -> Iterator[BinaryIO | None]:
-    """Opens a log for reading; None if it does not exist.
+    """Opens a log for reading. Yields None if the log does not exist.
 
-    Raises `TellapartError` if it cannot be read, because our own texts would then count as a person's.
+    Raises `TellapartError` if the log cannot be read, because tellapart's own texts would then count as a person's.
     """
     try:
         try:
@@ -59,7 +60,7 @@ def open_log(path: Path) -> Iterator[BinaryIO | None]:
 
 @contextlib.contextmanager
 def lock_log(path: Path) -> Iterator[BinaryIO]:
-    """Opens a log for reading and appending, and locks it exclusively; creates it if it does not exist."""
+    """Opens a log for reading and appending, and locks it exclusively. Creates the log if it does not exist."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
@@ -67,13 +68,13 @@ def lock_log(path: Path) -> Iterator[BinaryIO]:
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 yield file
                 return
-            # otherwise it was replaced between our opening and locking, and what we append would be lost
+            # The log was replaced after it was opened and before it was locked, so appended lines would be lost.
 
 
 def append_lines(file: BinaryIO, lines: Sequence[str], path: Path, *, sync: bool) -> None:
-    """Appends complete lines to a locked log, even after a partial line of a killed process.
+    """Appends complete lines to a locked log, even if a killed process left a partial line.
 
-    ``sync``: returns when they are on disk, so that they survive a power failure.
+    sync: whether to wait until the lines are on disk, so that they survive a power failure.
     """
     size = file.seek(0, os.SEEK_END)
     whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
@@ -91,8 +92,11 @@ def append_lines(file: BinaryIO, lines: Sequence[str], path: Path, *, sync: bool
 
 @dataclass(frozen=True)
 class TextRow:
-    """One row in the log. ``hashes``: the hashes of the last texts that tellapart wrote; ``captions``: the captioner's
-    captions from which the text was made, if any; ``removed``: whether tellapart removed the text, as ``undo`` does.
+    """One row in the log.
+
+    hashes: hashes of the last texts that tellapart wrote.
+    captions: the captioner's captions that the text was made from, if there are any.
+    removed: whether tellapart removed the text, as ``undo`` does.
     """
 
     hashes: tuple[str, ...] = ()
@@ -121,10 +125,10 @@ class TextRow:
         return json.dumps(self.record(file, key)) + "\n"
 
     def with_line(self, value: Mapping[str, Any]) -> TextRow:
-        """Returns the row as updated by one more line of the log."""
+        """Returns the row, updated with another line of the log."""
         hashes = dict.fromkeys([*self.hashes, *([str(value["text"])] if "text" in value else [])])
         if "text" in value and (before := text_hash(str(value.get("before")))) in self.hashes:
-            # Forgets texts that killed processes recorded but did not write.
+            # Drops texts that killed processes recorded but did not write.
             hashes = dict.fromkeys([before, str(value["text"])])
         picture = PictureRecord(*value["picture"]) if "picture" in value else self.picture
         captions = tuple(map(str, value["captions"])) if "captions" in value else self.captions
@@ -134,21 +138,21 @@ class TextRow:
 
 @dataclass(frozen=True)
 class JournaledRun:
-    """A command's change to many texts, for the journal (`captions.journal`): its id and its head line."""
+    """The change that a command makes to many texts, as the journal records it: its id and its head line."""
 
     change: str
     head: str
 
 
 def new_change_id() -> str:
-    """Creates the id for a change that begins now; ids sort by time."""
+    """Creates an id for a change that starts now. Ids sort chronologically."""
     now = time.time_ns() // 1000
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**6))
     return f"{seconds}.{now % 10**6:06d}Z-{os.urandom(2).hex()}"
 
 
 def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()) -> str:
-    """Returns the head line of a change."""
+    """Returns the line with which the journal introduces a change."""
     value: dict[str, Any] = {"change": change, "what": what}
     value |= {"by": author.to_json()} if not author.is_person else {}
     return json.dumps(value | ({"undoes": list(undoes)} if undoes else {})) + "\n"
@@ -161,5 +165,5 @@ def new_run(what: str, author: Author, undoes: Sequence[str] = ()) -> JournaledR
 
 
 def log_of(out: Path) -> Path:
-    """Returns the name under which the log stores the captions from which the texts in ``out`` are made."""
+    """Returns the name under which the log stores the captions that the texts in ``out`` are made from."""
     return out.with_name(f"{out.name}#captions")

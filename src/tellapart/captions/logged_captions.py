@@ -1,4 +1,4 @@
-"""Captions in the log alone, to be turned into alt texts or training captions later."""
+"""Captions that are stored only in the log, to be turned into alt text or training captions later."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tellapart.utils.write_errors import output_errors
 
 
 class LogWriter:
-    """Writes captions only to the log, to be turned into alt texts or training captions later."""
+    """Writes captions only to the log, to be turned into alt text or training captions later."""
 
     def __init__(self, out: Path, known: Provenance, done: set[str]) -> None:
         self.out, self._known, self.done = out, known, done
 
     @classmethod
     def open(cls, out: Path, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> LogWriter:
-        """Starts new captions, or continues those with the same settings. Raises `UsageError` if settings differ."""
+        """Starts new captions, or continues a run. Raises `UsageError` if the run has different settings."""
         known = Provenance.open(log_of(out))
         if known.settings is None or replaces.own:
             with output_errors(out):

@@ -1,4 +1,4 @@
-"""Text files that tellapart wrote beside pictures."""
+"""Keeps track of the text files that tellapart wrote next to pictures."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from tellapart.captions.text_hash import text_hash
 
 
 class OwnFiles:
-    """Tracks the text files that tellapart wrote beside pictures, in any number of folders."""
+    """Tracks the text files that tellapart wrote next to pictures, in any number of folders."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, str], Provenance] = {}
 
     def of(self, path: Path) -> Provenance:
-        """Returns the log for the files that are in the folder of ``path`` and have its suffix."""
+        """Returns the log for all files with the same folder and suffix as ``path``."""
         key = path.parent, f"*{path.suffix.lower()}"
         if key not in self._known:
             self._known[key] = Provenance.open(path.parent / key[1])
         return self._known[key]
 
     def is_own(self, path: Path, text: str) -> bool:
-        """Returns whether tellapart wrote this text there."""
+        """Returns whether tellapart wrote this text to this file."""
         return self.of(path).wrote(path.name, text)
 
     def are_own(self, picture: Path, texts: Sequence[str]) -> bool:
-        """Returns whether tellapart wrote these texts for a picture, beside it or in the ``metadata.jsonl`` of a parent
-        folder.
+        """Returns whether tellapart wrote these texts for a picture.
+
+        Looks in the files next to the picture and in the ``metadata.jsonl`` of its parent folders.
         """
         said = {" ".join(text.split()) for text in texts}
         for path in (picture.with_suffix(".txt"), picture.with_suffix(".caption")):
@@ -63,7 +64,7 @@ class OwnFiles:
             log.record(rows, run, {path.name: before[path] for path in paths if path in before} if before else None)
 
     def back_up(self, texts: Mapping[Path, str]) -> list[Path]:
-        """Backs up people's texts that are about to be replaced; returns the backup files."""
+        """Backs up hand-written texts that are about to be replaced. Returns the backup files."""
         return [
             back_up(log.path.with_name(log.file), {path.name: texts[path] for path in paths})
             for log, paths in self._by_log(texts)

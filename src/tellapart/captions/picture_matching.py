@@ -1,4 +1,4 @@
-"""Matches the rows of a log with pictures, also with renamed ones."""
+"""Matches the rows of a log to pictures, including renamed ones."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def match_pictures(
 ) -> tuple[set[str], set[str]]:
     """Returns the ids of items that already have a caption (``present``), and of items whose picture has been replaced.
 
-    A caption belongs to the item with its id or, if there is none, to an item with the same picture, because a path can
-    be spelled in several ways. Raises a `UsageError` that begins with ``where`` if pictures in two places have the same
-    id.
+    A caption belongs to the item with the same id or, if there is no such item, to an item with the same picture,
+    because a path can be spelled in several ways. Raises a `UsageError` that begins with ``where`` if the captions
+    describe pictures in another folder that happen to have the same ids.
     """
     done, replaced, others, todo, ids = set[str](), set[str](), list[Item](), list[Item](), set[str]()
     for item in items:
@@ -31,7 +31,7 @@ def match_pictures(
         known = rows[item.id].picture if item.id in rows else None
         try:
             same = known is None or known.is_of(item.picture)
-        except PictureError:  # reported when it is read
+        except PictureError:  # reported when the picture is read
             same = True
         if same:
             done.add(item.id)

@@ -1,4 +1,4 @@
-"""The record of the picture that a caption describes: what its file and its decoded bytes were."""
+"""Records the picture that a caption was written for, identified by its file and decoded bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from tellapart.types import Picture
 
 @dataclass(frozen=True)
 class PictureRecord:
-    """Record of a caption's picture. ``content``: the key of its bytes, "" if it was replaced during captioning;
-    ``place``: a hash of its path; ``size`` (bytes) and ``time_ns`` (modification time): those of its file.
+    """The picture that a caption was written for.
+
+    size: size of the picture's file in bytes.
+    time_ns: modification time of the file.
+    content: key of the picture's bytes; "" if the picture was replaced during captioning.
+    place: hash of the picture's path.
     """
 
     size: int
@@ -26,8 +30,8 @@ class PictureRecord:
     def of(cls, picture: Picture, content: str | None = None) -> PictureRecord | None:
         """Records a picture in its current state; returns None if it cannot be read.
 
-        ``content``: the content key to record; None: computed here. If it comes from bytes that the caller reads, read
-        them after this call, so that a later change to the file is noticed.
+        content: the content key to record; None computes it here. A caller that computes the key itself must read the
+            bytes after this call, so that a later change to the file is noticed.
         """
         try:
             if not isinstance(picture, StoredPicture):
@@ -39,15 +43,16 @@ class PictureRecord:
             return None
 
     def if_unchanged(self, picture: Picture) -> PictureRecord:
-        """Returns this record, with an empty ``content`` if the picture's file has been replaced since."""
+        """Returns this record, but with an empty ``content`` if the picture's file has since been replaced."""
         if not isinstance(picture, StoredPicture):
             return self
         now = self.of(picture, "")
         return self if now is not None and replace(now, content=self.content) == self else replace(self, content="")
 
     def is_of(self, picture: Picture) -> bool:
-        """Returns whether the picture still has this content. Does not read files whose size and modification time are
-        unchanged.
+        """Returns whether the picture still has this content.
+
+        Does not read the file if its size and modification time are unchanged.
         """
         if not self.content:
             return False

@@ -1,6 +1,6 @@
-"""Who wrote each text in one file of captions, according to the log (`captions.log`).
+"""Determines who wrote each text in a caption file, according to the log (`captions.log`).
 
-A text that is not in the log, or that has changed, counts as a person's. The log remembers the last few texts of each
+A text that is not in the log, or that has changed, counts as a person's. The log keeps the last few texts of each
 row (`log.RECENT`), so a text that tellapart wrote never looks like a person's, even if the process is killed. A picture
 is identified by the bytes that were decoded (`PictureRecord`), independently of its path and folder.
 """
@@ -19,7 +19,7 @@ from tellapart.utils.strict_json import parse_json
 
 
 class Provenance:
-    """The entries of a folder's log for one caption file. ``settings``: the settings that created the file; None if
+    """The entries of a folder's log for one caption file. ``settings``: the settings the file was created with; None if
     they are unknown.
     """
 

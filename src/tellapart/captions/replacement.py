@@ -1,4 +1,4 @@
-"""Which earlier texts a command may replace, and how people restore theirs."""
+"""Decides which existing texts a command may replace, and tells people how to restore theirs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.utils.messages import say
 
 @dataclass(frozen=True)
 class Replace:
-    """What may be replaced: texts that tellapart wrote (``own``), texts that a person wrote or edited (``edited``)."""
+    """Whether a command may replace tellapart's texts (``own``), and texts that people wrote or edited (``edited``)."""
 
     own: bool = False
     edited: bool = False
@@ -55,7 +55,7 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
 
 
 def say_replaced(texts: Collection[Path]) -> None:
-    """Prints how many texts by people were replaced, and how to restore them."""
+    """Prints how many hand-written texts were replaced, and how to restore them."""
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     say(
         f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "

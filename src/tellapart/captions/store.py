@@ -7,7 +7,7 @@
     store.undo(store.last(1))
 
 A text that tellapart did not write counts as a person's. Changes are written first to the journal (`captions.journal`),
-then to the files. Files are written under a temporary name and renamed, so both stay intact if the process is killed.
+then to the files. Files are written under a temporary name and renamed, so neither is damaged if the process is killed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
-MOVE = "move"  # the kind of change in which a text follows its renamed picture; cannot be undone
+MOVE = "move"  # the kind of change that moves a text to its renamed picture; it cannot be undone
 STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts", "variation")
 
 
 @dataclass(frozen=True)
 class StoredCaption:
-    """A picture's caption. ``text`` is "" and ``author`` None if there is none; ``version`` changes with any field.
+    """A picture's caption. ``version`` changes with any field. Without a caption, ``text`` is "" and ``author`` None.
 
     ``texts``: additional texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail) pairs.
     ``variation``: what the captioner's samples agree and disagree on (`tellapart.purposes.variation`).
@@ -59,14 +59,16 @@ class StoredCaption:
 
     @property
     def is_persons(self) -> bool:
-        """Returns whether a person wrote or accepted the text, or marked the picture as needing none."""
+        """Returns whether a person wrote or accepted the text, or marked the picture as needing no text."""
         return (self.author is not None and self.author.is_person) or self.accepted or self.decorative
 
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit to one caption. ``text``: the new text; None: unchanged. ``state``: fields of `STATE` to set (None
-    removes a field).
+    """An edit to one caption.
+
+    text: the new text; None keeps the current text.
+    state: fields of `STATE` to set; the value None removes a field.
     """
 
     text: str | None = None
@@ -77,8 +79,8 @@ class Edit:
 class WriteResult:
     """Result of a write: the change (None if nothing changed), and the ids by outcome.
 
-    stayed: texts that people wrote and that a model's write left unchanged.
-    replaced: texts that people wrote and that were replaced.
+    stayed: hand-written texts that a model's write left unchanged.
+    replaced: hand-written texts that were replaced.
     conflicts: rows that have changed since the version that the caller saw.
     """
 
@@ -116,8 +118,8 @@ class CaptionStore:
         """Opens the captions of a folder (or other data set).
 
         Args:
-            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the folder's layout, by default a
-                ``.txt`` beside each picture.
+            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None uses the folder's layout, by default a
+                ``.txt`` file next to each picture.
             folder: if ``pictures`` is an opened data set, the folder to search for lists such as ``captions.jsonl``.
 
         Raises `UsageError` if the data or the captions cannot be read.
@@ -131,7 +133,7 @@ class CaptionStore:
     # Reading.
 
     def captions(self, ids: Sequence[str] | None = None) -> dict[str, StoredCaption]:
-        """Reads the current captions of pictures (None: all, in order) from disk, by id."""
+        """Reads pictures' current captions from disk, and returns them by id. ``ids``: None reads all, in order."""
         with self._lock:
             chosen = list(self.items) if ids is None else list(ids)
             raws = self.layout.read(chosen)
@@ -194,10 +196,10 @@ class CaptionStore:
         Args:
             what: the kind of change for the history, such as ``edit`` or ``lora``.
             author: the author of the texts. A model does not replace texts that a person wrote or accepted, unless
-                ``replace_edited``; the journal keeps every replaced text.
-            versions: the `StoredCaption.version` of each row that the caller saw; a row that has changed since is left
-                unchanged and returned as a conflict.
-            run: the change to which the edits belong; None: a new one.
+                ``replace_edited`` is set. The journal keeps every replaced text.
+            versions: the `StoredCaption.version` of each row that the caller last saw. A row that has changed since is
+                left unchanged and returned as a conflict.
+            run: the change that the edits belong to; None starts a new change.
 
         Raises `UsageError` if the layout is read-only or another process is writing the file; `TellapartError` if the
         disk is full or the files cannot be written.
@@ -271,7 +273,7 @@ class CaptionStore:
         return run.change
 
     def _picture(self, id_: str) -> PictureRecord | None:
-        """Returns the record of the picture; does not read the file if it has not changed since the last record."""
+        """Returns the picture's record. Does not read the file if it has not changed since it was last recorded."""
         picture, known = self.items[id_].picture, self._row(self.layout.place(id_)).row.picture
         with contextlib.suppress(PictureError):
             stored = picture.signature() if isinstance(picture, StoredPicture) else None
@@ -281,7 +283,7 @@ class CaptionStore:
 
     @contextlib.contextmanager
     def _locked(self, ids: Iterable[str]) -> Iterator[None]:
-        """Locks the store, its files and the logs of these pictures. Raises `UsageError` like `write`."""
+        """Locks the store, its files and these pictures' logs. Raises `UsageError` in the same cases as `write`."""
         ids = list(ids)
         with self._lock, contextlib.ExitStack() as stack:
             if not self.layout.writable:
@@ -298,7 +300,7 @@ class CaptionStore:
     # History.
 
     def changes(self) -> list[JournalChange]:
-        """Returns all changes to these captions, oldest first; a change to several folders is listed once."""
+        """Returns all changes to these captions, oldest first. A change to several folders is listed only once."""
         with self._lock:
             self._refresh(self.items)
             files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
@@ -310,7 +312,7 @@ class CaptionStore:
             return [merged[id_] for id_ in sorted(merged)]
 
     def size(self, change: str) -> int:
-        """Returns the number of captions in a change."""
+        """Returns the number of captions that a change affects."""
         return sum(len(log.changes[change].rows) for log in self._logs.values() if change in log.changes)
 
     def _changes_of(self, place: TextPlace) -> Iterator[tuple[JournalChange, RowChange]]:
@@ -322,7 +324,7 @@ class CaptionStore:
                 key = (place.file, row.source) if row.source else key
 
     def active(self) -> list[JournalChange]:
-        """Returns the changes that have not been undone, oldest first; omits undos that were themselves undone."""
+        """Returns the changes that have not been undone, oldest first. Omits undos that were themselves undone."""
         undone, active = set[str](), list[JournalChange]()
         for change in reversed(self.changes()):
             if change.id not in undone:
@@ -340,7 +342,7 @@ class CaptionStore:
         return [change.id for change in self.changes() if change.id > time]
 
     def history(self, id_: str) -> list[Version]:
-        """Returns the versions of a picture's caption, newest first; omits changes that were interrupted."""
+        """Returns the versions of a picture's caption, newest first. Omits interrupted changes."""
         with self._lock:
             raw: str | None = self.layout.read([id_]).get(id_)
             self._refresh([id_])
@@ -358,12 +360,12 @@ class CaptionStore:
     def undo(self, ids: Sequence[str]) -> WriteResult:
         """Undoes these changes, newest first. Skips texts that later changes have altered.
 
-        Raises the errors of `write`.
+        Raises the same errors as `write`.
         """
         chosen = set(ids)
         files = [row for change in self.changes() if change.id in chosen for row in change.rows]
         keys = [key for file, key in files if self.layout.file_of(file) != file]
-        # An alt text counts as the one that readers show, so that its other languages are restored first.
+        # Restores other languages first, because the alt text that readers show may be one of them.
         parts = [CaptionStore(list(self.items.values()), part) for part in self.layout.parts(keys)]
         results = [store._undo(ids) for store in [*parts, self]]
         return WriteResult(
@@ -412,9 +414,9 @@ class CaptionStore:
     # Renamed pictures.
 
     def remember(self) -> int:
-        """Records the content of pictures whose text is not in the log yet; returns how many.
+        """Records the content of pictures whose text is not in the log yet. Returns the number of these pictures.
 
-        A text can then follow its picture when the file is renamed or moved (`follow`).
+        If such a picture is later renamed or moved, `follow` can move its text along.
         """
         if not self.layout.writable:
             return 0
@@ -435,8 +437,9 @@ class CaptionStore:
         return len(records)
 
     def follow(self) -> list[str]:
-        """Moves texts to their renamed or moved pictures; returns the ids of these pictures. Raises the errors of
-        `write`.
+        """Moves texts along with their renamed or moved pictures, and returns the ids of these pictures.
+
+        Raises the same errors as `write`.
         """
         if not self.layout.writable:
             return []
@@ -461,7 +464,7 @@ class CaptionStore:
             return moved
 
     def _move(self, stray: TextPlace, id_: str, raw: str) -> None:
-        """Moves a text to a picture, with its author and state."""
+        """Moves a text to a picture, along with its author and state."""
         logged = self._row(stray)
         author = logged.author(raw)
         with self.layout.locked():

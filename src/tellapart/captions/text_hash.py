@@ -1,4 +1,4 @@
-"""The hash by which the log knows a text."""
+"""The hash by which the log identifies a text."""
 
 from __future__ import annotations
 

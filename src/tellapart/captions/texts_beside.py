@@ -1,4 +1,4 @@
-"""A text file beside each picture."""
+"""Writes a text file next to each picture."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tellapart.utils.messages import say
 from tellapart.utils.write_errors import write_errors
 
 NAMED_FILES = 10  # maximum number of files in a message
-MAX_LOCKS = 64  # folders; each lock is an open file, and two runs on the same pictures lock the same folders
+MAX_LOCKS = 64  # folders to lock: each lock is an open file, and two runs on the same pictures lock the same folders
 
 
 class TextFiles:
-    """Writes a ``.txt`` file beside each picture, as data set tools expect."""
+    """Writes a ``.txt`` file next to each picture, as data set tools expect."""
 
     def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
         self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
@@ -43,7 +43,7 @@ class TextFiles:
         say: Callable[[str], None] = say,
         run: JournaledRun | None = None,
     ) -> TextFiles:
-        """Finds the pictures whose text file is kept. Raises `UsageError` if a file cannot be written."""
+        """Finds the pictures whose text files are kept. Raises `UsageError` if a file cannot be written."""
         own = OwnFiles()
         found = cls(own, check_beside(items, ".txt"), replaces, run)
         edited = replaced = 0
@@ -54,7 +54,7 @@ class TextFiles:
                 found.done |= set() if replaces.edited else {item.id}
             elif target.exists() and not replaces.own:
                 known = own.of(target).rows[target.name].picture
-                with contextlib.suppress(PictureError):  # reported when it is read
+                with contextlib.suppress(PictureError):  # reported when the picture is read
                     if known is not None and not known.is_of(item.picture):
                         replaced += 1
                         continue
@@ -85,14 +85,14 @@ class TextFiles:
             self._locks = stack.pop_all()
 
     def close(self) -> None:
-        """Prints how many texts by people were replaced."""
+        """Prints how many hand-written texts were replaced."""
         self._locks.close()
         if self._people:
             say_replaced(self._people)
 
 
 def text_of_person(path: Path, own: OwnFiles) -> str | None:
-    """Returns the text of a file that a person wrote or edited; None if tellapart wrote it or it does not exist.
+    """Returns the text of a hand-written or edited file, or None if tellapart wrote the file or it does not exist.
 
     Invalid UTF-8 is decoded with `surrogateescape`.
     """
@@ -116,10 +116,10 @@ def write_own(
     pictures: Mapping[Path, PictureRecord | None] | None = None,
     run: JournaledRun | None = None,
 ) -> dict[Path, str]:
-    """Writes each text to its own file; returns people's texts, which are kept unless ``replace_edited`` is set.
+    """Writes each text to its own file. Returns hand-written texts, which are kept unless ``replace_edited`` is set.
 
     Reads the files again, because a person may have written one during captioning. ``run``: the change that the texts
-    belong to, by which they can be undone; None: a new change.
+    belong to, with which they can be undone; None starts a new change.
     """
     before = {path: text for path in texts if (text := _text_in(path)) is not None}
     people = {path: text for path, text in before.items() if not own.is_own(path, text)}
@@ -137,7 +137,7 @@ def write_own(
 
 
 def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
-    """Returns, by id, the path of each picture with its suffix replaced.
+    """Returns the path of each picture, with its suffix replaced, by picture id.
 
     Raises `UsageError` if a picture is not a file, or if pictures would share a file; the message lists these pictures.
     """

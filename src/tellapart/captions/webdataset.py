@@ -1,4 +1,4 @@
-"""Writes pictures and their captions into a tar file, as samples of a WebDataset."""
+"""Writes pictures and their captions to a tar file, as WebDataset samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellapart.types import Item
 
 
 def _readable(name: str) -> str:
-    """Returns a short name without suffix, in characters that all file systems and tar readers accept."""
+    """Returns a short name without a suffix, in characters that all file systems and tar readers accept."""
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
 
 
@@ -53,7 +53,7 @@ def bytes_of(item: Item) -> tuple[bytes, str]:
 
 
 def _suffix_of(data: bytes, name: str) -> str:
-    """Infers the suffix from the content if that of the name is useless (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    """Infers the suffix from the content, for names with a useless suffix (``photo.jpg?w=300``, ``a.jpg.1``)."""
     with open_image(data, name) as found:
         format = str(found.format)
     return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")

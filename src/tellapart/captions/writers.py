@@ -1,4 +1,4 @@
-"""Opens destinations for captions: a file of lines, a text file beside each picture, the log, or standard output.
+"""Opens destinations for captions: a file of lines, a text file next to each picture, the log, or standard output.
 
 Captions that a person wrote or edited are replaced only on request, and the journal keeps them.
 """
@@ -56,14 +56,14 @@ def open_writer(
     resume: bool,
     replaces: Replace = KEEP_ALL,
 ) -> Writer:
-    """Opens a writer for ``out``. ``format``: None: inferred from the suffix of ``out``."""
+    """Opens a writer for ``out``. If ``format`` is None, it is inferred from the suffix of ``out``."""
     if out is not None and format == LOG:
         return LogWriter.open(out, settings, items, replaces)
     chosen = format_of(out, format)
     samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
     if samples > 1 and out is not None and out.name == METADATA:
         raise UsageError(
-            f"-o {out}: this format holds one text per picture, but {samples} were requested; use -o captions.jsonl"
+            f"-o {out}: this format stores one caption per picture, but {samples} were requested; use -o captions.jsonl"
         )
     if out is not None and out.name == METADATA:
         for item in items:

@@ -16,7 +16,7 @@ class Written:
     """A picture's caption. ``candidates``: with best-of, all samples with their scores in nats, best first.
 
     ``samples``: all captions of the picture if several were requested; ``caption`` is the first. ``picture``: the
-    record of the decoded picture; None if unknown. ``structured``: the caption as an object of a JSON schema.
+    record of the decoded picture; None if unknown. ``structured``: the caption as an object that matches a JSON schema.
     ``claims``: the claims in the caption, each with its confidence.
     """
 
@@ -30,7 +30,7 @@ class Written:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Returns all captions of the picture; for a structured caption, its JSON."""
+        """Returns all captions of the picture, or the JSON of a structured caption."""
         if self.structured is not None:
             return (json_text(self.structured),)
         return self.samples if len(self.samples) > 1 else (self.caption,)
