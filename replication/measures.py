@@ -252,7 +252,7 @@ def facts(captions: ArmCaptions) -> Statistic:
 @measure("kept-out", "describer's errors kept out, %", "higher")
 def kept_out(captions: ArmCaptions) -> Statistic:
     """Percentage of the describer's errors that contradict references and are not in the caption."""
-    from tellapart.boost.errors import describer_errors
+    from tellapart.boost.describer_errors import describer_errors
 
     boosted = captions.test_sets.boosted(captions.test_set, captions.seed)
     errors = [

@@ -13,6 +13,7 @@ from tellapart.boost import statistics as counted
 from tellapart.boost.new_words import new_word_spans
 from tellapart.boost.page import headline, render, write_page
 from tellapart.boost.statistics import Statistics
+from tellapart.boost.types import Boosted
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims, mark_caption
@@ -36,9 +37,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Statistics:
     monkeypatch.setattr(counted, "word_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
     made = Statistics()
     first, second = SCENES[0].item(), SCENES[1].item()
-    made.add(first, {"blend": "a <b>star</b> & moon", "describe": "a star", "holistic": "a red star by a moon"})
-    made.add(replace(second, truth=None), {"describe": "a house"}, {"blend": "a refusal", "holistic": "an echo"})
-    made.add(Item("<i>", Damaged(), ("a dog",)), {"describe": "an old dog\ud800"})
+    made.add(
+        Boosted(first, {"blend": "a <b>star</b> & moon", "describe": "a star", "holistic": "a red star by a moon"})
+    )
+    made.add(
+        Boosted(replace(second, truth=None), {"describe": "a house"}, {"blend": "a refusal", "holistic": "an echo"})
+    )
+    made.add(Boosted(Item("<i>", Damaged(), ("a dog",)), {"describe": "an old dog\ud800"}))
     return made
 
 
@@ -49,7 +54,7 @@ def unmarked(page: str) -> str:
 def test_captions_after_the_third_picture_are_folded() -> None:
     many = Statistics()
     for scene in Scenes(5, seed=2):
-        many.add(scene.item(), {"holistic": "a red star"})
+        many.add(Boosted(scene.item(), {"holistic": "a red star"}))
     shown, _, folded = render(many).partition("<details><summary>2 more</summary>")
     assert (shown.count('<article class="item">'), folded.count('<article class="item">')) == (3, 2)
 
@@ -115,7 +120,7 @@ def test_bars_share_an_axis_and_the_longest_fills_it(made: Statistics) -> None:
 def test_the_headline_says_what_happened(made: Statistics) -> None:
     assert re.fullmatch(r"3 items; mean words per caption: \d\.\d in people’s, 6\.0 in HolisticCap", headline(made))
     bare = Statistics()
-    bare.add(Item("1", SCENES[0]), {"describe": "a red star"})
+    bare.add(Boosted(Item("1", SCENES[0]), {"describe": "a red star"}))
     assert headline(bare) == "1 items; mean words per caption: 3.0 in VisualCap"
     assert headline(Statistics()) == "0 items; mean words per caption: none" and "nan" not in render(bare)
 

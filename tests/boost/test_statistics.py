@@ -12,7 +12,8 @@ from tellapart.boost import statistics as ours
 from tellapart.boost.new_words import NewWordShare
 from tellapart.boost.scripted import Scripted
 from tellapart.boost.stages import STAGE_NAMES, stages
-from tellapart.boost.statistics import ANALYSED_ITEMS, MAX_EXAMPLES, Moments, Statistics, tokens_of
+from tellapart.boost.statistics import ANALYSED_ITEMS, MAX_EXAMPLES, Lengths, Statistics, tokens_of
+from tellapart.boost.types import Boosted
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item
@@ -33,35 +34,35 @@ def boosted(n: int, error: float = 0.0) -> Statistics:
         item, answers = scene.item(), {}
         for stage in stages(STAGE_NAMES, backend, backend):
             answers[stage.name] = backend.complete(stage.build_request(item, answers)).text
-        made.add(item, answers)
+        made.add(Boosted(item, answers))
     return made
 
 
 def test_words_are_counted_by_caption_and_tokens_by_the_tokenizer() -> None:
     made = Statistics(count_tokens=len)
-    made.add(DOG, TEXTS)
-    made.add(DOG, {}, {"blend": "a refusal", "describe": "no answer: timed out", "holistic": "has no answer"})
-    assert (made.words["human"].mean, made.words["human"].sd, made.words["human"].n) == (7.0, 3.0, 4)
-    assert made.words["holistic"].mean == 17 and made.words["blend"].n == 1
+    made.add(Boosted(DOG, TEXTS))
+    made.add(Boosted(DOG, {}, {"blend": "a refusal", "describe": "no answer: timed out", "holistic": "has no answer"}))
+    assert (made.words["human"].mean, made.words["human"].sd, made.words["human"].total()) == (7.0, 3.0, 4)
+    assert made.words["holistic"].mean == 17 and made.words["blend"].total() == 1
     assert made.tokens["blend"].mean == len(TEXTS["blend"])
     assert made.histogram("human") == [("0–4", 2), ("5–9", 0), ("10–14", 2), ("15–19", 0)]
     assert any("1 of 2 items without a usable answer" in line for line in made.lines())
     assert any("(1 no answer)" in line for line in made.lines())
 
 
-def test_moments_are_mean_and_standard_deviation() -> None:
-    values, made = [3.0, 4.5, 8.0, 1.0], Moments()
-    for value in values:
-        made.add(value)
+def test_lengths_have_mean_and_standard_deviation() -> None:
+    values = [3, 4, 8, 1, 4]
+    made = Lengths(values)
     assert made.mean == pytest.approx(plain.fmean(values)) and made.sd == pytest.approx(plain.pstdev(values))
-    assert str(Moments()) == "–"
+    assert str(made) == "4.0 ±2.3" and str(Lengths()) == "–"
 
 
 def test_new_words_against_the_references_and_against_what_was_given() -> None:
     pytest.importorskip("HanTa")
     made = Statistics()
-    made.add(DOG, TEXTS)
+    made.add(Boosted(DOG, TEXTS))
     found = made.new_words()
+    assert found is not None
     # The describer's own words are old and ball; shiny is in neither source of the holistic caption.
     assert found.in_no_reference == {
         "blend": NewWordShare(0, 7),
@@ -70,8 +71,9 @@ def test_new_words_against_the_references_and_against_what_was_given() -> None:
     }
     assert found.in_no_source == {"blend": NewWordShare(0, 7), "holistic": NewWordShare(1, 10)}
     assert found.left_out == NewWordShare(0, 2)
-    made.add(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"})
-    assert made.new_words().left_out == NewWordShare(1, 4)
+    made.add(Boosted(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"}))
+    found = made.new_words()
+    assert found is not None and found.left_out == NewWordShare(1, 4)
     assert any("omitted 25.0% of the description's words" in line for line in made.lines())
     assert any(
         "33.3% of content words are in no reference, 8.3% are in none of its sources" in line for line in made.lines()
@@ -84,7 +86,7 @@ def test_without_hanta_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(ours, "word_analyser", missing)
     made = Statistics()
-    made.add(DOG, TEXTS)
+    made.add(Boosted(DOG, TEXTS))
     assert "pip install 'tellapart[words]'" in "\n".join(made.lines()) and "new_words" not in made.to_json()
 
 
@@ -105,7 +107,7 @@ def test_on_scenes_precision_recall_and_errors_are_exact() -> None:
 def test_memory_is_flat_and_the_sample_even() -> None:
     made = Statistics()
     for number in range(10 * ANALYSED_ITEMS):
-        made.add(Item(str(number), PICTURE, ("a dog",)), {"blend": "a dog"})
+        made.add(Boosted(Item(str(number), PICTURE, ("a dog",)), {"blend": "a dog"}))
     assert len(made.sample) == ANALYSED_ITEMS and len(made.shown) == MAX_EXAMPLES and made.items == 10 * ANALYSED_ITEMS
     places = [int(one.item.id) for one in made.sample]
     assert len(set(places)) == ANALYSED_ITEMS and 0.4 < plain.fmean(places) / (10 * ANALYSED_ITEMS) < 0.6
@@ -115,7 +117,7 @@ def test_the_table_shows_the_papers_figures_beside_ours() -> None:
     from rich.console import Console
 
     made = Statistics(count_tokens=len)
-    made.add(DOG, TEXTS)
+    made.add(Boosted(DOG, TEXTS))
     console = Console(width=120, record=True)
     console.print(made.table())
     text = console.export_text()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.boost.statistics import PAPER, ShownItem, Statistics
-from tellapart.boost.titles import HUMAN, TITLES, percent
-from tellapart.errors import MissingExtra
+from tellapart.boost.stages import HUMAN, STAGE_NAMES, TITLES
+from tellapart.boost.statistics import Statistics
+from tellapart.boost.types import Boosted
 from tellapart.report.album import Album
-from tellapart.report.marked_text import Piece, Span, pieces
+from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.template import template
 from tellapart.scenes.truth import mark_caption
 from tellapart.utils.outputs import write_output
-
-_NAMES = {HUMAN: "people’s"}
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,9 @@ class Caption:
     """
 
     title: str
-    pieces: tuple[Piece, ...]
-    why: str
-    claims: tuple[int, int] | None
+    pieces: tuple[Piece, ...] = ()
+    why: str = ""
+    claims: tuple[int, int] | None = None
 
     @property
     def false(self) -> tuple[Piece, ...]:
@@ -43,22 +42,21 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 def render(statistics: Statistics, command: str = "") -> str:
     """Renders the page in the style of the report. Escapes captions, which are untrusted."""
     album = Album()
-    new_words = _new_words(statistics)
     cards = [
-        (one.item, album.add_picture(one.item.picture), _captions(one, own))
-        for one, own in zip(statistics.shown, new_words, strict=True)
+        (done.item, album.add_picture(done.item.picture), [*_captions(statistics, done)]) for done in statistics.shown
     ]
+    heads, rows = statistics.rows()
     return template(Path(__file__).parent / "boost.html").render(
         title=headline(statistics),
-        statistics=statistics,
-        kinds=statistics.kinds,
-        titles=TITLES,
-        paper=PAPER,
-        percent=percent,
-        lines=statistics.summary_lines(),
+        items=statistics.items,
+        heads=heads,
+        rows=rows,
+        histograms={TITLES[kind]: statistics.histogram(kind) for kind in statistics.kinds},
+        human=TITLES[HUMAN],
+        lines=[*statistics.summary_lines()],
         cards=cards,
         judged=any(caption.claims for _, _, captions in cards for caption in captions),
-        analysed=any(own is not None for own in new_words),
+        analysed=statistics.analyse is not None,
         sprites=album.sprites(),
         command=command,
     )
@@ -67,26 +65,15 @@ def render(statistics: Statistics, command: str = "") -> str:
 def headline(statistics: Statistics) -> str:
     """Summarizes the result in one sentence."""
     ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
-    means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
+    means = [f"{statistics.words[kind].mean:.1f} in {'people’s' if kind == HUMAN else TITLES[kind]}" for kind in ends]
     return f"{statistics.items:,} items; mean words per caption: {', '.join(means) or 'none'}"
 
 
-def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
-    """Returns the new words in each shown item, by stage; None if words cannot be analyzed."""
-    try:
-        return [statistics.new_word_spans(one) for one in statistics.shown]
-    except MissingExtra:
-        return [None] * len(statistics.shown)
-
-
-def _captions(one: ShownItem, new_words: dict[str, list[Span]] | None) -> list[Caption]:
-    stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
-    return [_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages]
-
-
-def _caption(one: ShownItem, stage: str, new: list[Span]) -> Caption:
-    text, why = one.texts.get(stage, ""), one.bad.get(stage, "")
-    if one.item.truth is None or not text:
-        return Caption(TITLES[stage], pieces(text, (), new), why, None)
-    marked = mark_caption(text, one.item.truth)
-    return Caption(TITLES[stage], pieces(text, marked.false, new), why, (marked.correct, marked.claims))
+def _captions(statistics: Statistics, done: Boosted) -> Iterator[Caption]:
+    for stage in STAGE_NAMES:
+        if text := done.texts.get(stage):
+            marked = mark_caption(text, done.item.truth) if done.item.truth is not None else None
+            parts = pieces(text, marked.false if marked else (), statistics.new_word_spans(done, stage))
+            yield Caption(TITLES[stage], parts, claims=(marked.correct, marked.claims) if marked else None)
+        elif why := done.bad.get(stage):
+            yield Caption(TITLES[stage], why=why)

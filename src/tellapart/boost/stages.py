@@ -22,7 +22,9 @@ from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
 STAGE_NAMES = ("blend", "describe", "holistic")
-TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # names of their captions in paper 2
+HUMAN = "human"
+CAPTION_KINDS = (HUMAN, *STAGE_NAMES)
+TITLES = {HUMAN: "human", "blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as in paper 2
 _OF_MLLM = ("describe",)
 PER_REFERENCE = ("blend", "holistic")  # stages that can run once per reference; in paper 2, five times per picture
 AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0, the same question gives the same answer

@@ -116,7 +116,7 @@ def boost(
     summary = boost_dataset(
         dataset, selected, out, options.ledger, in_flight=options.in_flight, shard=part,
         per_reference=options.per_reference,
-        each=lambda done: statistics.add(done.item, done.texts, done.bad, done.others),
+        each=statistics.add,
     )  # fmt: skip
     show_all({**summary.to_json(), "statistics": statistics.to_json()}, [table(summary)], statistics, out, as_json)
     for line in dataset.report():

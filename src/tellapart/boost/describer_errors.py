@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tellapart.scenes.parser import parse_caption
@@ -29,12 +29,7 @@ class Errors:
     passed_on: int = 0
 
     def __add__(self, other: Errors) -> Errors:
-        return Errors(
-            self.made + other.made,
-            self.contradicted + other.contradicted,
-            self.kept_out + other.kept_out,
-            self.passed_on + other.passed_on,
-        )
+        return Errors(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
@@ -42,40 +37,37 @@ def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene:
 
     A reference contradicts an error if it would be false for the same picture with the error made true.
     """
-    wrong = claims(texts["describe"], scene) - truth(scene)
-    final = claims(texts["holistic"], scene)
-    people = list(references)
-    contradicted = {claim for claim in wrong if not _all_true(people, _changed(scene, claim))}
+    references = list(references)
+    wrong, final = _claims(texts["describe"], scene) - _truth(scene), _claims(texts["holistic"], scene)
+    contradicted = {claim for claim in wrong if not _all_true(references, _changed(scene, claim))}
     return Errors(len(wrong), len(contradicted), len(contradicted - final), len((wrong - contradicted) & final))
+
+
+def _claims(text: str, scene: Scene) -> set[Claim]:
+    """Returns the values claimed for objects or the background; aligns each mention with the best object."""
+    parsed = parse_caption(text)
+    claims = {(_GROUND, "ground", ground) for ground in parsed.grounds}
+    for mention, number in zip(parsed.mentions, align(parsed, scene)[1], strict=True):
+        stated = mention.values | ({"shape": (mention.shape,)} if mention.shape else {})
+        claims |= {(number, slot, value) for slot, values in stated.items() for value in values if number >= 0}
+    return claims
+
+
+def _truth(scene: Scene) -> set[Claim]:
+    """Returns all true values for a scene: those of every object, and the background."""
+    true = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
+    return true | {(_GROUND, "ground", scene.ground)}
 
 
 def _changed(scene: Scene, claim: Claim) -> Scene:
     number, slot, value = claim
     if number == _GROUND:
         return replace(scene, ground=value)
-    objects = list(scene.objects)
     change: dict[str, Any] = {slot: value}
-    objects[number] = replace(objects[number], **change)
+    objects = [replace(each, **change) if n == number else each for n, each in enumerate(scene.objects)]
     return replace(scene, objects=tuple(objects))
 
 
 def _all_true(captions: Iterable[str], scene: Scene) -> bool:
-    return all(counts.correct == counts.claims for counts in (count_claims(caption, scene) for caption in captions))
-
-
-def claims(text: str, scene: Scene) -> set[Claim]:
-    """Returns the values claimed for objects or the background; aligns each mention with the best object."""
-    reading = parse_caption(text)
-    _, meant = align(reading, scene)
-    found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}
-    for mention, number in zip(reading.mentions, meant, strict=True):
-        if number >= 0:
-            found |= {(number, "shape", mention.shape)} if mention.shape else set()
-            found |= {(number, slot, value) for slot, values in mention.values.items() for value in values}
-    return found
-
-
-def truth(scene: Scene) -> set[Claim]:
-    """Returns all true values for a scene: those of every object, and the background."""
-    value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
-    return {*value, (_GROUND, "ground", scene.ground)}
+    counted = [count_claims(caption, scene) for caption in captions]
+    return all(counts.correct == counts.claims for counts in counted)
