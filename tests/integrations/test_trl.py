@@ -32,16 +32,8 @@ from tellapart.bags.file import (  # noqa: E402
 )
 from tellapart.captioners import load_captioner  # noqa: E402
 from tellapart.errors import UsageError  # noqa: E402
-from tellapart.integrations.trl import (  # noqa: E402
-    Bank,
-    RewardFunction,
-    bag_order,
-    cider,
-    pmi,
-    processing_class,
-    self_retrieval,
-    text_of,
-)
+from tellapart.integrations.trl import Bank, bag_order, cider, pmi, processing_class, self_retrieval  # noqa: E402
+from tellapart.integrations.trl.rows import RewardFunction, text_of  # noqa: E402
 from tellapart.rewards.pmi import MutualInformation  # noqa: E402
 from tellapart.rewards.retrieval import self_retrieval as plain  # noqa: E402
 from tellapart.rewards.speaker import Speaker  # noqa: E402

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from tellapart.errors import UsageError
-from tellapart.integrations.verl_swift import CaptionsTogether
+from tellapart.integrations.captions_together import CaptionsTogether
 from tellapart.rewards.retrieval import self_retrieval as plain
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
@@ -107,7 +107,7 @@ def reward_file(tiny_scorer: Path, tmp_path: Path) -> Path:
     path = tmp_path / "verl_reward.py"
     path.write_text(
         "from tellapart.integrations.trl import self_retrieval\n"
-        "from tellapart.integrations.verl_swift import VerlBatchScore\n"
+        "from tellapart.integrations.verl import VerlBatchScore\n"
         f"compute_score = VerlBatchScore(self_retrieval({str(tiny_scorer)!r}))\n"
     )
     return path

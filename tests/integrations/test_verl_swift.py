@@ -16,8 +16,10 @@ from PIL import Image
 
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
-from tellapart.integrations.trl import Bank, RewardFunction, cider, pmi, self_retrieval
-from tellapart.integrations.verl_swift import VerlBatchScore, VerlScore, swift_reward
+from tellapart.integrations.swift import swift_reward
+from tellapart.integrations.trl import Bank, cider, pmi, self_retrieval
+from tellapart.integrations.trl.rows import RewardFunction
+from tellapart.integrations.verl import VerlBatchScore, VerlScore
 from tellapart.rewards.retrieval import self_retrieval as plain
 from tellapart.scenes import Scenes
 from tellapart.scorers.load import load_scorer
@@ -102,7 +104,7 @@ def test_verl_loads_it_from_a_file_by_its_name(tiny_scorer: Path, paths: list[st
     """``custom_reward_function.path`` and ``.name``: a file is imported and its attribute called."""
     (tmp_path / "my_reward.py").write_text(
         "from tellapart.integrations.trl import self_retrieval\n"
-        "from tellapart.integrations.verl_swift import VerlBatchScore\n"
+        "from tellapart.integrations.verl import VerlBatchScore\n"
         f"compute_score = VerlBatchScore(self_retrieval({str(tiny_scorer)!r}))\n"
     )
     spec = importlib.util.spec_from_file_location("custom_module", tmp_path / "my_reward.py")

@@ -11,16 +11,9 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText
 from trl import GRPOConfig, GRPOTrainer
 
-from tellapart.integrations.trl import (
-    Candidates,
-    Completion,
-    RewardFunction,
-    bag_order,
-    pmi,
-    processing_class,
-    self_retrieval,
-    text_of,
-)
+from tellapart.integrations.trl import bag_order, pmi, processing_class, self_retrieval
+from tellapart.integrations.trl.retrieval import Candidates
+from tellapart.integrations.trl.rows import Completion, RewardFunction, text_of
 from tellapart.scenes import Scenes
 
 GENERATIONS, BAG = 2, 2

@@ -1,1 +1,1 @@
-"""Integrations with other libraries, such as rewards and bags for TRL's trainers (`tellapart.integrations.trl`)."""
+"""Integrations with other libraries: rewards and bags for TRL, rewards for verl and ms-swift, and a metric for evaluate."""

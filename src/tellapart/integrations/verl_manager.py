@@ -18,13 +18,13 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from tellapart.errors import UsageError
-from tellapart.integrations.verl_swift import CaptionsTogether
+from tellapart.integrations.captions_together import CaptionsTogether
 
 PATIENCE = 120.0  # seconds without a new caption after which an incomplete step is scored
 
 
 class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no types
-    """Scores the captions of a step together, using a ``compute_score`` such as `verl_swift.VerlBatchScore`.
+    """Scores the captions of a step together, using a ``compute_score`` such as `VerlBatchScore`.
 
     A step has ``data.train_batch_size`` × ``actor_rollout_ref.rollout.n`` captions. An incomplete step is scored after
     ``reward.reward_kwargs.patience`` seconds without a new caption. Raises `UsageError` if there is no

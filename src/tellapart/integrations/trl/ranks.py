@@ -1,0 +1,36 @@
+"""Exchange of rows between ranks; pictures are identified by digests of their pixels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import accelerate
+import accelerate.utils
+import torch
+from PIL import Image
+
+
+def digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def picture_key(picture: Image.Image) -> bytes:
+    """Returns a digest of the pixels, by which pictures are identified across ranks."""
+    return digest(repr(picture.size).encode() + picture.tobytes())
+
+
+def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
+    """Returns digests as an int64 tensor R×2, which ranks can exchange."""
+    return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
+
+
+def gathered(rows: torch.Tensor) -> torch.Tensor:
+    """Gathers the rows of all ranks, in rank order; the number of rows may differ between ranks."""
+    if accelerate.PartialState().num_processes == 1:
+        return rows
+    count = accelerate.utils.gather(torch.tensor([len(rows)], device=rows.device))
+    padded = accelerate.utils.gather(accelerate.utils.pad_across_processes(rows, dim=0)).view(
+        len(count), -1, *rows.shape[1:]
+    )
+    return torch.cat([part[:number] for part, number in zip(padded, count.tolist(), strict=True)])
