@@ -23,7 +23,7 @@ from replication.verdict import RECORDS as CLAIMS_RECORDS
 from replication.verdict import claims_power, claims_verdict, to_json
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.shipped_recipes import find_recipe
-from tellapart.utils.options import fill_in
+from tellapart.utils.recipe_names import fill_in
 
 COMMAND = "photos"  # command whose seeds the verdict uses
 LISTED_BY = "photos --findings"

@@ -17,7 +17,7 @@ from replication.photo_findings import DECODINGS, JUDGE, PHOTOS, reward
 from replication.photo_findings import of as on_photos
 from replication.verdict import RECORDS as CLAIMS_RECORDS
 from tellapart.recipe.shipped_recipes import find_recipe
-from tellapart.utils.options import fill_in
+from tellapart.utils.recipe_names import fill_in
 
 COMMAND = "photo-objectives"
 FOLDER, RECORDS = Path("runs") / COMMAND, CLAIMS_RECORDS / COMMAND

@@ -23,7 +23,7 @@ from tellapart.recipe.paper_tables import find_tables, read_paper
 from tellapart.recipe.schema import TestSet
 from tellapart.recipe.table_plan import Given, Step, make_plan
 from tellapart.study.store import STORE
-from tellapart.utils.options import fill_in
+from tellapart.utils.recipe_names import fill_in
 
 # What stands for the size of a run; all else is the recipe's.
 SMALL = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tellapart.utils.registry import lazily
+from tellapart.utils.lazy_names import lazily
 
 _WHERE = {
     "Bag": "file",

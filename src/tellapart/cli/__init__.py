@@ -3,6 +3,6 @@
 Commands are thin: they read their options, call one function of the package, and show the result.
 """
 
-from tellapart.utils.registry import lazily
+from tellapart.utils.lazy_names import lazily
 
 __getattr__, __dir__ = lazily(__name__, {"main": "entry"})

@@ -23,7 +23,7 @@ from tellapart.study.analysis import analyse
 from tellapart.study.design import open_study
 from tellapart.study.store import STORE, AnswerStore
 from tellapart.utils.messages import say
-from tellapart.utils.options import fill_in
+from tellapart.utils.recipe_names import fill_in
 from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:

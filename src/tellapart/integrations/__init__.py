@@ -1,1 +1,1 @@
-"""Integrations with other libraries: rewards and bags for TRL, rewards for verl and ms-swift, and a metric for evaluate."""
+"""Integrations with other libraries: TRL, verl and ms-swift (rewards and bags), and Hugging Face's evaluate."""

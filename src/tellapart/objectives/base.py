@@ -15,7 +15,7 @@ import torch
 
 from tellapart.rewards.base import RewardOptions, RunParts
 from tellapart.types import Batch, Loss, StepContext
-from tellapart.utils.options import PluginOptions, Strict
+from tellapart.utils.option_tables import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
 LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer for the contrastive objective

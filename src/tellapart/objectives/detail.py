@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Batch, Rollout
-from tellapart.utils.options import Strict
+from tellapart.utils.option_tables import Strict
 from tellapart.utils.rng import ItemSeeds
 
 Write = Callable[[CaptionerLike, "torch.Tensor", ItemSeeds | None], Rollout]

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from tellapart.metrics.bleu_score import bleus
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
-from tellapart.utils.options import Strict
+from tellapart.utils.option_tables import Strict
 
 
 def exploration(

@@ -12,7 +12,7 @@ import math
 import torch
 from pydantic import Field, model_validator
 
-from tellapart.utils.options import Strict
+from tellapart.utils.option_tables import Strict
 
 
 def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:

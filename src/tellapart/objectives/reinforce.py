@@ -45,7 +45,7 @@ from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.types import Batch, Item, Loss, Rollout, StepContext
 from tellapart.utils.allowed_code import one_line
 from tellapart.utils.messages import say
-from tellapart.utils.options import option_tables
+from tellapart.utils.option_tables import option_tables
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.blocks import blocks_of
-from tellapart.utils.options import ModelName
+from tellapart.utils.recipe_names import ModelName
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tellapart.errors import TellapartError
 from tellapart.language.words import content_words
 from tellapart.objectives.exploration import bleu_distance, edit_distance
 from tellapart.types import Rollout
-from tellapart.utils.options import Strict
+from tellapart.utils.option_tables import Strict
 
 
 def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:

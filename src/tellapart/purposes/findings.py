@@ -16,7 +16,7 @@ from tellapart.language.tags import tag_contradictions, tags_and_prose
 from tellapart.purposes.lora import WordShare
 from tellapart.purposes.texts import has_phrase
 from tellapart.purposes.training_text_files import text_of
-from tellapart.review.models import FitFinder
+from tellapart.review.fit_finder import FitFinder
 from tellapart.types import Item
 from tellapart.utils.listed_names import few
 

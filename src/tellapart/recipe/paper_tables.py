@@ -16,7 +16,7 @@ from tellapart.errors import UsageError, nearest
 from tellapart.recipe.mistakes import explain
 from tellapart.recipe.named_test_sets import PAPERS, read_tables
 from tellapart.recipe.schema import TestSet
-from tellapart.utils.options import Strict
+from tellapart.utils.option_tables import Strict
 
 SOURCES = ("metric", "words", "setting", "log", "study", "command")
 

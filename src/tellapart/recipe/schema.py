@@ -13,18 +13,8 @@ from pydantic_core import PydanticSerializationError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
 from tellapart.utils.messages import say
-from tellapart.utils.options import (
-    DataName,
-    DataSpecs,
-    FileName,
-    FilePath,
-    ModelName,
-    PoolName,
-    Resolver,
-    Strict,
-    fill_in,
-    option_tables,
-)
+from tellapart.utils.option_tables import Strict, option_tables
+from tellapart.utils.recipe_names import DataName, DataSpecs, FileName, FilePath, ModelName, PoolName, Resolver, fill_in
 
 # (from epoch, bag size), as in paper 2, appendix B.3.
 BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))

@@ -27,7 +27,7 @@ from tellapart.recipe.schema import Recipe
 from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.utils.allowed_code import is_dotted
 from tellapart.utils.documentation import page_url
-from tellapart.utils.options import fill_in
+from tellapart.utils.recipe_names import fill_in
 
 CLIP = "openai/clip-vit-base-patch32"
 

@@ -15,7 +15,8 @@ from tellapart.language.words import sentences
 from tellapart.utils.untrusted_text import clean_text
 
 if TYPE_CHECKING:
-    from tellapart.review.models import FitFinder, Recaptioner
+    from tellapart.review.fit_finder import FitFinder
+    from tellapart.review.recaptioner import Recaptioner
 
 LONGEST_TEXT = 20_000  # maximum number of characters of a caption
 LOOK_ALIKES = 12

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from tellapart.models.protocols import CaptionerLike
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.options import PluginOptions, Strict
+from tellapart.utils.option_tables import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
 Options = TypeVar("Options", bound="RewardOptions")

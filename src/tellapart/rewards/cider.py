@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, mod
 from tellapart.metrics.cider import CiderD, DocumentFrequencies
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.types import Batch, Rollout
-from tellapart.utils.options import fill_in, written_file
+from tellapart.utils.recipe_names import fill_in, written_file
 
 
 def frequencies(idf: str, info: ValidationInfo) -> str:

@@ -31,7 +31,7 @@ from tellapart.rewards.evidence import WordEvidence, spread, word_evidence
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
-from tellapart.utils.options import ModelName
+from tellapart.utils.recipe_names import ModelName
 
 if TYPE_CHECKING:
     Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK, their look-alikes

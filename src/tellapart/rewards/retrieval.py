@@ -17,7 +17,7 @@ from tellapart.rewards.several_scorers import Alternating, Averaged, LowestUnsee
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout
-from tellapart.utils.options import ModelName
+from tellapart.utils.recipe_names import ModelName
 
 TIE = 1e-6  # cosines that differ by less count as equal, so that the summation order does not matter
 Score = Literal["log_prob", "accuracy", "cosine"]

@@ -33,7 +33,7 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item
 from tellapart.utils.listed_names import differing, few
-from tellapart.utils.options import Resolver
+from tellapart.utils.recipe_names import Resolver
 from tellapart.utils.versions import VERSIONS
 
 WITHOUT_EFFECT = ("name", "about")  # recipe keys that do not affect results, such as training.trackers
@@ -130,7 +130,7 @@ def code_of(recipe: Recipe) -> list[str]:
 
 
 class Identities:
-    """Resolves models, data and files to their identities in a fingerprint (a `utils.options.Resolver`).
+    """Resolves models, data and files to their identities in a fingerprint (a `utils.recipe_names.Resolver`).
 
     known: identities that the caller already has, by name (e.g. for a run that has not been trained yet).
     memo: cache of identities; share it only as long as no file changes.

@@ -1,4 +1,4 @@
-"""Maps names to code: one registry per kind of part, and lazily imported modules.
+"""Registries of parts: one maps the names of a kind to its parts.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
 registers an `Entry`. The recipe schema, the command line, the reports and the tables in the docs are built from the
@@ -162,14 +162,3 @@ def package_of(point: EntryPoint) -> str:
 def first_line(part: object) -> str:
     """Returns the first line of a docstring; empty if there is none."""
     return (inspect.getdoc(part) or "").partition("\n")[0]
-
-
-def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns a package's ``__getattr__`` and ``__dir__`` for lazy imports. ``where``: name to module."""
-
-    def attribute(name: str) -> Any:
-        if name not in where:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{where[name]}"), name)
-
-    return attribute, lambda: sorted(where)

@@ -1,0 +1,63 @@
+"""Option tables: pydantic models that reject unknown keys, one per part of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    create_model,
+)
+
+from tellapart.errors import UsageError
+from tellapart.utils.registry import Entry
+
+
+class Strict(BaseModel):
+    """A table that rejects unknown keys and numbers that are not finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PluginOptions(Strict):
+    """The table of a plug-in that declares no options; extra keys become keyword arguments of its factory."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def call(self, entry: Entry[Callable[..., Any]], what: str) -> Any:
+        """Calls the factory and returns its result. Raises `UsageError` if it fails or the result is not callable."""
+        arguments = self.model_extra or {}
+        key = f"{what} '{entry.name}'"
+        try:
+            part = entry.factory(**arguments)
+        except Exception as error:
+            call = ", ".join(f"{option}={value!r}" for option, value in arguments.items())
+            line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+            raise UsageError(f"{key}: the call ({call}) failed: {line}") from error
+        if not callable(part):
+            raise UsageError(f"{key} returned a {type(part).__name__}; expected a callable")
+        return part
+
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def option_tables(
+    entries: Iterable[Entry[Callable[..., Any]]], base: type[Options], plugin: type[Options]
+) -> tuple[type[Options], ...]:
+    """Returns the entries' tables, for a union discriminated by ``kind``. Raises `TypeError` for an invalid table.
+
+    Entries without options get the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
+    """
+    tables = []
+    for entry in sorted(entries, key=lambda each: each.name):
+        table = entry.options
+        if table is None:
+            fields: dict[str, Any] = {"kind": (Literal[entry.name], ...)}
+            table = create_model(f"{entry.name}_options", __base__=plugin, **fields)
+        elif not (issubclass(table, base) and get_args(table.model_fields["kind"].annotation) == (entry.name,)):
+            raise TypeError(f"options of '{entry.name}': expected a {base.__name__} with kind: Literal['{entry.name}']")
+        tables.append(table)
+    return tuple(tables)
