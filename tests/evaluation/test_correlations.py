@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tellapart.evaluation.correlations import kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
+from tellapart.evaluation.human_judgements.correlations import kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
 
 
 def plain_counts(x: np.ndarray, y: np.ndarray) -> tuple[int, int, int, int]:

@@ -38,7 +38,7 @@ def test_it_is_not_called_spice() -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs the sample data")
 def test_agreement_with_people() -> None:
     """Flickr8k-Expert: SPICE's published tau-c is 44.9."""
-    from tellapart.evaluation.judgements_in_file import agreement_with_people
+    from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
 
     file, texts = DATA / "judgements" / "flickr8k_expert.txt", DATA / "flickr8k" / "Flickr8k.token.txt"
     tau = agreement_with_people(file, [texts], None, ["graph_f"]).metrics["graph_f"].tau_c

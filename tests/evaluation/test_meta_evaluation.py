@@ -11,10 +11,10 @@ from command_line import Cli
 from real_data import DATA
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.agreement import measure_agreement
-from tellapart.evaluation.agreement_table import ALL
-from tellapart.evaluation.judgements import read_judgements
-from tellapart.evaluation.judgements_in_file import agreement_with_people
+from tellapart.evaluation.human_judgements.agreement import measure_agreement
+from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
+from tellapart.evaluation.human_judgements.agreement_table import ALL
+from tellapart.evaluation.human_judgements.layouts import read_judgements
 
 TEXTS = {
     "1056338697_4f7d7ce270.jpg": ["A blond woman in a blue shirt waits for a ride .", "A woman stands by a road ."],

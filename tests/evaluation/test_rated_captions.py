@@ -15,11 +15,10 @@ from command_line import Cli
 from judge_server import JudgeServer
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.agreement import measure_agreement
-from tellapart.evaluation.judgements import read_judgements
+from tellapart.evaluation.human_judgements.agreement import deviation_over_repeats, mean_over_repeats, measure_agreement
+from tellapart.evaluation.human_judgements.layouts import read_judgements
+from tellapart.evaluation.human_judgements.published_agreement import PUBLISHED, published_tau
 from tellapart.evaluation.judges.answers import answers_in
-from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
-from tellapart.evaluation.repeated_answers import deviation_over_repeats, mean_over_repeats
 
 REFS = {"1.jpg": ["a dog runs on grass", "a brown dog runs"], "2.jpg": ["two cats sleep", "cats on a bed"]}
 ROWS = [
@@ -191,7 +190,7 @@ def test_answers_of_a_checklist() -> None:
 
 
 def test_measures_without_a_published_table_have_no_such_column() -> None:
-    from tellapart.evaluation.judgement_types import Judgements, RatedCaption
+    from tellapart.evaluation.human_judgements.judgements import Judgements, RatedCaption
 
     rows = tuple(RatedCaption(p, t, tuple(REFS[p]), (v,)) for p, t, v in ROWS)
     found = measure_agreement(Judgements("mine", rows), ["bleu1"])

@@ -14,7 +14,6 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.correlations import spearman
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
 from tellapart.evaluation.facts.by_references import unmatched_claims, verify_references
@@ -22,6 +21,7 @@ from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair, read_synonyms
 from tellapart.evaluation.facts.coco_instances import read_instances
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
+from tellapart.evaluation.human_judgements.correlations import spearman
 from tellapart.language.claim_tuples import NO_SYNONYMS
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims

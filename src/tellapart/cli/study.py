@@ -21,7 +21,7 @@ from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, need_extra
-from tellapart.evaluation.judgements_in_file import agreement_with_people
+from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
 from tellapart.evaluation.judges.arena import run_arena
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.study.analysis import analyse

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.judgement_files import column_names, open_parquet, rating_of, text_of
-from tellapart.evaluation.judgement_types import Judgements, RatedCaption
+from tellapart.evaluation.human_judgements.files import column_names, open_parquet, rating_of, text_of
+from tellapart.evaluation.human_judgements.judgements import Judgements, RatedCaption
 
 SCORES = ("score", "human_score")
 _ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}

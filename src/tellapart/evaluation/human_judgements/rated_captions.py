@@ -10,34 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.judgement_files import entries_of, open_parquet, rating_of, read_json, text_of
-from tellapart.evaluation.judgement_references import PictureReferences, open_references
-from tellapart.evaluation.judgement_types import (
-    ComparedPair,
-    Judgements,
-    RatedCaption,
+from tellapart.evaluation.human_judgements.files import entries_of, open_parquet, rating_of, read_json, text_of
+from tellapart.evaluation.human_judgements.judgements import ComparedPair, Judgements, RatedCaption
+from tellapart.evaluation.human_judgements.reference_captions import (
+    DROPPED,
+    TAKEN_OUT,
     without_own_reference,
     without_reference_captions,
 )
+from tellapart.evaluation.human_judgements.references import PictureReferences, open_references
 from tellapart.utils.strict_json import parse_json
 
 _FLICKR8K = ("Flickr8k.token.txt", "Flickr8k.lemma.token.txt")
 _ANSWERS = range(1, 11)
-_DROPPED = "captions-that-are-references:left-out"
-_TAKEN_OUT = "captions-that-are-references:out-of-their-references"
 
 
 def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads three experts' ratings from 1 to 4, each as a separate judgement (Hodosh et al. 2013)."""
     rows = _flickr8k_rows(path, references, lambda cells: tuple(float(cell) for cell in cells))
-    return Judgements("flickr8k-expert", without_reference_captions(rows), rule=_DROPPED, judges="experts, 1-4")
+    return Judgements("flickr8k-expert", without_reference_captions(rows), rule=DROPPED, judges="experts, 1-4")
 
 
 def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads the share of people who said that the caption describes the picture; papers report tau-b."""
     rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
     kept = without_reference_captions(rows)
-    return Judgements("flickr8k-cf", kept, tau="b", rule=_DROPPED, judges="crowd, share of yes votes")
+    return Judgements("flickr8k-cf", kept, tau="b", rule=DROPPED, judges="crowd, share of yes votes")
 
 
 def _flickr8k_rows(
@@ -79,7 +77,7 @@ def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
     rows = [RatedCaption(*key, own, tuple(ratings)) for key, (own, ratings) in joined.items()]
     binary = all(0 <= rating <= 1 for row in rows for rating in row.ratings)
     kept = without_reference_captions(rows)
-    return Judgements("clipscore", kept, tau="b" if binary else "c", rule=_DROPPED)
+    return Judgements("clipscore", kept, tau="b" if binary else "c", rule=DROPPED)
 
 
 def composite(path: Path, references: Sequence[Path]) -> Judgements:
@@ -96,7 +94,7 @@ def composite(path: Path, references: Sequence[Path]) -> Judgements:
             if own := known.of(picture):
                 rows.append(RatedCaption(picture, caption, own, (rating_of(path, answer),)))
     known.require(path, len(rows))
-    return Judgements("composite", without_own_reference(rows), rule=_TAKEN_OUT, judges="crowd, 1-5")
+    return Judgements("composite", without_own_reference(rows), rule=TAKEN_OUT, judges="crowd, 1-5")
 
 
 def thumb(path: Path, references: Sequence[Path]) -> Judgements:
@@ -116,7 +114,7 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
         if own := known.of(str(record.get("seg_id")), str(record.get("image"))):
             rows.append(RatedCaption(str(record["image"]), record["hyp"], own, score, str(record.get("SYS", ""))))
     known.require(path, len(rows))
-    return Judgements("thumb", without_own_reference(rows), rule=_TAKEN_OUT, judges="trained annotators")
+    return Judgements("thumb", without_own_reference(rows), rule=TAKEN_OUT, judges="trained annotators")
 
 
 def foil(path: Path, references: Sequence[Path]) -> Judgements:
@@ -143,7 +141,7 @@ def foil(path: Path, references: Sequence[Path]) -> Judgements:
     one = tuple(
         ComparedPair(pair.better, pair.worse) for pair in pairs
     )  # one category for all, because a table cannot have a column for each word
-    return Judgements("foil", tuple(rows), one, tau="", rule=_TAKEN_OUT, judges="by construction")
+    return Judgements("foil", tuple(rows), one, tau="", rule=TAKEN_OUT, judges="by construction")
 
 
 def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:

@@ -10,7 +10,7 @@ import numpy as np
 import rich
 import rich.table
 
-from tellapart.evaluation.judgement_types import Judgements
+from tellapart.evaluation.human_judgements.judgements import Judgements
 from tellapart.utils.tables import table_of
 
 ALL = "all"  # mean over the categories of pairs

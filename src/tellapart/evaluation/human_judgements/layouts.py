@@ -24,10 +24,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.evaluation.judgement_files import column_names, text_of
-from tellapart.evaluation.judgement_types import Judgements
-from tellapart.evaluation.pascal_50s import pascal_50s
-from tellapart.evaluation.rated_captions import (
+from tellapart.evaluation.human_judgements.files import column_names, text_of
+from tellapart.evaluation.human_judgements.judgements import Judgements
+from tellapart.evaluation.human_judgements.pascal_50s import pascal_50s
+from tellapart.evaluation.human_judgements.rated_captions import (
     clipscore_json,
     composite,
     detailcaps,
@@ -36,7 +36,7 @@ from tellapart.evaluation.rated_captions import (
     foil,
     thumb,
 )
-from tellapart.evaluation.scored_captions import SCORES, longcap_arena, nebula, polaris, scored_layout
+from tellapart.evaluation.human_judgements.scored_captions import SCORES, longcap_arena, nebula, polaris, scored_layout
 
 
 def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.evaluation.judgement_types import ComparedPair, Judgements, RatedCaption
+from tellapart.evaluation.human_judgements.judgements import ComparedPair, Judgements, RatedCaption
 
 VOTES = 48  # triplets per pair, each with a reference and a vote
 REFERENCES = 5  # number of references sampled from the 48, as in papers

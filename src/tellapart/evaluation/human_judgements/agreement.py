@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.agreement_table import ALL, AgreementTable, MetricAgreement, reported
 from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.correlations import TAUS, kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
-from tellapart.evaluation.judgement_types import Judgements
-from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
-from tellapart.evaluation.repeated_answers import deviation_over_repeats, mean_over_repeats
-from tellapart.metrics.draws import bootstrap_weights
+from tellapart.evaluation.human_judgements.agreement_table import AgreementTable, reported
+from tellapart.evaluation.human_judgements.judgements import Judgements
+from tellapart.evaluation.human_judgements.published_agreement import PUBLISHED, published_tau
+from tellapart.evaluation.human_judgements.value_agreement import agreement_of_values
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track
@@ -66,7 +64,7 @@ def measure_agreement(
             continue
         name = f"{name}@{tag}" if tag else name
         plain = name.partition("@")[0]
-        agreement = _agreement(value_N, judgements, resamples, seed)
+        agreement = agreement_of_values(value_N, judgements, resamples, seed)
         published = published_tau(judgements.table or judgements.layout, plain, judgements.tau)
         found.metrics[name] = replace(agreement, published=published, **_of_repeats(value_KN, judgements))
         found.labels[name] = metric.info(scorer=tag).label
@@ -104,11 +102,25 @@ def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str
     """
     if value_KN is None or len(value_KN) < 2:
         return {}
-    each = [reported(_agreement(value_N, judgements, 0, 0), judgements.tau) for value_N in value_KN]
+    each = [reported(agreement_of_values(value_N, judgements, 0, 0), judgements.tau) for value_N in value_KN]
     return {
         "repeats": tuple(math.nan if value is None else value for value in each),
         "deviation": deviation_over_repeats(value_KN),
     }
+
+
+def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
+    """Returns each caption's mean over the repeats in which the judge did not abstain; NaN if there are none."""
+    return np.asarray(np.ma.masked_invalid(value_KN).mean(0).filled(np.nan))
+
+
+def deviation_over_repeats(value_KN: np.ndarray) -> float:
+    """Returns the root mean square, over captions, of the standard deviation over repeats (K − 1 in the denominator).
+
+    Skips captions with fewer than two answers; NaN if none remain.
+    """
+    variance_M = np.ma.masked_invalid(value_KN).var(0, ddof=1).compressed()
+    return float(np.sqrt(variance_M.mean())) if len(variance_M) else math.nan
 
 
 def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
@@ -125,74 +137,3 @@ def _values(metric: Metric, context: EvalContext, slot: CaptionSlot) -> np.ndarr
     if value_N is None or metric.direction != "lower":
         return value_N
     return -np.asarray(value_N)
-
-
-def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed: int) -> MetricAgreement:
-    known_N = ~np.isnan(value_N)
-    rating_of = [np.array(caption.ratings) for caption in judgements.captions]
-    times_N = np.array([len(ratings) for ratings in rating_of])
-
-    def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the scores and ratings of the captions that have a value; caption n is repeated ``repeat_N[n]``
-        times.
-        """
-        take_N = np.flatnonzero(known_N & (times_N > 0))
-        take_M = np.repeat(take_N, repeat_N[take_N])
-        if not len(take_M):
-            return np.zeros(0), np.zeros(0)
-        return np.repeat(value_N[take_M], times_N[take_M]), np.concatenate([rating_of[row] for row in take_M])
-
-    scores, ratings = taus(np.ones(len(value_N), int))
-    rated = bool(judgements.ratings) and len(scores) > 1
-    whole = MetricAgreement(
-        tau_b=100 * kendall_tau_b(scores, ratings) if rated else None,
-        tau_c=100 * kendall_tau_c(scores, ratings) if rated else None,
-        spearman=100 * spearman(scores, ratings) if rated else None,
-        accuracy=_accuracies(value_N, judgements),
-        n=int(known_N.sum()),
-    )
-    if not resamples:
-        return whole
-
-    def printed(repeat_N: np.ndarray) -> float:
-        if judgements.tau:
-            return 100 * TAUS[judgements.tau](*taus(repeat_N))
-        return _accuracies(value_N, judgements, repeat_N)[ALL]
-
-    low, high = _interval(judgements, printed, resamples, seed)
-    return replace(whole, low=low, high=high)
-
-
-def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarray | None = None) -> dict[str, float]:
-    """Returns the accuracy in percent by category, then their mean. Ignores pairs in which a caption has no value."""
-    found: dict[str, float] = {}
-    for category in dict.fromkeys(pair.category for pair in judgements.pairs):
-        rows = [pair for pair in judgements.pairs if pair.category == category]
-        better = np.array([value_N[pair.better] for pair in rows])
-        worse = np.array([value_N[pair.worse] for pair in rows])
-        tied = np.array([pair.tied for pair in rows])
-        better, worse = np.where(tied, 0.0, better), np.where(tied, 0.0, worse)
-        keep = np.flatnonzero(~np.isnan(better + worse))
-        if repeat_N is not None:
-            keep = np.repeat(keep, [repeat_N[rows[place].better] for place in keep])
-        found[category] = 100 * pair_accuracy(better[keep], worse[keep])
-    if not found:
-        return {}
-    mean = float(np.mean(list(found.values())))
-    return {ALL: mean} if list(found) == [""] else {**found, ALL: mean}
-
-
-def _interval(
-    judgements: Judgements, statistic: Callable[[np.ndarray], float], resamples: int, seed: int
-) -> tuple[float, float]:
-    """Computes the interval from resamples of the pictures, with all their captions."""
-    names = list(dict.fromkeys(caption.picture for caption in judgements.captions))
-    place = {name: number for number, name in enumerate(names)}
-    picture_N = np.array([place[caption.picture] for caption in judgements.captions])
-    values = [
-        statistic(weight_K[picture_N].astype(int))
-        for weight_RK in bootstrap_weights(len(names), resamples, seed)
-        for weight_K in weight_RK
-    ]
-    low, high = np.nanpercentile(values, [2.5, 97.5])
-    return float(low), float(high)

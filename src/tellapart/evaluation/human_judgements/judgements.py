@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -37,7 +36,7 @@ class Judgements:
     """A published set of human judgements.
 
     tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
-    table: the key in `tellapart.evaluation.published_agreement`, if it is not the layout.
+    table: the key in `tellapart.evaluation.human_judgements.published_agreement`, if it is not the layout.
 
     rule: the treatment of captions that are also a reference, for the signature.
     judges: the people who rated.
@@ -74,24 +73,3 @@ class Judgements:
             if mean[first] != mean[second]
         ]
         return replace(self, pairs=tuple(pairs))
-
-
-def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """Drops captions identical to one of their picture's references (Flickr8k-Expert and -CF)."""
-    return tuple(row for row in rows if _same(row.caption) not in {_same(text) for text in row.references})
-
-
-def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """Removes each caption from its own references (Composite, THumB, FOIL).
-
-    Drops captions without any other reference.
-    """
-    kept = [
-        replace(row, references=tuple(text for text in row.references if _same(text) != _same(row.caption)))
-        for row in rows
-    ]
-    return tuple(row for row in kept if row.references)
-
-
-def _same(text: str) -> str:
-    return " ".join(text.split()).rstrip(" .").lower()
