@@ -914,7 +914,7 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     assert cli(*lora).status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n"
     (tmp_path / "mine.csv").write_text("file,caption\nphotos/01.jpg,the first\nother.jpg,of another\n")
     done = cli("alt-text", folder, "--captions", tmp_path / "mine.csv", "-o", tmp_path / "few.jsonl")
-    assert done.status == 0 and "1 captions do not belong to any picture of" in done.err, done.err
+    assert done.status == 0 and "1 captions do not belong to any picture in" in done.err, done.err
     assert records(tmp_path / "few.jsonl") == [{"id": "01.jpg", "caption": "the first"}]
     (tmp_path / "bare").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "bare" / "a.png")

@@ -1,4 +1,4 @@
-"""Finds defects in captions, alone or in comparison with other captions and the references."""
+"""Finds defects in captions, individually or by comparison with other captions and the references."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CheckedCaption:
 
     @property
     def plain(self) -> str:
-        """Returns the words alone, so that captions that differ only in case and punctuation compare equal."""
+        """Returns only the words, so that captions that differ only in case and punctuation compare equal."""
         return " ".join(self.words)
 
 
@@ -140,9 +140,9 @@ def language(row: CheckedCaption, expected: str) -> str:
 def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds truncated captions.
 
-    If most captions end in punctuation, one that does not is considered truncated if its last word hardly ever ends a
-    caption or is not a complete word in the file. Otherwise, a caption is considered truncated if its last word
-    requires a continuation or a bracket is left open.
+    If most captions end in punctuation, a caption without it is considered truncated if its last word hardly ever ends
+    a caption, or never occurs as a complete word in the file. Otherwise, a caption is considered truncated if its last
+    word requires a continuation or a bracket is left open.
     """
     known, last = Counter[str](), Counter[str]()
     ended = [bool(_END.search(row.text)) for row in rows]
@@ -177,7 +177,7 @@ def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
         elif row.words[:3] in common:
             share = openings[row.words[:3]] / len(rows)
             yield Finding(
-                "template", row.id, row.text, f"“{' '.join(row.words[:3])}” begins {share:.0%} of all captions"
+                "template", row.id, row.text, f"{share:.0%} of all captions begin with “{' '.join(row.words[:3])}”"
             )
 
 
@@ -210,7 +210,7 @@ def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]
 
 def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Finds captions of at least `NEAR_WORDS` words that differ from another picture's caption in one word."""
-    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # key: position, and text without it
+    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # key: a word's position, and the text without it
     long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
     for text in long:
         for key in _without_one(text):
@@ -220,7 +220,7 @@ def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) 
     partner: dict[str, str] = {}
     for own in without.values():
         first = own[0]
-        other = next((text for text in own if group_of[text] != group_of[first]), None)  # of other pictures than first
+        other = next((text for text in own if group_of[text] != group_of[first]), None)  # shared by other pictures
         if other is not None:
             for text in own:
                 partner.setdefault(text, other if group_of[text] == group_of[first] else first)
@@ -236,7 +236,7 @@ def _without_one(text: str) -> Iterator[tuple[int, int]]:
 
 
 def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions that share most of their words with the previous row, including the first ones in order."""
+    """Finds captions that share most of their words with the previous row's caption."""
     for before, row in pairwise(rows):
         if before.id == row.id or min(len(row.words), len(before.words)) < 5:
             continue
@@ -256,7 +256,7 @@ def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str
 
 
 def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that have fewer words in common with their picture's references than with most other pictures'."""
+    """Finds captions that have fewer words in common with their picture's references than with those of most others."""
     place = {key: number for number, key in enumerate(key for key, texts in references.items() if any(texts))}
     own = [row for row in rows if row.words and row.id in place]
     found = misfits([row.text for row in own], [place[row.id] for row in own], [references[key] for key in place])

@@ -1,4 +1,4 @@
-"""The kinds of defects, with the share of captions or pictures that may have each in clean data."""
+"""Defines the kinds of defects, and the share of captions or pictures that have each kind in clean data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ RARE = 0.001  # level for kinds that practically never occur in clean data
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of defect: whether captions or pictures have it, its name in tables, and its level: the share that is
-    normal in clean data.
+    """A kind of defect.
+
+    of: whether captions or pictures have the defect.
+    level: the share of captions or pictures that have it in clean data.
     """
 
     name: str
@@ -76,7 +78,7 @@ DEFECTS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect in a caption or picture. ``spans``: (start, end) of the characters in the caption that show it."""
+    """One defect in a caption or picture. ``spans``: (start, end) of the characters that show the defect."""
 
     kind: str
     id: str

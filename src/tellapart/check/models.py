@@ -1,4 +1,4 @@
-"""Finds defects with models: captions that fit other pictures better, words that fit any picture."""
+"""Finds defects with models: captions that fit other pictures better, and words that fit any picture."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def by_scorer(
     """Finds captions that fit other pictures better, according to a scorer.
 
     row_of: the row of each picture's features. The statistics are the median rank of a caption's own picture, R@1 among
-    all pictures, and the estimated share of shuffled captions (of which half rank their picture in the lower half).
+    all pictures, and the estimated share of shuffled captions (half of which rank their own picture in the lower half).
     """
     keys = list(row_of)
     own_M = np.array([row_of[row.id] for row in rows])

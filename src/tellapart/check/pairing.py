@@ -36,14 +36,17 @@ class Overlap:
         self._length = [math.sqrt(sum(self._weight[unit] for unit in own)) or 1.0 for own in self.known]
 
     def score(self, caption: set[str], picture: int) -> float:
-        """Returns the total weight of the common units over the square root of that of all the picture's units."""
+        """Returns the total weight of the common units, divided by the square root of that of the picture's units."""
         return sum([self._weight[unit] for unit in caption & self.known[picture]]) / self._length[picture]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The p-value of `measure_fit`'s permutation test, and the share of captions that have fewer words in common with
-    their own picture's references than with most others'.
+    """Result of `measure_fit`.
+
+    p: p-value of the permutation test.
+    misfits: share of captions that have fewer words in common with their own picture's references than with those of
+        most other pictures.
     """
 
     p: float
@@ -58,7 +61,7 @@ class Fit:
 
 
 def measure_fit(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Fit | None:
-    """Compares captions with the references of their own and of other pictures in a permutation test.
+    """Compares captions with the references of their own picture and of other pictures in a permutation test.
 
     Uses at most `MAX_PAIRS` pictures, sampled with a fixed seed. Returns None if there are fewer than `MIN_PAIRS`
     pictures or all captions are the same.
@@ -80,12 +83,13 @@ def measure_fit(captions: Sequence[str], references: Sequence[Sequence[str]]) ->
 
 
 def misfits(captions: Sequence[str], pictures: Sequence[int], references: Sequence[Sequence[str]]) -> list[int]:
-    """Returns the rows of captions that have fewer words in common with their own picture's references than with most
-    others'.
+    """Returns the rows of captions that fit most other pictures' references better than their own picture's references.
+
+    The fit depends on the words that a caption and the references have in common.
 
     pictures: the row of each caption's picture among the references. Each caption is compared with the same `OTHERS`
     pictures, sampled with a fixed seed; captions that have no word in common with any of them are skipped. Returns no
-    rows for fewer than `MIN_PAIRS` pictures.
+    rows if there are fewer than `MIN_PAIRS` pictures.
     """
     if len(references) < MIN_PAIRS:
         return []

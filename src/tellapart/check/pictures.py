@@ -70,7 +70,7 @@ def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
-    """Finds defective and duplicate pictures; decodes each picture once."""
+    """Finds defective and duplicate pictures. Decodes each picture only once."""
     first: dict[str, str] = {}
     for item in track(items, label="checking pictures"):
         read = getattr(item.picture, "read", None)

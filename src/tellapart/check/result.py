@@ -41,9 +41,9 @@ class Check:
     def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
         """Returns the kinds that exceed their level.
 
-        levels: the kinds to consider (default: all), each with the share above which it is an alarm; None: the kind's
-        own level. If a kind is normal in clean data, the excess must also be significant (p < 0.05): one short caption
-        among sixty is not an alarm.
+        levels: the kinds to consider (default: all), each with the share that it must exceed; None stands for the
+            kind's own level. If a kind also occurs in clean data, the excess must be significant (p < 0.05), so that
+            one short caption among sixty does not raise an alarm.
         """
         chosen = dict.fromkeys(DEFECTS) if levels is None else levels
         return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]

@@ -1,4 +1,4 @@
-"""Checks a file of captions for all kinds of defects that the given models and pictures allow."""
+"""Checks a caption file for all kinds of defects that can be found with the given pictures and models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_captions(
     scorer: Scorer | None = None,
     captioner: Captioner | None = None,
 ) -> Check:
-    """Checks for all kinds of defects that the inputs allow.
+    """Checks for all kinds of defects that can be found with the given inputs.
 
     dataset: the pictures; None checks only the captions.
     references: required by ``leaked`` and ``mispaired``.
@@ -105,7 +105,7 @@ def check_captions(
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     models: list[Found] = []
     if scorer is not None or captioner is not None:
-        from tellapart.check.models import ask_captioner, ask_scorer  # torch, which takes four times as long as a check
+        from tellapart.check.models import ask_captioner, ask_scorer  # torch loads slower than the checks run
 
         if scorer is not None and _enough(readable, "scorer"):
             models.append(ask_scorer(rows, readable, scorer))

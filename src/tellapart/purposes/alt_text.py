@@ -36,7 +36,7 @@ from tellapart.utils.write_errors import stdout_errors
 
 CHARACTERS = 125  # a common recommendation, because screen readers read this much without a pause
 
-# German: "Das Bild zeigt einen braunen Hund" leaves an object, which becomes the subject "Ein brauner Hund".
+# In German, "Das Bild zeigt einen braunen Hund" leaves an object, which becomes the subject "Ein brauner Hund".
 _ACCUSATIVE = re.compile(r"^(Einen|Den) ((?:[a-zäöüß]+en )*)(?=[A-ZÄÖÜ])")
 
 
@@ -45,7 +45,7 @@ def write_alt_texts(
 ) -> None:
     """Writes an alt text for each picture. A lock prevents other processes from writing to the same files.
 
-    pictures: the data as it was typed.
+    pictures: the data, as typed by the user.
 
     Raises:
         UsageError: if any file cannot be read or written; raised before anything is captioned.
@@ -100,7 +100,7 @@ def write_alt_texts(
 
 
 def _checked_path(out: str | None) -> Path:
-    """Returns the output file. Raises `UsageError` if its format cannot hold the texts."""
+    """Returns the output file. Raises `UsageError` if its format cannot store the texts."""
     if out is None:
         raise UsageError("missing output file for the alt texts; use -o alt.jsonl, or -o - to print them")
     path = Path(out)
@@ -110,14 +110,14 @@ def _checked_path(out: str | None) -> Path:
 
 
 def checked_language(code: str) -> str:
-    """Validates a language code (BCP 47) and returns it. Raises `UsageError` for anything else."""
+    """Validates a language code (BCP 47) and returns it. Raises `UsageError` if it is invalid."""
     if code and not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
         raise UsageError(f"--language {code}: expected a language code such as de or pt-BR")
     return code
 
 
 def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> None:
-    """Writes alt texts as XMP, beside the pictures or in copies, and prints how many."""
+    """Writes alt text as XMP, next to the pictures or into copies, and prints the number of files."""
     done, folder = embed(list(dataset), edited, own, settings), settings.folder
     where = "beside the pictures" if folder is None else f"in {folder}"
     copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
@@ -131,7 +131,7 @@ def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settin
     if done.stayed:
         say(
             f"{len(done.stayed):,} pictures already have an alt text from another source, or one that was emptied "
-            f"since, and were left unchanged: {', '.join(done.stayed[:3])}; pass --replace-edited to replace it"
+            f"since, and were left unchanged: {', '.join(done.stayed[:3])}; pass --replace-edited to replace them"
         )
 
 
@@ -142,9 +142,11 @@ def _nominative(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class AltText:
-    """Makes one text of at most ``characters`` per picture. ``long``: also keep the whole caption if it was shortened.
+    """Makes one text per picture.
 
-    ``language``: the code of the captions' language; "" means English without a language tag.
+    characters: maximum length of a text, in characters.
+    long: whether to also keep the whole caption if it was shortened.
+    language: the code of the captions' language; "" means English without a language tag.
     """
 
     characters: int = CHARACTERS

@@ -31,8 +31,8 @@ def find_doubts(
 ) -> Doubts:
     """Returns the reasons to check each alt text: what was shortened, and what ``tellapart check`` finds.
 
-    people: ids of texts that a person wrote or accepted; they are never doubtful. captioner: if given, words that fit
-    other pictures equally well are doubtful too.
+    people: ids of texts that a person wrote or accepted, which are never doubtful.
+    captioner: if given, words that fit other pictures equally well are also doubtful.
     """
     missing = Edited("", (("no text", "no caption"),))
     doubts: Doubts = {item.id: list(edited.get(item.id, missing).doubts) for item in dataset}
@@ -62,7 +62,7 @@ def store_doubts(
     """Stores why texts in ``out`` are doubtful, the captions that they were made from (as candidates), and their
     variation.
 
-    ``variation``: by id, from `variations`. ``run``: the change that wrote the texts.
+    ``variation``: the result of `variations`. ``run``: the change that wrote the texts.
     """
     items = list(dataset)
     store = CaptionStore(items, open_layout(items, None, out))

@@ -1,4 +1,4 @@
-"""Embeds alt texts as XMP: in a sidecar beside each picture, or inside copies of the pictures."""
+"""Embeds alt text as XMP, in a sidecar next to each picture or inside copies of the pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Embedded:
     """Counts the XMP sidecars and copies that were written.
 
     stayed: pictures whose alt text came from another source and was kept.
-    others: sidecars from other programs (``PICTURE.jpg.xmp``) beside those that were written.
+    others: sidecars of other programs (``PICTURE.jpg.xmp``) for the same pictures.
     """
 
     sidecars: int = 0
@@ -59,17 +59,16 @@ def _of(key: tuple[str, str], target: Path) -> Path:
 
 
 def _target(picture: Path, root: Path, folder: Path | None) -> Path:
-    """Returns the file to write an alt text to: a copy of the picture below ``folder``, otherwise a sidecar."""
+    """Returns the file to write alt text to: a copy in ``folder`` if it can contain XMP, otherwise a sidecar."""
     place = picture if folder is None else folder / os.path.relpath(picture.absolute(), root)
     return place if folder is not None and _takes_packet(picture) else place.with_suffix(".xmp")
 
 
 def check_embed(items: Sequence[Item], folder: Path | None) -> None:
-    """Raises `UsageError` for files that `embed` could not write and XMP that it could not read; call it before slow
-    work.
+    """Raises `UsageError` if `embed` could not write a file or could not read existing XMP. Call it before slow work.
 
-    folder: the folder for copies. A copy must not be one of these pictures, must not be read as a picture by the next
-    run, and must not replace a file that this program did not write.
+    folder: the folder for copies. A copy must not overwrite one of these pictures or a file that this program did not
+    write, and the next run must not read it as a picture.
     """
     files_beside(items, ".xmp")
     root = common_folder(items)
@@ -105,8 +104,8 @@ class EmbedSettings:
 
     Args:
         replace_edited: whether to replace alt texts that this command did not write, after backing them up.
-        folder: the folder for copies; None: write sidecars beside the pictures.
-        language: the language of the texts, such as ``de``; "": unspecified.
+        folder: the folder for copies; None writes sidecars next to the pictures.
+        language: the language of the texts, such as ``de``; "" if unspecified.
         event: who wrote the texts, for the history in the XMP.
         run: the journal entry for the sidecar texts; if None, they cannot be undone.
     """
@@ -119,15 +118,15 @@ class EmbedSettings:
 
 
 def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> Embedded:
-    """Writes texts as IPTC alt text: into ``PICTURE.xmp`` beside each picture, or into copies of the pictures.
+    """Writes texts as IPTC alt text, to ``PICTURE.xmp`` next to each picture or into copies of the pictures.
 
     Texts are embedded in copies of JPEG and PNG files; copies in other formats get a sidecar. All other metadata is
-    kept, and so is an alt text that this command did not write: in any language, or in the language of the texts if one
-    is specified (en-US counts as en). An empty text that a person accepted clears the alt text. Original pictures are
-    never changed.
+    kept. An existing alt text that this command did not write is kept if it is in the specified language (en-US counts
+    as en), or if no language is specified. An empty text that a person accepted clears the alt text. Original pictures
+    are never changed.
 
     Raises:
-        UsageError: as in `check_embed`.
+        UsageError: in the same cases as `check_embed`.
     """
     check_embed(items, settings.folder)
     root = common_folder(items)
@@ -181,9 +180,9 @@ Texts = dict[tuple[str, str], str]  # by property and language
 def _shares(
     one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings
 ) -> tuple[Texts, Texts, dict[Path, str]]:
-    """Returns the texts to write, the other sources' texts to keep, and the other sources' texts that are overwritten.
+    """Returns the texts to write, the texts from other sources to keep, and those from other sources to overwrite.
 
-    A text with a language also becomes the default text unless there is another one.
+    A text with a language also becomes the default text, unless the picture already has one.
     """
     language = settings.language or xmp.DEFAULT
     ours: Texts = {}
@@ -213,7 +212,7 @@ def _share_language(one: str, other: str) -> bool:
 
 
 def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings) -> bool:
-    """Returns whether a person emptied the alt text that this command wrote to a sidecar: the picture is decorative."""
+    """Returns whether a person emptied the alt text that this command wrote, so that the picture is decorative."""
     place = xmp.ALT, settings.language or xmp.DEFAULT
     row = own.of(sidecar).rows.get(_of(place, sidecar).name)
     written = row is not None and not row.removed and row.hashes[-1:] not in ((), (text_hash(""),))
@@ -221,7 +220,7 @@ def _was_emptied(one: Edited, said: Texts, own: OwnFiles, sidecar: Path, setting
 
 
 def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:
-    """Returns the packet with these texts; unchanged if it already contains them."""
+    """Returns the packet with these texts, or the unchanged packet if it already contains them."""
     there = xmp.languages_of(packet, str(target))
     new = {key: text for key, text in texts.items() if there.get(key, "") != text}
     return xmp.with_languages(packet, new, str(target), event if new else None) if new or not packet else packet

@@ -52,7 +52,7 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
     wrong = {item.id: said for item in items if (said := _contradictions(item, lines.get(item.id, []), suffix))}
     if wrong:
         named = few((f"{id_} ({'; '.join(said)})" for id_, said in wrong.items()), NAMED_FILES)
-        yield f"{len(wrong):,} pictures have tags that contradict their prose: {named}; fix one of the two"
+        yield f"{len(wrong):,} pictures have tags that contradict their prose: {named}; fix the tags or the prose"
 
 
 def words_that_fit_all(
@@ -92,7 +92,7 @@ def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> lis
 def token_counter(repository: str) -> tuple[Callable[[str], int], bool]:
     """Returns a function that counts tokens, excluding start and end tokens, and whether it only estimates the count.
 
-    Uses a tokenizer from Hugging Face's cache; downloads nothing.
+    Uses a tokenizer from Hugging Face's cache, and never downloads one.
     """
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(

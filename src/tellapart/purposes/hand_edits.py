@@ -23,7 +23,7 @@ from tellapart.utils.strict_json import parse_json
 
 
 def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
-    """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
+    """Returns the texts in ``out`` that a person wrote, changed or accepted, by item id.
 
     An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament. Marks made on the
     review page are read from the log, because a table cannot store them. Raises `UsageError` if no earlier run wrote
@@ -41,7 +41,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     try:
         text = decode_text(out.read_bytes())
         if out.suffix.lower() == ".csv":
-            separator = max(",;\t", key=text.partition("\n")[0].count)  # a spreadsheet may have saved it with another
+            separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets may change it
             rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
         else:
             rows = [parse_json(line) for line in text.split("\n") if line.strip()]

@@ -38,7 +38,7 @@ def write_lines(
     run: JournaledRun,
     changed: Set[str] = frozenset(),
 ) -> int:
-    """Writes the texts into one file, in the order of the items; returns the number of texts.
+    """Writes the texts to one file, in the order of the items. Returns the number of texts.
 
     The suffix selects the format: ``.jsonl``, ``.csv``, ``.parquet`` (with pictures, in Hugging Face's layout) or
     ``.tar`` (WebDataset).
@@ -100,13 +100,13 @@ def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
 def record_list(
     out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str], run: JournaledRun
 ) -> None:
-    """Records a list of captions in the journal before it is rewritten: its new rows, and the rows that are removed.
+    """Records the new and the removed rows of a caption list in the journal, before the list is rewritten.
 
-    ``texts``: the new texts by id; ``people``: ids of texts that a person wrote and that are kept.
+    ``texts``: the new texts by id; ``people``: ids of hand-written texts, which are kept.
     """
     before: dict[str, str] = {}
     if out.exists():
-        with contextlib.suppress(UsageError):  # damaged, so it was backed up as a whole
+        with contextlib.suppress(UsageError):  # a damaged list has been backed up as a whole
             before = ListFile(out, items).read([item.id for item in items])
     known = Provenance.open(out)
     known.record_removed({key: text for key, text in before.items() if key not in texts}, run)

@@ -1,4 +1,4 @@
-"""Captions for training a trigger word: removes what all pictures in a set have in common.
+"""Makes captions for training a trigger word, by removing what all pictures in a set have in common.
 
 Words are removed by rules of English grammar (`tellapart.language.phrases`). Only the trigger, the prefix, the suffix
 and the included phrases are added.
@@ -21,7 +21,7 @@ from tellapart.purposes.texts import Edited, has_phrase, shortened, without_open
 from tellapart.utils.random_stream import RandomStream
 
 COMMON = 0.5  # a word in more than this fraction of captions describes the whole set
-LEAST = 5  # captions; fewer do not show what the set has in common
+LEAST = 5  # minimum number of captions; fewer do not show what the set has in common
 Key = tuple[str, ...]
 LENGTHS = (1 / 3, 2 / 3, 1.0)  # lengths of short, medium and long captions, as fractions of the whole caption
 
@@ -49,9 +49,9 @@ class LoraCaptions:
         common: words in more than this fraction of the captions are removed.
         keep, avoid: words that are never removed, and words that are always removed.
         include: words and phrases that are kept, and appended to captions that lack them.
-        prefix, suffix: texts to add before and after the whole caption.
-        lengths: fractions of short, medium and long captions (a third, two thirds and the whole, up to the end of a
-            phrase), drawn by ``seed`` and the picture's id; None: no caption is shortened.
+        prefix, suffix: text to add before and after the whole caption.
+        lengths: fractions of captions to keep short, medium and long (a third, two thirds or all of the caption, up to
+            the end of a phrase), chosen by ``seed`` and the picture's id; None shortens no caption.
     """
 
     trigger: str
@@ -113,7 +113,7 @@ class LoraCaptions:
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
         """Returns the text of each caption, without the words that most captions share.
 
-        If a picture has several captions, the keys after the first are the first key, a line break and a number.
+        If a picture has several captions, every key but the first consists of the first key, a line break and a number.
         """
         out = {one.key for one in self.evidence(captions) if one.left_out}
         return {key: self._edited(key, caption, out) for key, caption in captions.items()}
@@ -142,7 +142,7 @@ class LoraCaptions:
         return Edited(text)
 
 
-Run = Sequence[tuple[str, str, int, int, bool]]  # words in a row: key, sentence, start and end in it, whether a noun
+Run = Sequence[tuple[str, str, int, int, bool]]  # for each word: key, sentence, start and end, is a noun
 
 
 def _runs(caption: str) -> list[Run]:

@@ -11,7 +11,7 @@ import typer
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options for the source of captions, and for what may be replaced."""
+    """Options for where captions come from, and which texts may be replaced."""
 
     captions: Annotated[
         Path | None,
@@ -22,9 +22,11 @@ class SourceOptions:
     ] = None
     model: Annotated[
         str | None,
-        typer.Option(help=("Caption the pictures first with this captioner: a name or path, or openai:MODEL@URL.")),
+        typer.Option(help=("Captioner to caption the pictures with first: a name or path, or openai:MODEL@URL.")),
     ] = None
-    prompt: Annotated[str | None, typer.Option(help="Prompt for --model; may contain fields, as in caption.")] = None
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt for --model; may contain fields, as for tellapart caption.")
+    ] = None
     fields: Annotated[
         Path | None,
         typer.Option(
@@ -45,7 +47,7 @@ class SourceOptions:
         bool,
         typer.Option(
             "--overwrite",
-            help="Caption again (with --model). Hand-written and edited texts are kept.",
+            help="Recaption the pictures (with --model). Hand-written and edited texts are kept.",
         ),
     ] = False
     replace_edited: Annotated[
@@ -81,7 +83,7 @@ class AltTextOptions(SourceOptions):
         ),
     ] = False
     embed: Annotated[
-        bool, typer.Option("--embed", help="Write alt texts to PICTURE.xmp beside each picture (IPTC).")
+        bool, typer.Option("--embed", help="Write alt text to PICTURE.xmp next to each picture (IPTC).")
     ] = False
     copies: Annotated[
         Path | None,
@@ -107,7 +109,7 @@ class LoraOptions(SourceOptions):
             "-o",
             help=(
                 "Write a single file: .jsonl or .csv (texts only), .parquet or .tar (texts and pictures). Default: "
-                "text files beside the pictures, and metadata.jsonl."
+                "text files next to the pictures, and metadata.jsonl."
             ),
         ),
     ] = None
@@ -128,7 +130,7 @@ class LoraOptions(SourceOptions):
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="Comma-separated words that are never removed, and are added to captions without them.",
+            help="Comma-separated words that are never removed, and are added to captions that lack them.",
         ),
     ] = None
     scorer: Annotated[

@@ -1,4 +1,4 @@
-"""Checks the output files before the first picture is captioned: whether they can be written, and what they hold."""
+"""Checks the output files before the first picture is captioned: whether they can be written, and what they contain."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def check_files(
     mixed: bool,
     copies: Sequence[Path | None],
 ) -> None:
-    """Raises a single `UsageError` that names all files that cannot be read or written.
+    """Raises a single `UsageError` that lists all files that cannot be read or written.
 
     Args:
-        beside: the suffix of text files beside the pictures.
+        beside: the suffix of text files next to the pictures.
         mixed: whether ``out`` may also contain rows that a person wrote.
         copies: the folders that `embed` writes to.
     """

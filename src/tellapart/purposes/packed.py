@@ -1,4 +1,4 @@
-"""Writes texts and pictures into one file: Parquet in Hugging Face's layout, or a tar (WebDataset)."""
+"""Writes texts and pictures to one file: Parquet in Hugging Face's layout, or a tar file (WebDataset)."""
 
 from __future__ import annotations
 

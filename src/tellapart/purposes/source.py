@@ -1,6 +1,6 @@
 """Reads the captions that texts are made from: from a file, from the folder itself, or from a captioner.
 
-A folder may contain captions in text files beside its pictures or in ``metadata.jsonl``. `tellapart lora` replaces
+A folder may contain captions in text files next to its pictures or in ``metadata.jsonl``. `tellapart lora` replaces
 these text files with its own texts, so the original captions are kept in the hidden log, from which the next run reads
 them.
 """
@@ -37,9 +37,9 @@ from tellapart.utils.messages import say
 
 @dataclass(frozen=True)
 class SourceCaptions:
-    """The captions of pictures by id, one or several each.
+    """One or more captions for each picture, by id.
 
-    ``captioner`` loads the model that generated them (None if unknown); ``author`` is their author (may be `UNKNOWN`).
+    ``captioner`` loads the model that generated the captions (None if unknown); ``author`` is who wrote them.
     """
 
     by_id: Mapping[str, Sequence[str]]
@@ -60,8 +60,9 @@ class SourceCaptions:
 
     @property
     def flat(self) -> dict[str, str]:
-        """Returns one caption per key: the picture's id, followed by a line break and a number for all but its first
-        caption.
+        """Returns all captions, each under its own key.
+
+        The key is the picture's id, followed by a line break and a number for all but the first caption.
         """
         return {f"{id_}\n{n}" if n else id_: text for id_, texts in self.by_id.items() for n, text in enumerate(texts)}
 
@@ -69,7 +70,7 @@ class SourceCaptions:
 def read_source(
     options: SourceOptions, dataset: Dataset, out: Path, own: OwnFiles, device: str, precision: str
 ) -> SourceCaptions:
-    """Returns the captions of a data set from the source that the options name.
+    """Returns a data set's captions from the source that the options specify.
 
     Args:
         out: the output file, whose hidden log may also contain captions.
@@ -106,7 +107,7 @@ def read_source(
 
 
 def author_of(captions: Path) -> Author:
-    """Returns the captioner that generated a file of captions according to the log; `UNKNOWN` if it is not recorded."""
+    """Returns the captioner that generated a caption file according to the log, or `UNKNOWN` if none is recorded."""
     settings = Provenance.open(captions).settings
     return Author.from_settings(settings) if settings and settings.get("captioner") else UNKNOWN
 
@@ -116,7 +117,7 @@ OPTIONS = dict.fromkeys(("beams", "max_tokens", "samples", "consensus"), _WHOLE)
 
 
 def caption_options(options: SourceOptions) -> CaptionOptions:
-    """Translates ``--prompt`` and ``--decoding`` to the options of ``caption``. Raises `UsageError`."""
+    """Translates ``--prompt`` and ``--decoding`` into the options of ``caption``. Raises `UsageError`."""
     values = key_values("--decoding", options.decoding, OPTIONS | DECODING)
     for name, least in (("beams", 1), ("max_tokens", 1), ("samples", 2), ("consensus", 3)):
         if values.get(name, least) < least:
@@ -134,7 +135,7 @@ def caption_options(options: SourceOptions) -> CaptionOptions:
 
 
 def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
-    """Returns the captions in a file by picture id. Raises `UsageError` if none belongs to a picture."""
+    """Returns the captions in a file by picture id. Raises `UsageError` if no caption belongs to a picture."""
     items = list(dataset)
     known = KnownIds(dataset.spec, [item.id for item in items], {item.id: item.picture.name for item in items})
     matched = match_captions(read_caption_file(path), known, str(path))
@@ -142,14 +143,15 @@ def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
         say(matched.how)
     ids = set(known.ids)
     if others := sum(key not in ids for key in matched.texts):
-        say(f"{path}: {others:,} captions do not belong to any picture of {dataset.spec}")
+        say(f"{path}: {others:,} captions do not belong to any picture in {dataset.spec}")
     return {item.id: matched.texts[item.id] for item in items if item.id in matched.texts}
 
 
 def _of_folder(items: Sequence[Item], out: Path, own: OwnFiles) -> dict[str, Sequence[str]]:
-    """Returns the captions in a folder: tellapart's own, otherwise those in the log, otherwise those written by people.
+    """Returns the captions in a folder.
 
-    Texts that this command wrote itself do not count as captions.
+    Prefers captions that tellapart wrote, then those in the log, then those that people wrote. Texts that this command
+    itself wrote do not count as captions.
     """
     made, logged = Provenance.open(out).rows, logged_captions(out, items)
     captions: dict[str, Sequence[str]] = {}

@@ -24,7 +24,7 @@ class Edited:
     long: a second, longer text; "" if there is none.
     accepted: whether a person accepted the text as it is. An accepted empty text marks a decorative picture.
     language: the language code; "" if unspecified.
-    variation: what the captions of the picture agree on (`tellapart.purposes.variation`); {} for fewer than three.
+    variation: what the captions of the picture agree on (`tellapart.purposes.variation`); {} for one or two.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Edited:
 
 
 def without_openings(text: str) -> tuple[str, str]:
-    """Removes openings such as "The image shows" from all sentences; returns the text and the first such opening."""
+    """Removes openings such as "The image shows" from all sentences. Returns the text and the first removed opening."""
     removed, kept = "", ""
     for sentence in (part for whole in sentences(text) for part in re.split(r"(?<=[。！？])", whole) if part):
         part, opening = without_opening(sentence)
@@ -56,13 +56,14 @@ def without_openings(text: str) -> tuple[str, str]:
 
 
 def shortened(text: str, most: int, *, whole_phrases: bool = False, english: bool = True) -> tuple[str, str]:
-    """Cuts the text to at most ``most`` characters; returns it and how it was cut: "", "sentence", "phrase", "word".
+    """Shortens the text to at most ``most`` characters.
 
-    Keeps whole sentences if one fits. Otherwise keeps the longest beginning of the first sentence that ends with a
-    phrase, or else with a word that may end a text.
+    Keeps whole sentences if at least one fits. Otherwise keeps the longest beginning of the first sentence that ends
+    with a phrase or, if no phrase fits, with a word that may end a text. Returns the text, and what it was cut after:
+    "sentence", "phrase", "word", or "" if it is complete.
 
     Args:
-        whole_phrases: never cut within a phrase, even if the first one is longer than ``most``.
+        whole_phrases: never cut within a phrase, even if the first phrase is longer than ``most``.
         english: find phrases by English grammar; otherwise a phrase ends before a comma or a semicolon.
     """
     if len(text) <= most:

@@ -1,4 +1,4 @@
-"""Writes training captions as text files beside the pictures, as training scripts for image generators read them."""
+"""Writes training captions to text files next to the pictures, as training scripts for image generators expect."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def write_beside(
     trigger: str,
     author: Author = UNKNOWN,
 ) -> tuple[dict[str, Edited], list[str]]:
-    """Writes a text file beside each picture that has a text; returns the texts now on disk, and messages about files
-    that people wrote.
+    """Writes a text file next to each picture that has a text.
 
-    A file that this command did not write, or that a person has changed, is kept unless ``replaces.edited``; its text
-    then becomes the picture's text.
+    A file that this command did not write, or that a person has changed, is kept unless ``replaces.edited`` is set, and
+    its text becomes the picture's text. Returns the texts that are now on disk, and messages about files that people
+    wrote.
     """
     targets = files_beside(items, suffix)
     stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
@@ -77,11 +77,11 @@ def write_beside(
 
 
 def _joined_lines(lines: Sequence[str]) -> str:
-    """Joins lines into one text; adds a full stop to lines that end without punctuation."""
+    """Joins lines into one text, adding a full stop to lines that end without punctuation."""
     ended = [line if line[-1:] in ".!?,;:…" else f"{line}." for line in lines[:-1]]
     return " ".join([*ended, *lines[-1:]])
 
 
 def text_of(path: Path) -> str:
-    """Returns the text of a file, or "" if it does not exist. Raises `UsageError` like `read_text`."""
+    """Returns the text of a file, or "" if it does not exist. Raises the same `UsageError` as `read_text`."""
     return read_text(path) if path.exists() else ""

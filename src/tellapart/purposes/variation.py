@@ -1,4 +1,4 @@
-"""What several captions of one picture agree on, and what only some of them say.
+"""Finds what several captions of one picture agree on, and what only some of them say.
 
 A claim that only one of several samples makes is more often wrong. People who cannot see a picture notice several times
 as many unreliable claims if they are shown this variation (https://arxiv.org/abs/2507.15692).
@@ -14,8 +14,8 @@ from tellapart.language.word_removal import word_runs
 from tellapart.language.words import sentences
 
 AMOUNTS = ("all", "most", "some", "one")
-LEAST = 3  # samples; of two, each claim is in both or in one
-FUNCTION_SHARE = 0.5  # share of pictures; more frequent words are function words (in other languages)
+LEAST = 3  # minimum number of samples; with two, a claim can only be in both or in one
+FUNCTION_SHARE = 0.5  # words in more than this share of pictures are function words (not for English)
 ENOUGH = 5  # number of pictures needed to tell which words are frequent
 
 Variation = dict[str, int | list[str]]
@@ -24,8 +24,8 @@ Variation = dict[str, int | list[str]]
 def variations(captions: Mapping[str, Sequence[str]], language: str = "en") -> dict[str, Variation]:
     """Returns the variation for each picture that has at least `LEAST` captions.
 
-    A variation maps each of `AMOUNTS` to the phrases that so many samples contain: ``all``, ``most`` (more than half),
-    ``some`` (up to half, but at least two), or ``one``. ``samples`` is the number of samples.
+    A variation maps each of `AMOUNTS` to the phrases that this many samples contain: ``all``, ``most`` (more than
+    half), ``some`` (up to half, but at least two), or ``one``. ``samples`` is the number of samples.
     """
     sampled = {id_: texts for id_, texts in captions.items() if len(texts) >= LEAST}
     common = set[str]()
@@ -61,7 +61,7 @@ def _variation(texts: Sequence[str], common: set[str]) -> Variation:
 
 
 def _longest(phrases: Mapping[tuple[str, ...], str]) -> list[str]:
-    """Returns the phrases, longest first, without those whose words are all part of an earlier one."""
+    """Returns the phrases, longest first, without those whose words are all part of a longer phrase."""
     kept: list[tuple[tuple[str, ...], str]] = []
     for keys, phrase in sorted(phrases.items(), key=lambda pair: -len(pair[0])):
         if not any(set(keys) <= set(other) for other, _ in kept):

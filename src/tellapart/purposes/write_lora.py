@@ -42,7 +42,7 @@ def write_lora(
     """Writes a training caption for each picture. A lock prevents other processes from writing to the same files.
 
     Args:
-        pictures: the data as it was typed.
+        pictures: the data, as typed by the user.
         show: prints words with their shares, given the number of captions.
 
     Raises:
@@ -97,14 +97,14 @@ def write_lora(
 
 @dataclass(frozen=True)
 class Destination:
-    """Destination of texts: one file, plus text files with ``suffix`` beside the pictures (None: no text files)."""
+    """Where to write texts: one file, and text files with ``suffix`` next to the pictures (None: no text files)."""
 
     path: Path
     suffix: str | None
 
     @classmethod
     def of(cls, options: LoraOptions, items: Sequence[Item], pictures: Sequence[str]) -> Destination:
-        """Returns the destination that the options name. Raises `UsageError` if it cannot hold the texts."""
+        """Returns the destination that the options specify. Raises `UsageError` if it cannot store the texts."""
         if options.out == "-":
             raise UsageError(
                 "-o -: lora processes all captions together and cannot stream them; remove -o -, or "

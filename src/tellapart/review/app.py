@@ -42,8 +42,8 @@ class Page:
     """A review page, with pictures numbered from 0.
 
     package: the package with page.html, page.css and page.js.
-    gets: functions of a request, by path; ``/api/state`` has everything that the page shows except pixels.
-    posts: functions of the JSON object in the body, by path.
+    gets: functions that answer GET requests, by path. ``/api/state`` returns everything that the page shows but pixels.
+    posts: functions that answer POST requests, given the JSON object in the body, by path.
     errors: responses to errors that need more than a one-line message.
     """
 
@@ -110,9 +110,9 @@ def error_response(_: Request, error: Exception) -> Response:
 
 
 def serve_page(page: Page, port: int, what: str, saved: str = "", *, open_page: bool = False) -> None:
-    """Serves the page until Ctrl-C. Prints its address first, between what is reviewed and where it is saved.
+    """Serves the page until Ctrl-C. First prints what is reviewed, the page's address, and where reviews are saved.
 
-    ``open_page``: also opens it in this machine's browser.
+    ``open_page``: whether to also open the page in this machine's browser.
     """
     listener = bind(port)
 

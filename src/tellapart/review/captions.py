@@ -1,4 +1,4 @@
-"""Requests of the captions page."""
+"""Handles the requests of the captions page."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:
 
 
 def answer_of(session: ReviewSession, saved: Saved) -> dict[str, Any]:
-    """Returns the response to a change, with the current state of its rows."""
+    """Returns the response to a change, with the current state of the changed rows."""
     rows = {number: session.row(number) for number in saved.rows}
     return {"rows": rows, "conflicts": saved.conflicts, "message": saved.message, **session.undoable()}

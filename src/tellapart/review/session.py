@@ -1,4 +1,4 @@
-"""Review session: the numbered captions of a folder, and the operations on them that the page offers."""
+"""The review session: a folder's numbered captions, and the operations that the page offers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ReviewSession:
     # Reading.
 
     def refresh(self, ids: Sequence[str] | None = None) -> int:
-        """Reads captions (None: all) from disk; returns the revision, which increases whenever a row changes."""
+        """Reads captions (None: all) from disk. Returns the revision, which increases whenever a row changes."""
         with self._lock:
             now = self.store.captions(ids)
             changed = {self._numbers[id_] for id_, one in now.items() if self._known.get(id_) != one}
@@ -101,15 +101,16 @@ class ReviewSession:
         return stored + [line for line in doubts_of(one.text) if line.partition(":")[0] not in kinds]
 
     def since(self, revision: int, *, look: bool) -> dict[str, Any]:
-        """Returns the rows that changed after a revision. ``look``: first read changes that other programs made."""
+        """Returns the rows that changed after a revision. ``look``: whether to read changes by other programs first."""
         with self._lock:
             now = self.refresh() if look else len(self._revisions)
             numbers = sorted(set[int]().union(*self._revisions[max(0, revision) :]))
             return {"revision": now, "rows": {number: self.row(number) for number in numbers}, **self.undoable()}
 
     def undoable(self) -> dict[str, Any]:
-        """Returns the change that undo would revert and the undo that redo would revert; None if there is no such
-        change.
+        """Returns the change that undo would revert, and the undo that redo would revert.
+
+        Each is None if there is no such change.
         """
         active = self.store.active()
         last = next((change for change in reversed(active) if not change.undoes and change.what != MOVE), None)
@@ -133,7 +134,7 @@ class ReviewSession:
     # Writing.
 
     def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Saved:
-        """Saves a person's edits to rows: text, accepted, decorative or language, and the version that they saw."""
+        """Saves a person's edits to rows, given the edited fields and the version of the row that the person saw."""
         changes, versions = dict[str, Edit](), dict[str, str]()
         for number, fields in edits.items():
             id_ = self.ids[number]
@@ -181,7 +182,7 @@ class ReviewSession:
     # These operations need the scorer.
 
     def look_alikes(self, number: int, text: str) -> dict[str, Any]:
-        """Returns the pictures that a text fits best, its own among them, and how many it fits better than its own."""
+        """Returns the pictures that a text fits best, including its own, and how many it fits better than its own."""
         if self.finder is None:
             raise UsageError("no scorer loaded; start the review with --scorer MODEL")
         fits, better = self.finder.fits(self.ids[number], text, LOOK_ALIKES)
@@ -267,7 +268,7 @@ def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]
 
 
 def stating(name: str, value: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that accepts captions, or revokes acceptance."""
+    """Returns the edit that accepts captions, or revokes their acceptance."""
     if name != "accepted":
         raise UsageError(f"{name}: cannot be changed for many captions at once")
     return lambda caption: Edit(state={name: value}) if caption.accepted != value and caption.text else None

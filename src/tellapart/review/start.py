@@ -16,7 +16,7 @@ from tellapart.utils.messages import say
 def open_session(
     folder: str, captions: Path | None = None, scorer: str | None = None, model: str | None = None, device: str = "auto"
 ) -> ReviewSession:
-    """Opens the review of a folder; captions follow renamed pictures. Raises `UsageError`."""
+    """Opens a review of a folder, after moving captions along with renamed pictures. Raises `UsageError`."""
     dataset = open_many([folder])
     store = CaptionStore.open(dataset, captions, Path(folder))
     for line in dataset.report():
@@ -32,9 +32,9 @@ def open_session(
 
 
 def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
-    """Serves the page until Ctrl-C. ``open_page``: also open it in this machine's browser.
+    """Serves the page until Ctrl-C. ``open_page``: whether to also open it in this machine's browser.
 
-    Meanwhile records the picture of each text, so that texts can follow pictures that are renamed.
+    In the background, records the picture that each text describes, so that texts can follow renamed pictures.
     """
     store = session.store
     threading.Thread(target=store.remember, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The session of the bag review page (bags, numbered pictures and decisions), and its requests."""
+"""The session behind the bag review page (bags, numbered pictures and decisions), and the page's requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tellapart.utils.web.requests import path_number, want, within
 
 @dataclass
 class BagReview:
-    """A review session: bags and their pictures, numbered from 0 in the order of the file."""
+    """A review session: bags and their pictures, numbered from 0 in file order."""
 
     path: Path
     bags: list[Bag]
@@ -86,11 +86,11 @@ class BagReview:
 def open_review(
     path: Path, data: Sequence[str] = (), decisions: Path | None = None, reviewer: str | None = None
 ) -> BagReview:
-    """Opens the review of a file of bags: the bags, their pictures, and the decisions so far.
+    """Opens a review of a bags file: the bags, their pictures, and the decisions made so far.
 
-    data: the pictures' data. Default: the data that the bags were mined from.
-    decisions: the decisions file. Default: ``bags.review.sqlite`` beside the bags.
-    Raises `UsageError`, before it opens anything for writing, if bags contain missing pictures.
+    data: where to find the pictures. Default: the data that the bags were mined from.
+    decisions: the decisions file. Default: ``bags.review.sqlite`` next to the bags.
+    Raises `UsageError`, before opening anything for writing, if any of the bags' pictures are missing.
     """
     file = read_bags(path)
     if not data and not file.header.data:
