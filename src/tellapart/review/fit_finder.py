@@ -27,7 +27,7 @@ class FitFinder:
         self._texts: dict[str, np.ndarray] = {}
 
     def _encode(self) -> np.ndarray:
-        """Returns features N×D of the readable pictures; encodes them once and caches them in the feature store."""
+        """Returns the N×D features of the readable pictures, encoded once and cached in the feature store."""
         if self._image_ND is None:
             store, encoder = FeatureStore(), self.scorer.encoder
             items = store.readable(self._dataset, encoder, skipped=Skipped(), progress=False)
@@ -52,7 +52,7 @@ class FitFinder:
     def fits(self, id_: str, text: str, count: int) -> tuple[list[tuple[str, float]], int]:
         """Returns (id, cosine) of the pictures that the scorer finds most similar to a text, best first.
 
-        The picture ``id_`` is always included. Also returns how many other pictures are more similar than it.
+        The picture ``id_`` is always included. Also returns how many other pictures are more similar than ``id_``.
         """
         with self._lock:
             image_ND = self._encode()
@@ -65,7 +65,7 @@ class FitFinder:
             return [(one, float(cosine_N[self._places[one]])) for one in shown], int((cosine_N > own).sum())
 
     def collisions(self, texts: Mapping[str, str]) -> dict[str, int]:
-        """Counts, for each caption, the other pictures that it fits at least as well as its own; omits counts of 0."""
+        """Counts, for each caption, the other pictures that it fits at least as well as its own. Omits counts of 0."""
         with self._lock:
             image_ND = self._encode()
             ids = [id_ for id_, text in texts.items() if text.strip() and id_ in self._places]

@@ -11,7 +11,7 @@ from tellapart.scorers.load import load_scorer
 
 
 def open_models(scorer: str, model: str | None, device: str, dataset: Dataset) -> tuple[FitFinder, Recaptioner | None]:
-    """Loads the scorer and, if one is named, the captioner. Raises `UsageError` if a name is not a model."""
+    """Loads the scorer and, if ``model`` is given, the captioner. Raises `UsageError` if there is no such model."""
     place = resolve_device(device)
     finder = FitFinder(load_scorer(scorer, place), dataset)
     return finder, None if model is None else Recaptioner(load_captioner(model, place), finder, dataset)

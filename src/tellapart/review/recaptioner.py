@@ -31,7 +31,7 @@ class Recaptioner:
                                                       "scorer": finder.scorer.name})  # fmt: skip
 
     def captions(self, ids: Sequence[str]) -> dict[str, Edit]:
-        """Returns the best caption of each picture, with the others as candidates.
+        """Returns the best caption of each picture, with the remaining samples as candidates.
 
         Raises `UsageError` if no picture can be read.
         """
