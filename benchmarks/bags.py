@@ -169,7 +169,7 @@ def _ours(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     """Runs our exact search, then mines bags of all sizes."""
     import torch  # noqa: F401  (loading it is not timed)
 
-    from tellapart.bags.mine import training_bags
+    from tellapart.bags.training_bags import training_bags
     from tellapart.features.all_neighbours import nearest_neighbours
 
     near, took = _timed(lambda: nearest_neighbours(features_ND, k, approximate=False, progress=False))

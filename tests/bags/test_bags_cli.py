@@ -11,7 +11,7 @@ import pytest
 from command_line import Cli
 
 from tellapart.bags.file import read_bags, write_bags
-from tellapart.bags.mine import mine_dataset
+from tellapart.bags.mine_dataset import mine_dataset
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.file_sets import read_sets

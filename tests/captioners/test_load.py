@@ -21,7 +21,7 @@ from tiny_blip import save_blip
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.load import parse_options, quoted
+from tellapart.captioners.name_options import parse_options, quoted
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import DEFAULT, Decoding

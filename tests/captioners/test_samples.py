@@ -12,7 +12,7 @@ from PIL import Image
 from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.load import generate_per_picture
+from tellapart.captioners.custom import generate_per_picture
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds

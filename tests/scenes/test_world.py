@@ -10,7 +10,8 @@ import pytest
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Object, Scene, Scenes
-from tellapart.scenes.contents import between, chain, holds, natural, split_class
+from tellapart.scenes.families import split_class
+from tellapart.scenes.relations import between, chain, holds, natural
 from tellapart.scenes.vocabulary import UNSEEN_SHAPES
 from tellapart.utils.permutation import permuted
 from tellapart.utils.versions import VERSIONS

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from tellapart.utils.lazy_names import lazily
 
-_WHERE = {
-    "Bag": "file",
-    "TrainingBags": "mine",
-    "curate_bags": "mine",
-    "mine_bags": "mine",
-    "multimodal": "mine",
-    "training_bags": "mine",
-}
+_WHERE = {"curate_bags": "mine", "mine_bags": "mine"}
 
 __all__ = sorted(_WHERE)
 __getattr__, __dir__ = lazily(__name__, _WHERE)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tellapart.bags.mine import TrainingBags, training_bags
+from tellapart.bags.training_bags import TrainingBags, training_bags
 from tellapart.errors import UsageError
 
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from tellapart.language.inflection import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
-from tellapart.scenes.contents import INVERSE
 from tellapart.scenes.parser import parse_caption, phrases, tokens
+from tellapart.scenes.relations import INVERSE
 from tellapart.scenes.vocabulary import ground_core, senses
 
 Word = tuple[str, str]  # (value, the word or phrase for it)

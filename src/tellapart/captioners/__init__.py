@@ -2,6 +2,7 @@
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.generate import generate_captions
-from tellapart.captioners.load import CAPTIONERS, CaptionerEntry, load_captioner
+from tellapart.captioners.load import load_captioner
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 
 __all__ = ["CAPTIONERS", "Captioner", "CaptionerEntry", "generate_captions", "load_captioner"]

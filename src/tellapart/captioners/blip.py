@@ -22,7 +22,7 @@ from tellapart.captioners.kv_cache import (
     replaced_forward,
     select_rows,
 )
-from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.models.saved import load_whole
 
 BLOCK_QUERIES = 1024  # number of queries per attention block in bf16 on a CPU

@@ -20,7 +20,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
-from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.errors import UsageError
 from tellapart.models.saved import load_whole
 from tellapart.models.vision import cells_of, config_of, pooled_of, width_of

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.load import CAPTIONERS, CaptionerEntry, parse_options
+from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.official_blip import blip_from_state
 from tellapart.captioners.official_clipcap import CLIP, GPT2, bare_clipcap, build_clipcap, clipcap_from_state
 from tellapart.captioners.published_weights import read_state
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.errors import TellapartError, UsageError
 
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}

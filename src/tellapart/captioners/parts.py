@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from tellapart.captioners.load import parse_options
+from tellapart.captioners.name_options import parse_options
 from tellapart.captioners.official_clipcap import published_resnet
 from tellapart.errors import UsageError
 from tellapart.models.saved import checked_model_folder, load_whole, loading_errors

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.models.saved import load_whole
 from tellapart.models.vision import cells_of, config_of, pooled_of

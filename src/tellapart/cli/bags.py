@@ -32,7 +32,7 @@ from tellapart.utils.tables import table_of
 from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
-    from tellapart.bags.mine import MinedBags
+    from tellapart.bags.mine_dataset import MinedBags
     from tellapart.scorers import Scorer
 
 app = App(
@@ -333,7 +333,7 @@ def mined_from(
 
     ``kept``: the output file. If it already exists, it must contain bags that were mined with these settings.
     """
-    from tellapart.bags.mine import mine_dataset
+    from tellapart.bags.mine_dataset import mine_dataset
     from tellapart.scorers import load_scorer
 
     if options.max_cosine_pairs and options.max_cosine is None:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tellapart.boost.spec_settings import without_setting
-from tellapart.captioners.load import quoted
+from tellapart.captioners.name_options import quoted
 from tellapart.errors import UsageError, nearest
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.prompts import has_fields

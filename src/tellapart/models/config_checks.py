@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def check_config(name: str, config: Path) -> None:
 
 def _settings(content: Any) -> Iterator[tuple[str, Any]]:
     """Yields the settings of a configuration and of its parts, because transformers builds models of the parts too."""
-    parts = content if isinstance(content, list) else ()
+    parts: Iterable[Any] = content if isinstance(content, list) else ()
     if isinstance(content, dict):
         yield from content.items()
         parts = content.values()

@@ -1,11 +1,11 @@
 """A synthetic world of small pictures with exact ground truth; requires only NumPy and Pillow.
 
-`world` contains the data set `Scenes`. `contents` generates scenes, `render` draws them, and `grammar` describes them.
+`world` contains the data set `Scenes`. `families` generates scenes, `render` draws them, and `grammar` describes them.
 `parser` reads any caption; `truth` counts its true claims, `listener` picks the scene that it describes best, and
 `scene_graph` scores it like SPICE.
 """
 
-from tellapart.scenes.contents import Object
+from tellapart.scenes.relations import Object
 from tellapart.scenes.world import Scene, Scenes
 
 __all__ = ["Object", "Scene", "Scenes"]

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from tellapart.language.inflection import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
-from tellapart.scenes.contents import INVERSE, Object, SceneTruth, between, holds, natural, reading_order
+from tellapart.scenes.ground_truth import SceneTruth
+from tellapart.scenes.relations import INVERSE, Object, between, holds, natural, reading_order
 from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.random_stream import RandomStream
 

@@ -14,9 +14,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tellapart.scenes.contents import DIAMETERS, UNITS, Object, SceneTruth
+from tellapart.scenes.ground_truth import SceneTruth
+from tellapart.scenes.relations import UNITS, Object
 from tellapart.utils.random_stream import RandomStream
 
+DIAMETERS = {"small": 24, "medium": 34, "large": 46}
+"""In units of 1/128 of the picture's width: 12, 17 and 23 pixels of 64."""
 Inside = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Points = tuple[tuple[float, float], ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.scenes.contents import INVERSE
 from tellapart.scenes.parser import ParsedCaption, parse_caption
+from tellapart.scenes.relations import INVERSE
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tellapart.scenes.contents import Object, between, holds
 from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans
+from tellapart.scenes.relations import Object, between, holds
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 

@@ -13,8 +13,9 @@ import numpy as np
 from PIL import Image
 
 from tellapart.errors import UsageError, nearest
-from tellapart.scenes.contents import Content, SceneTruth, base, members
+from tellapart.scenes.families import Content, base, members
 from tellapart.scenes.grammar import describe, full_description, paraphrases
+from tellapart.scenes.ground_truth import SceneTruth
 from tellapart.scenes.render import draw_scene
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tellapart.bags.mine import caption_features, item_captions, multimodal
+from tellapart.bags.multimodal import caption_features, item_captions, multimodal
 from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
 from tellapart.errors import UsageError
 from tellapart.features.all_neighbours import nearest_neighbours

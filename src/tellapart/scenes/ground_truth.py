@@ -1,0 +1,103 @@
+"""The complete ground truth of a scene: its objects, its relations, and everything else that determines it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+from tellapart.scenes.relations import INVERSE, Object, Relation, between, chain, holds, natural
+from tellapart.utils.versions import VERSIONS
+
+
+@dataclass(frozen=True)
+class SceneTruth:
+    """The complete ground truth of a picture, or of a clip if ``length`` > 1.
+
+    ``family`` is the index of the family of look-alikes, ``member`` the index within it (0 is the base).
+    """
+
+    id: str
+    objects: tuple[Object, ...]
+    ground: str
+    grain: int
+    domain: str = "plain"
+    split: str = "train"
+    family: int = 0
+    member: int = 0
+    detail: float = 0.3
+    size: int = 64
+    length: int = 1
+    count: int = 5
+    """Number of references."""
+    full: bool = False
+    """Whether the references are full descriptions."""
+
+    @property
+    def name(self) -> str:
+        return self.id
+
+    @property
+    def motion(self) -> tuple[str, ...]:
+        """Returns each object's motion in a clip; empty for a picture."""
+        return tuple(o.motion for o in self.objects) if self.length > 1 else ()
+
+    @property
+    def look_alikes(self) -> str:
+        """Returns an identifier of the scene's family."""
+        return f"{self.id.rpartition('-')[0]}-{self.family}"
+
+    def content_key(self) -> str:
+        """Returns a hash of the visible content (not of the id or the references)."""
+        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
+        shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
+        return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
+
+    def key(self) -> str:
+        """Returns the `content_key` and the renderer's version, as the cache key of the picture's features."""
+        return f"{self.content_key()}-{VERSIONS['scenes']}"
+
+    @cached_property
+    def chain(self) -> tuple[Relation, ...]:
+        """Returns the n-1 relations in the full description; see `chain`."""
+        return chain(self.objects)
+
+    @cached_property
+    def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
+        """Returns the shape, colour, size, texture and motion of every object, for comparison with captions."""
+        return tuple(o.attributes for o in self.objects)
+
+    @cached_property
+    def true_relation_tuples(self) -> frozenset[tuple[str, ...]]:
+        """Returns every true relation between shape names, in the canonical form of the scene graph."""
+        names = [f[0] for f in self.facts]
+        numbers = range(len(names))
+        pairs = [(i, j) for i in numbers for j in numbers if i != j]
+        found: set[tuple[str, ...]] = set()
+        for kind in ("left of", "above", "in front of"):
+            found |= {(kind, names[i], names[j]) for i, j in pairs if holds(kind, self.objects, i, j)}
+        found |= {
+            ("near", *sorted((names[i], names[j]))) for i, j in pairs if i < j and holds("near", self.objects, i, j)
+        }
+        for i, j in pairs:
+            found |= {
+                ("between", names[k], *sorted((names[i], names[j])))
+                for k in numbers
+                if k not in (i, j) and between(self.objects, k, i, j)
+            }
+        return frozenset(found)
+
+    def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
+        """Returns the natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
+        numbers = range(len(self.objects))
+        found: list[tuple[str, int, int] | tuple[str, int, int, int]] = []
+        for i in numbers:
+            for j in numbers[i + 1 :]:
+                kind = natural(self.objects, i, j)
+                found += [(kind, i, j), (INVERSE[kind], j, i)]
+        for i in numbers:
+            for j in numbers:
+                found += [
+                    ("between", i, j, k) for k in numbers[j + 1 :] if i not in (j, k) and between(self.objects, i, j, k)
+                ]
+        return tuple(found)

@@ -1,0 +1,134 @@
+"""Objects, and the relations that hold between them.
+
+Positions are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+UNITS = 128
+MARGIN = 15
+"""Objects closer than this along an axis count as level (jitter is smaller, the distance between columns larger)."""
+NEAR = 49
+"""Centres at most this far apart are near each other: neighbours in a row or a column."""
+OVERLAP = 14
+"""Centres at most this far apart: one object covers part of the other."""
+
+INVERSE = {
+    "left of": "right of",
+    "right of": "left of",
+    "above": "below",
+    "below": "above",
+    "in front of": "behind",
+    "behind": "in front of",
+    "near": "near",
+}
+Relation = tuple[str, int, int]
+"""(relation, subject, object); the last two are indices of objects in the scene."""
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object. ``x``, ``y`` are in units of 1/128 of the width; ``motion`` is empty in still pictures."""
+
+    shape: str
+    colour: str
+    size: str
+    texture: str
+    x: int
+    y: int
+    motion: str = ""
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Returns the centre as fractions of the picture's width and height, y downwards."""
+        return self.x / 128, self.y / 128
+
+    @property
+    def attributes(self) -> tuple[str, str, str, str, str]:
+        """Returns the values in the order of `vocabulary.FIELDS`; motion is last, and empty in still pictures."""
+        return self.shape, self.colour, self.size, self.texture, self.motion
+
+
+def overlaps(a: Object, b: Object) -> bool:
+    """Returns whether one object is drawn over the other."""
+    return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
+
+
+def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
+    """Returns whether the relation holds between objects i and j. Later objects are drawn in front of earlier ones.
+
+    Left, right, above and below consider only one axis ("left of" is also true if the object is higher up).
+    Raises KeyError for an unknown relation.
+    """
+    a, b = objects[i], objects[j]
+    if relation == "left of":
+        return b.x - a.x >= MARGIN
+    if relation == "right of":
+        return a.x - b.x >= MARGIN
+    if relation == "above":
+        return b.y - a.y >= MARGIN
+    if relation == "below":
+        return a.y - b.y >= MARGIN
+    if relation == "in front of":
+        return i > j and overlaps(a, b)
+    if relation == "behind":
+        return i < j and overlaps(a, b)
+    if relation == "near":
+        return i != j and (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= NEAR**2
+    raise KeyError(relation)
+
+
+def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
+    """Returns whether i is between j and k, all three in one row or one column."""
+    a, b, c = objects[i], objects[j], objects[k]
+    for along, across in (("x", "y"), ("y", "x")):
+        low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
+        if low > high:
+            low, high = high, low
+        crosswise = [getattr(o, across) for o in (a, b, c)]
+        if max(crosswise) - min(crosswise) < MARGIN and middle - low >= MARGIN and high - middle >= MARGIN:
+            return True
+    return False
+
+
+def natural(objects: Sequence[Object], i: int, j: int) -> str:
+    """Returns the relation a person would mention first: covering, else the one along the axis on which they differ
+    most.
+    """
+    a, b = objects[i], objects[j]
+    if overlaps(a, b):
+        return "in front of" if i > j else "behind"
+    dx, dy = b.x - a.x, b.y - a.y
+    if abs(dx) >= abs(dy):
+        return "left of" if dx > 0 else "right of"
+    return "above" if dy > 0 else "below"
+
+
+def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
+    """Returns the n-1 relations in the full description, from each object to the next in reading order.
+
+    Reading order goes row by row; an object that covers another comes right after it. Within a row the
+    relation is "left of", and between rows it is "above".
+    """
+    order = reading_order(objects)
+    links: list[Relation] = []
+    for i, j in itertools.pairwise(order):
+        a, b = objects[i], objects[j]
+        if overlaps(a, b):
+            links.append(("in front of" if i > j else "behind", i, j))
+        else:
+            links.append(("left of" if abs(b.y - a.y) < MARGIN else "above", i, j))
+    return tuple(links)
+
+
+def reading_order(objects: Sequence[Object]) -> list[int]:
+    """Returns object indices sorted by row and column of the three-by-three grid, back before front."""
+
+    def cell(i: int) -> tuple[int, int, int]:
+        o = objects[i]
+        return (o.y * 3 // UNITS, o.x * 3 // UNITS, i)
+
+    return sorted(range(len(objects)), key=cell)
