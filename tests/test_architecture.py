@@ -202,4 +202,4 @@ def test_importing_is_light() -> None:
     assert not {"torch", "transformers", "numpy"} & modules_loaded_by("import tellapart")
     script = "import tellapart.cli.entry, tellapart.metrics; tellapart.cli.entry.whole_app()"
     assert "torch" not in modules_loaded_by(script)
-    assert "peft" not in modules_loaded_by("import tellapart.inference.folder")
+    assert "peft" not in modules_loaded_by("import tellapart.captioners")
