@@ -1,11 +1,12 @@
-"""Training: any objective, any captioner or scorer, one run folder.
+"""Trains any captioner or scorer with any objective, and writes everything to one run folder.
 
 `runs` takes a run from its recipe to its report. `build` creates the parts of the run from its `sources`: `learner`
-builds the model to train, `new_models` models with random weights, `references` the tokens, and `objective` the
-objective. `samplers` selects the pictures of each step; `batches` adds references and pixels (`pixels`,
-`augmentation`). `step` performs one step, `loop` trains and validates, `optimizer` builds the optimizer and its
-schedule, and `final_evaluation` evaluates at the end. `run_folder` is the run on disk, and `fingerprint` identifies it.
-`plan` plans a recipe for a captioner and pictures; `finetune` trains it and publishes the result.
+builds the model to train, `new_models` creates models with random weights, `references` tokenizes the references, and
+`objective` builds the objective. `samplers` selects the pictures for each step; `batches` adds references and pixels
+(`pixels`, `augmentation`). `step` performs one step, `loop` trains and validates, `optimizer` builds the optimizer and
+its schedule, and `final_evaluation` evaluates at the end. `run_folder` manages the run on disk, and `fingerprint`
+identifies the run. `plan` plans a recipe for a captioner and pictures; `finetune` trains the recipe and publishes the
+result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Augments pictures for training: as BLIP was trained, or by random crops."""
+"""Augments pictures for training, either with BLIP's training augmentation or with random crops."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ BLIP_OPERATIONS = (
 def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[float]) -> Image.Image:
     """Applies BLIP's training augmentation and returns a picture of the given ``size`` (width, height).
 
-    A random crop (0.5 to 1 of the area, aspect ratio 3:4 to 4:3) is resized (bicubic), and mirrored with probability
-    0.5. Then two of ten operations are drawn with replacement, and each is applied with probability 0.5
-    (`blip_operation`). ``drawn``: `BLIP_DRAWS` random numbers in [0, 1).
+    Resizes a random crop (0.5 to 1 of the area, aspect ratio 3:4 to 4:3, bicubic), and mirrors it with probability 0.5.
+    Then draws two of ten operations with replacement, and applies each of them with probability 0.5 (`blip_operation`).
+    ``drawn``: `BLIP_DRAWS` random numbers in [0, 1).
     """
     image = image.resize(size, Image.Resampling.BICUBIC, box=resized_crop(image.size, drawn))
     if drawn[4 * TRIES] < 0.5:
@@ -42,8 +42,9 @@ def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[fl
 def resized_crop(size: tuple[int, int], drawn: Sequence[float]) -> tuple[int, int, int, int]:
     """Returns a random crop as (left, upper, right, lower).
 
-    Tries ten draws and returns the first that fits into the picture. The area is 0.5 to 1 of the picture's,
-    and the aspect ratio is log-uniform between 3:4 and 4:3. If none fits, returns the largest such central crop.
+    Draws ten crops and returns the first crop that fits into the picture. A crop's area is 0.5 to 1 of the picture's
+    area, and its aspect ratio is log-uniform between 3:4 and 4:3. If no crop fits, returns the largest central crop
+    with an aspect ratio in this range.
     """
     width, height = size
     for share, turn, left, upper in zip(*(drawn[k : 4 * TRIES : 4] for k in range(4)), strict=True):
@@ -80,8 +81,8 @@ def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
 
 
 def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool) -> torch.Tensor:
-    """Augments each picture: a random crop (0.6 to 1 of each side) resampled to the original size, random brightness
-    and tint, and, if ``flip`` is set, a horizontal flip with probability 0.5.
+    """Augments each picture: resamples a random crop (0.6 to 1 of each side) to the original size, changes brightness
+    and tint at random, and, if ``flip`` is set, flips the picture horizontally with probability 0.5.
     """
     B, device = len(pixels_BCHW), pixels_BCHW.device
     drawn = iter(seeds.uniform("crops", 9).float().to(device).unbind(1))

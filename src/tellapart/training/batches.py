@@ -1,4 +1,4 @@
-"""Training batches: the pictures and references of each step. A batch depends only on the seed and the step."""
+"""Training batches: the pictures and references for each step. A batch depends only on the seed and the step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from tellapart.training.pixels import TrainingPixels
 from tellapart.types import Batch, Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
-IN_MEMORY = 2**28  # bytes; if the features of all training pictures take at most this much, they are read into memory
+IN_MEMORY = 2**28  # maximum size in bytes of the training pictures' features if they are read into memory
 
 
 class DeferredBatch(Batch):
-    """A batch that computes ``visual`` on first access, so that each rank computes only its own share. ``visual`` can
-    be a function that maps a slice of the batch to rows.
+    """A batch that computes ``visual`` on first access, so that each rank computes only its own share.
+
+    ``visual`` can be set to a function that maps a slice of the batch to rows.
     """
 
     __slots__ = ("_visual",)
@@ -54,10 +55,10 @@ class TrainingSet:
 
     ``batch(step)`` depends only on ``seed`` and ``step``, so a run can stop anywhere and resume.
 
-    visual: features from a frozen encoder, N×…, or rows of ``pixels`` if the vision encoder is trained. They are read
-        into memory if they take at most `IN_MEMORY` bytes.
+    visual: features from a frozen encoder, N×…, or rows of ``pixels`` if the vision encoder is trained. The rows are
+        read into memory if they take at most `IN_MEMORY` bytes.
     rows: the token ids of each picture's references; None if the objective does not use references.
-    sampler: chooses the pictures in a batch (`tellapart.bags.sampler`).
+    sampler: selects the pictures for each batch (`tellapart.bags.sampler`).
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class TrainingSet:
         return batch
 
     def _pick(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> list[Sequence[int]]:
-        """Draws ``captions_per_picture`` references per picture, without replacement if there are enough."""
+        """Draws ``captions_per_picture`` references per picture, without replacement if the picture has enough."""
         assert self.rows is not None
         rows_B = [self.rows[int(i)] for i in chosen_B]
         orders = seeds.orders("references", [len(rows) for rows in rows_B])

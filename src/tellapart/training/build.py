@@ -38,12 +38,12 @@ class TrainingSetup(RunSources):
     # Models
     @cached_property
     def learner(self) -> Captioner | Scorer:
-        """The model that is trained, with its initial weights."""
+        """The model to train, with its initial weights."""
         return build_learner(self)
 
     @cached_property
     def scorer(self) -> Scorer | None:
-        """The frozen scorer for rewards and validation; None if the recipe names none."""
+        """The frozen scorer for rewards and validation; None if the recipe does not name a scorer."""
         named = self.recipe.scorer
         if self.recipe.trains == "scorer" or named is None or named.name is None:
             return None
@@ -68,7 +68,7 @@ class TrainingSetup(RunSources):
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        """Names of the learner's trained parts [default: all but a captioner's vision encoder]."""
+        """Names of the learner's trained parts [default: all parts except a captioner's vision encoder]."""
         if self.recipe.trains == "captioner":
             return parts_of(self.recipe, self.captioner)
         named = self.recipe.scorer.train if self.recipe.scorer else None
@@ -86,7 +86,7 @@ class TrainingSetup(RunSources):
 
     @cached_property
     def step_context(self) -> StepContext:
-        """The settings for this run's steps.
+        """The settings for this run's training steps.
 
         Uses torch's autocast, because accelerate's state is shared by the whole process.
         """
@@ -107,10 +107,10 @@ class TrainingSetup(RunSources):
         return scorer
 
     def start(self, prompt: str = "") -> Captioner:
-        """Returns the initial captioner, frozen and without dropout, and with ``prompt`` if given.
+        """Returns the initial captioner, frozen and without dropout, and with ``prompt`` if it is given.
 
-        Rewards, the KL term and the evaluation share its weights. Raises `UsageError` if the captioner does not support
-        prompts.
+        Rewards, the KL term and the evaluation share the captioner's weights. Raises `UsageError` if ``prompt`` is
+        given but the captioner does not support prompts.
         """
         return self.frozen_start.with_prompt(prompt)
 
@@ -129,7 +129,7 @@ class TrainingSetup(RunSources):
 
     @cached_property
     def view(self) -> View:
-        """The view that provides the learner's visual input. Used if its vision encoder is frozen."""
+        """The view that provides the learner's visual input. Used if the learner's vision encoder is frozen."""
         if isinstance(self.learner, PartsScorer):
             return EncodedView(lambda: self.learner.tower, self.store)  # type: ignore[union-attr]
         return self.view_of(self.captioner)
@@ -141,12 +141,12 @@ class TrainingSetup(RunSources):
 
     @cached_property
     def pixels(self) -> TrainingPixels:
-        """Prepares pictures for a vision encoder that is trained."""
+        """The pixels of training pictures, prepared for a vision encoder that is trained."""
         pixels = TrainingPixels(self.learner)
         if self.recipe.training.augment != "none" and not pixels.as_bytes:
             raise UsageError(
-                f"training.augment requires pictures of the same shape, but {self.learner.name} does not resize them "
-                "to one; remove it"
+                f"training.augment requires that all pictures have the same shape, but {self.learner.name} does not "
+                "resize them to one shape; remove training.augment"
             )
         return pixels
 
@@ -159,7 +159,10 @@ class TrainingSetup(RunSources):
         return self.view.rows(items)
 
     def training_set(self) -> TrainingSet:
-        """Reads, encodes and tokenizes the training data. Raises `UsageError` if a required reference is missing."""
+        """Reads, encodes and tokenizes the training data.
+
+        Raises `UsageError` if the objective requires references and a picture has none.
+        """
         recipe, items, rows = self.recipe, self.train_items, None
         if recipe.objective.learns_references:
             check_references(
@@ -184,14 +187,14 @@ class TrainingSetup(RunSources):
 
 
 def keeps_nothing(recipe: Recipe) -> bool:
-    """Returns whether the recipe sets ``features = "off"``."""
+    """Returns True if the recipe sets ``features = "off"``."""
     return recipe.captioner is not None and recipe.captioner.features == OFF
 
 
 def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
-    """Decodes each picture once; returns the readable ones and reports the others on stderr.
+    """Decodes each picture once. Returns the readable pictures, and reports unreadable ones on stderr.
 
-    Raises `UsageError` if none is readable.
+    Raises `UsageError` if no picture can be read.
     """
     if setup.reads_pixels:
         streamed = keeps_nothing(setup.recipe) or setup.recipe.training.augment == "blip"
@@ -201,7 +204,7 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
         items = setup.view.readable(dataset, dataset.unreadable)
         if setup.recipe.scorer is not None and isinstance(
             setup.view, FeatureFileView
-        ):  # the learner itself reads the pictures
+        ):  # the learner uses features from files, but the scorer needs the pictures
             items = setup.store.readable(items, decodable(), skipped=dataset.unreadable)
     for line in (
         dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures do not exist"),

@@ -22,7 +22,7 @@ from tellapart.utils.allowed_code import check_allowed, code_path
 
 
 def check_setup(setup: TrainingSetup) -> None:
-    """Raises `UsageError` if the recipe cannot run on this machine. Loads no model."""
+    """Raises `UsageError` if the recipe cannot run on this machine. Does not load any model."""
     recipe = setup.recipe
     check_trackers(recipe.training.trackers)
     check_code(recipe)
@@ -30,10 +30,10 @@ def check_setup(setup: TrainingSetup) -> None:
         check(recipe.objective)
     validation, select = recipe.data.validation, recipe.select
     if recipe.trains == "scorer":
-        why = "validation of a scorer retrieves pictures by their references"
+        why = "to validate a scorer, pictures are retrieved by their references"
         check_references(validated_items(recipe), validation, why)
     elif select in ("loss", "cider"):
-        why = f"validation.select is '{select}', which compares with references"
+        why = f"validation.select is '{select}', which requires references"
         check_references(validated_items(recipe), validation, why)
     for reward in recipe.objective.reward_options:
         if "references" in reward.needs():
@@ -41,8 +41,8 @@ def check_setup(setup: TrainingSetup) -> None:
             check_references(setup.train_data, recipe.data.train, why)
         if "truth" in reward.needs() and (unknown := [item.id for item in setup.train_data if item.truth is None]):
             raise UsageError(
-                f"{recipe.data.train}: the content of {unknown[0]} is unknown, but reward '{reward.kind}' (an "
-                "upper bound) requires ground truth; use scenes"
+                f"{recipe.data.train}: there is no ground truth for {unknown[0]}, but reward '{reward.kind}' (an "
+                "upper bound) requires it; use scenes"
             )
 
 
@@ -52,7 +52,7 @@ def validated_items(recipe: Recipe) -> list[Item]:
 
 
 def check_code(recipe: Recipe) -> None:
-    """Raises `UsageError` if a model is user code that is not allowed to run. Loads nothing."""
+    """Raises `UsageError` if a model needs user code that is not allowed to run. Does not load the model."""
     captioner = recipe.captioner.name if recipe.captioner else None
     if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
         check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
@@ -62,7 +62,7 @@ def check_code(recipe: Recipe) -> None:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises `UsageError` for an unknown or uninstalled tracker, which accelerate would skip silently."""
+    """Raises `UsageError` for an unknown tracker, or one that is not installed; accelerate would silently skip it."""
     known = [str(kind.value) for kind in accelerate.utils.LoggerType if kind != accelerate.utils.LoggerType.ALL]
     installed = {str(kind.value) for kind in accelerate.tracking.get_available_trackers()}
     for name in names:
@@ -75,7 +75,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def check_ranks(objective: Objective[Any], kind: str) -> None:
-    """Raises `UsageError` if several ranks train and the objective cannot split a batch between them."""
+    """Raises `UsageError` if there are several ranks and the objective cannot split a batch between them."""
     if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
         raise UsageError(
             f"objective '{kind}' cannot run on {ranks.count()} ranks because it does not declare shares_batch; "

@@ -36,8 +36,8 @@ from tellapart.utils.rng import ItemSeeds
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """Writes ``captions/``, the gallery and ``results.json``. Returns None if there is no test data.
 
-    ``results.json`` is written last and marks the evaluation as complete. A run that was killed earlier is evaluated
-    again.
+    ``results.json`` is written last and marks the evaluation as complete. If the process was killed before that, the
+    evaluation is repeated.
     """
     if setup.recipe.data.test is None:
         return None
@@ -46,7 +46,7 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
 
     def written(name: str, items: list[Item], decoding: Decoding) -> dict[str, dict[str, str]]:
-        """Writes the captions of a test set. ``name`` is "" for data.test."""
+        """Generates and writes the captions for a test set. ``name`` is "" for data.test."""
         if captioners:
             systems = captioner_systems(setup, captioners, items, decoding, name)
         else:
@@ -57,7 +57,7 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     systems = written("", setup.test_items, settings.decoding)
     of_tests = {name: written(name, test.items, test.decoding) for name, test in tests.items()}
     start = next(iter(captioners.values()), None)  # the captioner before training, if there is one
-    captioners.clear()  # frees the other captioner's memory
+    captioners.clear()  # frees the memory of the trained captioner
     scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
     results = measured(setup, systems, setup.test_items, scorer)
     if scorer is not None and settings.gallery:
@@ -86,7 +86,7 @@ def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> No
 
 @dataclass(frozen=True)
 class OpenedTest:
-    """An additional test set. items: the items in ``dataset`` to caption. decoding: how to caption them."""
+    """An additional test set. ``items``: the items to caption. ``decoding``: the decoding settings for them."""
 
     name: str
     on: TestSet
@@ -96,9 +96,9 @@ class OpenedTest:
 
 
 def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
-    """Opens a test set from ``evaluation.test_sets``. ``read``: read the pictures and leave out unreadable ones.
+    """Opens a test set from ``evaluation.test_sets``. Raises `UsageError` if a file is missing.
 
-    Raises `UsageError` if a file is missing or a bag names a missing picture.
+    ``read``: whether to read the pictures and leave out unreadable ones.
     """
     where = f"evaluation.test_sets.{name}"
     for missing, why in on.absent().items():
@@ -118,7 +118,7 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
 
 
 def candidates_of(test: OpenedTest) -> CandidateInputs:
-    """Reads a test set's bags and hard pool. Raises `UsageError` if they do not match the captions."""
+    """Reads a test set's bags and hard pool. Raises `UsageError` if they do not match the captioned pictures."""
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
@@ -129,7 +129,7 @@ def candidates_of(test: OpenedTest) -> CandidateInputs:
 
 
 def check_tests(setup: TrainingSetup) -> None:
-    """Raises `UsageError` before training if a test set could not be evaluated afterwards."""
+    """Raises `UsageError` if a test set cannot be evaluated after training. Call it before training."""
     for name, on in setup.recipe.evaluation.test_sets.items():
         test = open_test(setup, name, on, read=False)
         candidates_of(test)
@@ -144,7 +144,7 @@ def measured(
     scorer: Scorer | None,
     test: OpenedTest | None = None,
 ) -> Results:
-    """Evaluates captions of data.test, or of an additional test set with its bags, hard pool and references."""
+    """Evaluates captions for data.test, or for an additional test set with its own bags, hard pool and references."""
     settings = setup.recipe.evaluation
     if scorer is not None and test is not None and not test.on.has_pictures:
         scorer = None
@@ -175,7 +175,7 @@ def measured(
 
 
 def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
-    """Returns the captioner before (if the run started from one) and after training."""
+    """Returns the captioner ``before`` training (if the run started from an existing captioner) and ``after`` it."""
     captioners: dict[str, Captioner] = {}
     if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
         captioners["before"] = setup.start()
@@ -186,8 +186,9 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
 def captioner_systems(
     setup: TrainingSetup, captioners: dict[str, Captioner], items: list[Item], decoding: Decoding, test: str = ""
 ) -> dict[str, dict[str, str]]:
-    """Generates each captioner's captions of the test pictures, by id. If decoding requires a scorer, uses the
-    recipe's.
+    """Generates each captioner's captions for the test pictures, by id.
+
+    If the decoding settings require a scorer, uses the recipe's scorer.
     """
     chooser, of_test = None, f" of {test}" if test else ""
     if decoding.asks_scorer:
@@ -208,12 +209,13 @@ def captioner_systems(
 
 
 def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
-    """Returns the texts for the evaluation of a scorer: each picture's first reference, by id. ``key``: the recipe key
-    to name in errors.
+    """Returns the texts on which to evaluate a scorer: each picture's first reference, by id.
+
+    ``key``: the recipe key that errors name.
     """
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
-            f"{key}: {len(bare)} of {len(items)} pictures have no reference (first: {bare[0]}); a scorer is "
+            f"{key}: {len(bare)} of {len(items)} pictures have no reference (first: {bare[0]}); scorers are "
             f"evaluated on references, so use other pictures, or remove {key}"
         )
     return {"first_reference": {item.id: item.references[0] for item in items}}
@@ -222,7 +224,7 @@ def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
 def load_eval_scorers(
     setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
 ) -> dict[str, tuple[Scorer, np.ndarray]]:
-    """Loads the additional scorers, and computes their features of the test pictures, by short name."""
+    """Loads the additional scorers and computes their features for the test pictures. Returns both by short name."""
     scorers: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
@@ -234,18 +236,18 @@ def load_eval_scorers(
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:
-    """Writes ``gallery.json`` and a small copy of each picture in it (four frames for a clip)."""
+    """Writes ``gallery.json``, and a small copy of each picture in the gallery (four frames for a clip)."""
     with writing(folder / "gallery"):
         pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})
 
 
 def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
-    """Returns a line for each scorer that had to truncate captions to its context window."""
+    """Returns a warning for each scorer that had to truncate captions to its context window."""
     return [
         (
-            f"{scorer.cut_texts:,} captions exceed the window of {scorer.name} ({scorer.window} tokens); it scored "
-            "only what fits"
+            f"{scorer.cut_texts:,} captions exceed the context window of {scorer.name} ({scorer.window} tokens) and "
+            "were truncated before they were scored"
         )
         for scorer in scorers
         if scorer.cut_texts

@@ -15,7 +15,7 @@ from tellapart.utils.messages import say
 
 
 def plan_summary(recipe: Recipe, out: Path) -> str:
-    """Returns one line with the model, the data and the length of the training."""
+    """Returns one line that names the model, the data and the length of training."""
     specs = [recipe.data.train, recipe.data.validation, recipe.data.test or ()]
     train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
     steps, batch = recipe.training.steps, recipe.training.batch_size
@@ -28,10 +28,11 @@ def plan_summary(recipe: Recipe, out: Path) -> str:
 def run_finetune(
     recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False, overwrite: bool = False
 ) -> Run:
-    """Trains the recipe in the folder ``out``, or resumes the run there (or extends it to more steps), and writes a
-    model card.
+    """Trains the recipe in the folder ``out`` and writes a model card.
 
-    hub_id: the repository to upload the model and the card to.
+    If ``out`` already contains a run of this recipe, resumes this run, or extends it to more steps.
+
+    hub_id: the repository to which the model and the card are uploaded.
     overwrite: whether to remove an existing run.
     """
     repository = None if hub_id is None else check_hub(hub_id)

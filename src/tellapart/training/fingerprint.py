@@ -1,4 +1,4 @@
-"""The fingerprint of a run: a hash of everything that its result depends on.
+"""The fingerprint of a run: a hash of everything that the run's result depends on.
 
 Two recipes have the same fingerprint if their settings, initial weights, training data and code versions agree,
 regardless of machine and folder:
@@ -7,8 +7,8 @@ regardless of machine and folder:
 - defaults are omitted, so that a new key does not change existing fingerprints;
 - a recipe that is used as a model is replaced with its own fingerprint, a local model with a digest of its files, and a
   model on the hub with its name;
-- data is replaced with its specification (without paths), plus a digest of the ids, splits, references and picture
-  file sizes (hashing all pictures would take as long as encoding them);
+- data is replaced with its specification (without paths), plus a digest of all ids, splits, references and sizes of
+  picture files (hashing the pictures themselves would take as long as encoding them);
 - each part of the code that the recipe uses is listed with its version (`tellapart.utils.versions`).
 """
 
@@ -39,23 +39,24 @@ from tellapart.utils.versions import VERSIONS
 WITHOUT_EFFECT = ("name", "about")  # recipe keys that do not affect results, such as training.trackers
 # Files in a model's folder that affect its output: weights, configuration, tokenizer, templates.
 DECIDING = frozenset((".safetensors", ".json", ".txt", ".model", ".jinja", ".pt", ".pth", ".bin", ".py"))
-IDF_KEYWORDS = ("references", "training", "batch")  # keywords that are accepted instead of a file
+IDF_KEYWORDS = ("references", "training", "batch")  # values of ``idf`` that are not files
 
 
 @dataclass(frozen=True)
 class RunContent:
-    """Everything that determines a run's result, as JSON: ``recipe`` (in canonical form) and ``code`` (versions)."""
+    """Everything that determines a run's result, as JSON: the canonical ``recipe`` and the versions of the ``code``."""
 
     document: dict[str, Any]
 
     @property
     def fingerprint(self) -> str:
-        """Returns the fingerprint, eight hexadecimal digits."""
+        """Returns the fingerprint: eight hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def differences(self, other: Mapping[str, Any], without: Collection[str] = ()) -> str:
-        """Describes how another run's content differs, e.g. ``training.steps 1000, now 10``. Skips the keys in
-        ``without``.
+        """Describes how another run's content differs from this one, e.g. ``training.steps 1000, now 10``.
+
+        Ignores the keys in ``without``.
         """
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
         keys = [key for key in differing(theirs, ours) if key.removeprefix("recipe.") not in without]
@@ -64,7 +65,7 @@ class RunContent:
 
 
 def shown(table: Mapping[str, Any], key: str) -> str:
-    return json.dumps(table[key], ensure_ascii=False) if key in table else "left out"
+    return json.dumps(table[key], ensure_ascii=False) if key in table else "not set"
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -79,24 +80,24 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def content_of(recipe: Recipe, identities: Identities | None = None) -> RunContent:
     """Computes the content of a run: opens the recipe's data and hashes its local models (`FeatureStore.digest`).
 
-    Raises `UsageError` if data or recipes that it names are missing, or if recipes use each other as models.
+    Raises `UsageError` if data or recipes that the recipe names are missing, or if recipes use each other as models.
     """
     table = canonical(recipe, identities or Identities())
     return RunContent({"recipe": table, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
-    """Returns the recipe as JSON without defaults, with names replaced by their ``identities``."""
+    """Returns the recipe as JSON, without defaults, and with names replaced by their ``identities``."""
     table = recipe.dump(identities, mode="json", exclude_defaults=True)
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
-    for key in ("trackers", "sharding"):  # neither affects the result
+    for key in ("trackers", "sharding"):  # these settings do not affect the result
         table["training"].pop(key, None)
-    if recipe.captioner is not None and recipe.captioner.features == "off":  # storage does not affect results
+    if recipe.captioner is not None and recipe.captioner.features == "off":  # caching does not affect the result
         del table["captioner"]["features"]
     for test in table.get("evaluation", {}).get("test_sets", {}).values():
         test.pop("needs", None)  # used only in the message for a missing file
-    if recipe.training.precision == "auto":  # the precision used on this machine
+    if recipe.training.precision == "auto":  # record the precision used on this machine
         table["training"]["precision"] = resolve_precision("auto", best_device())
         if table["training"]["precision"] == Training.model_fields["precision"].default:
             del table["training"]["precision"]
@@ -132,9 +133,9 @@ def code_of(recipe: Recipe) -> list[str]:
 class Identities:
     """Resolves models, data and files to their identities in a fingerprint (a `utils.recipe_names.Resolver`).
 
-    known: identities that the caller already has, by name (e.g. for a run that has not been trained yet).
-    memo: cache of identities; share it only as long as no file changes.
-    chain: the recipes that led to this one.
+    known: identities that the caller already knows, by name (e.g. for a run that has not been trained yet).
+    memo: cache of identities. Share it only as long as no file changes.
+    chain: the recipes that led to the current one, each of which uses the next one as a model.
     """
 
     def __init__(
@@ -146,12 +147,12 @@ class Identities:
         self.known, self.memo, self.chain = known or {}, {} if memo is None else memo, chain
 
     def model(self, name: str) -> str:
-        """Returns a recipe's fingerprint, the digest of a local model, or the name of any other model."""
+        """Returns a recipe's fingerprint, a local model's digest, or (for all other models) the name itself."""
         if name in self.known:
             return self.known[name]
         if name in self.chain:
             names = " → ".join(Path(path).name for path in (*self.chain[self.chain.index(name) :], name))
-            raise UsageError(f"recipes use each other as models: {names}; set another model in one of them")
+            raise UsageError(f"recipes use each other as models: {names}; set another model in one of these recipes")
         if ("model", name) not in self.memo:
             self.memo["model", name] = self._of_recipe(name) if name.endswith(".toml") else self._of_model(name)
         return self.memo["model", name]
@@ -165,8 +166,9 @@ class Identities:
         return self.memo["data", spec]
 
     def file(self, path: str) -> str:
-        """Returns the digest of a file, or of the names and sizes of the files in a folder. Returns other strings
-        unchanged.
+        """Returns the digest of a file or, for a folder, the digest of its files' names and sizes.
+
+        Returns all other strings unchanged.
         """
         where = Path(path).expanduser()
         if path in IDF_KEYWORDS or not where.exists():
@@ -190,7 +192,7 @@ class Identities:
 
 
 def model_identity(name: str) -> str:
-    """Returns ``weights:DIGEST`` for a folder, run, file or ``scenes``; otherwise the name (hub id or dotted path)."""
+    """Returns ``weights:DIGEST`` for a folder, run, file or ``scenes``, or else the name (hub id or dotted path)."""
     where = BUILTIN if name == "scenes" else Path(name).expanduser()
     if where.is_file():
         return f"weights:{FeatureStore().digest(where)}"
@@ -207,7 +209,7 @@ def model_identity(name: str) -> str:
 
 
 def data_identity(spec: str) -> str:
-    """Returns ``kind?options#N-DIGEST``; for `scenes` only the domain and the options, which determine the data."""
+    """Returns ``kind?options#N-DIGEST`` or, for `scenes`, the domain and the options, which determine the data."""
     kind, path, options = parse(spec)
     pairs = sorted((key, value) for key, value in options.values.items() if key != "images")
     written = "&".join(f"{key}={value}" for key, value in pairs)
@@ -220,7 +222,7 @@ def data_identity(spec: str) -> str:
 
 
 def picture_identity(item: Item) -> int | str:
-    """Returns the size of the picture's file, or the key of its content if it is not stored in a file."""
+    """Returns the size of the picture's file or, if the picture is not a file, the key of its content."""
     try:
         return item.picture.signature()[0] if isinstance(item.picture, StoredPicture) else item.picture.key()
     except PictureError:

@@ -17,7 +17,8 @@ from tellapart.errors import TellapartError, UsageError
 def check_hub(hub_id: str) -> str:
     """Returns the full name, ``USER/NAME``, of a repository that this machine's token may write to.
 
-    Raises `UsageError` for an invalid name or a missing token, `TellapartError` if the hub fails or rejects the token.
+    Raises `UsageError` if the name is invalid or the token is missing, and `TellapartError` if the hub cannot be
+    reached or rejects the token.
     """
     try:
         huggingface_hub.utils.validate_repo_id(hub_id)
@@ -45,10 +46,11 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
 @contextmanager
 def talking(hub_id: str, otherwise: str) -> Iterator[None]:
-    """Turns hub errors into a one-line `TellapartError`. ``otherwise``: says in the message what exists already and
-    what to run instead.
+    """Turns hub errors into a one-line `TellapartError`.
+
+    ``otherwise``: the end of the message, which says what already exists and what to run instead.
     """
-    client_error: type[Exception]  # the base error of the HTTP client, which depends on the version
+    client_error: type[Exception]  # base error of the HTTP client; its type depends on the version of huggingface_hub
     client_error = huggingface_hub.errors.HfHubHTTPError.__bases__[0]
     try:
         yield

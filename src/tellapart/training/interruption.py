@@ -11,13 +11,14 @@ from typing import Any
 from tellapart.models import ranks
 from tellapart.utils.messages import quiet
 
-LINE = b"tellapart: finishing this step, then saving it; press Ctrl-C again to stop at once\n"
+LINE = b"tellapart: finishing this step and saving a checkpoint; press Ctrl-C again to stop at once\n"
 
 
 class Interruption:
-    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`. A second one takes effect immediately.
+    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`. A second signal takes effect immediately.
 
-    Does nothing outside the main thread, the only one that receives signals. Ignored signals remain ignored.
+    Has no effect outside the main thread, because only the main thread receives signals. Ignored signals remain
+    ignored.
     """
 
     def __init__(self) -> None:
@@ -37,11 +38,11 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Returns True on all ranks if any of them received a signal."""
+        """Returns True on all ranks if any rank received a signal."""
         return ranks.anywhere(bool(self._signal))
 
     def end(self) -> None:
-        """Delivers the deferred signal; raises KeyboardInterrupt unless a handler ends the process."""
+        """Delivers the deferred signal. Raises KeyboardInterrupt unless a handler ends the process."""
         self._take_effect(self._signal, None)
 
     def _hold(self, number: int, frame: FrameType | None) -> None:

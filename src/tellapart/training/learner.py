@@ -55,8 +55,9 @@ def build_learner(sources: RunSources) -> Captioner | Scorer:
 
 
 def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
-    """Validates the levels of detail. Raises `UsageError` if the captioner lacks words of the prompts or cannot
-    distinguish them.
+    """Validates the levels of detail and returns them.
+
+    Raises `UsageError` if the captioner does not know a word in a prompt, or cannot distinguish two prompts.
     """
     known: dict[tuple[int, ...], str] = {}
     for _, prompt in levels:
@@ -64,8 +65,8 @@ def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
         ids = tuple(captioner.tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else ()
         if captioner.tokenizer.unk_token_id in ids:
             raise UsageError(
-                f"objective.detail: {captioner.name} does not know all words of the prompt '{prompt}'; use words "
-                "of its vocabulary"
+                f"objective.detail: {captioner.name} does not know all words in the prompt '{prompt}'; use words "
+                "from its vocabulary"
             )
         if (same := known.setdefault(ids, prompt)) != prompt:
             raise UsageError(
@@ -76,7 +77,7 @@ def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
 
 
 def load_start(sources: RunSources) -> Captioner:
-    """Loads the captioner that the recipe names in fp32."""
+    """Loads the captioner that the recipe names, in fp32."""
     options = sources.recipe.captioner
     assert options is not None and options.name is not None
     return with_frames(options, load_captioner(sources.upstream(options.name), sources.device, "fp32"))
@@ -88,14 +89,14 @@ def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
         captioner.frames = options.frames
     if captioner.frames > 1 and "vision" in (options.train or ()):
         raise UsageError(
-            f"captioner.train contains 'vision', but the captioner reads {captioner.frames} frames of a clip, and "
+            f"captioner.train contains 'vision', but the captioner reads {captioner.frames} frames per clip, and "
             "vision encoders can only be trained on single pictures; remove 'vision'"
         )
     return captioner
 
 
 def adapted(sources: RunSources, captioner: Captioner) -> Captioner:
-    """Adds new words, dropout and LoRA to the captioner as specified in the recipe, and returns it."""
+    """Adds new words, dropout and LoRA to the captioner as specified in the recipe, and returns the captioner."""
     options = sources.recipe.captioner
     assert options is not None
     if options.dropout is not None:
@@ -120,7 +121,7 @@ def training_texts(sources: RunSources) -> Iterator[str]:
 
 
 def new_captioner(sources: RunSources, options: CaptionerOptions) -> Captioner:
-    """Creates a captioner with random weights on top of a vision encoder or on features from files."""
+    """Creates a captioner with random weights on top of a vision encoder or of features from files."""
     new, texts, name = options.new, training_texts(sources), sources.recipe.name
     assert new is not None
     if isinstance(new, NewCaptioner):
@@ -136,7 +137,7 @@ def new_captioner(sources: RunSources, options: CaptionerOptions) -> Captioner:
 
 
 def new_scorer(sources: RunSources, new: NewScorer) -> Scorer:
-    """Creates a scorer, either from two pretrained encoders with new heads or with random weights throughout."""
+    """Creates a scorer, either from two pretrained encoders with new heads or entirely with random weights."""
     if new.vision is None or new.text is None:
         return build_scorer(new, training_texts(sources), sources.recipe.name)
     vision, text = load_vision(sources.upstream(new.vision)), load_text(sources.upstream(new.text))

@@ -1,4 +1,4 @@
-"""The training loop: any objective, any learner, one run folder."""
+"""The training loop for all objectives and learners."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
 TIMED_STEPS = 4  # number of steps before the remaining time is printed
-BEFORE_FIRST_CHECKPOINT = -1  # `cut_log` step without a checkpoint: validation runs before step 0 is saved
+BEFORE_FIRST_CHECKPOINT = -1  # step for `cut_log` if there is no checkpoint: validation runs before step 0 is saved
 
 Track = Callable[[dict[str, float], int], None]  # logs and step
 
 
 @contextlib.contextmanager
 def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
-    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …); they write to the run's folder."""
+    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …). They write to the run's folder."""
     if not names:
         yield lambda logs, step: None
         return
@@ -58,7 +58,7 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
     """Formats the step's loss and reward, the last validation's ``select`` value, and the best value so far.
 
-    ``validated`` is NaN before this process's first validation; a resumed run then shows only the best.
+    ``validated`` is NaN before this process's first validation. A resumed run then shows only the best value.
     """
     shown = [f"{key} {logs[key]:.4g}" for key in ("loss", "reward") if key in logs]
     if state["best_step"] is not None:
@@ -70,7 +70,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 @dataclass
 class Trainer:
-    """A run in training: its parts, and the ``state`` that a checkpoint stores in addition to weights and optimizer."""
+    """A run in training: its parts, and the ``state`` that a checkpoint contains besides weights and optimizer state."""
 
     setup: TrainingSetup
     run: Run
@@ -84,17 +84,18 @@ class Trainer:
     state: dict[str, Any]
     resumed: bool
     memory: dict[str, int]
-    validated: float = math.nan  # the last validation's value of ``validation.select``
+    validated: float = math.nan  # value of ``validation.select`` at the last validation
 
     @classmethod
     def open(cls, setup: TrainingSetup, run: Run) -> Trainer:
-        """Creates the trainer for a run, resumed from its last checkpoint if there is one.
+        """Creates the trainer for a run. If the run has a checkpoint, resumes from the last one.
 
-        Raises `UsageError` if the learner lacks a part, and `TellapartError` for a checkpoint of a different model.
+        Raises `UsageError` if the learner lacks a part, and `TellapartError` if the checkpoint is from a different
+        model.
         """
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
         goal = goal_of(recipe.validation.until, validator.select)
-        with ranks.main_first("encoding pictures"):  # computed once; the other ranks read the cached features
+        with ranks.main_first("encoding pictures"):  # the main rank encodes; all other ranks read the cached features
             data, objective = setup.training_set(), objective_of(setup)
             validator.prepare()
         check_ranks(objective, recipe.objective.kind)
@@ -121,7 +122,7 @@ class Trainer:
         )  # fmt: skip
 
     def checkpoint(self, step: int) -> None:
-        """Writes a checkpoint. A collective call."""
+        """Writes a checkpoint. All ranks must call this method."""
         parts = self.trainable, self.optimizer
         self.memory.update(memory_of(*parts))
         self.optimizer.zero_grad(set_to_none=True)  # frees gradients before the main rank gathers the optimizer state
@@ -131,7 +132,10 @@ class Trainer:
             save_state(None, *parts, self.scheduler)
 
     def validate(self, step: int) -> bool:
-        """Validates, and saves the model if it is the best so far. Returns True if ``validation.until`` is reached."""
+        """Validates the model and saves it if it is the best so far.
+
+        Returns True if ``validation.until`` is reached.
+        """
         select = self.validator.select
         with self.trainable.whole():
             values = self.validator.run()
@@ -166,7 +170,7 @@ class Trainer:
                 self.run.log(step=done, **logs)
                 track(logs, done)
             if (done % recipe.validation.every == 0 or last) and self.validate(done):
-                return True  # no checkpoint, as at step 0: a resumed run stops here again
+                return True  # without a checkpoint, as at step 0, so that a resumed run stops at the same step
             if (stopping := interruption.requested) or done % settings.checkpoint_every == 0 or last:
                 self.checkpoint(done)
             if stopping:
@@ -174,9 +178,9 @@ class Trainer:
         return False
 
     def publish(self) -> None:
-        """Writes the best checkpoint as the run's model, and each rank's memory use. A collective call.
+        """Writes the best checkpoint as the run's model, and records each rank's memory use.
 
-        Raises `TellapartError` if no validation returned a finite value.
+        All ranks must call this method. Raises `TellapartError` if no validation returned a finite value.
         """
         best = self.state["best_step"]
         if best is None:
@@ -190,10 +194,10 @@ class Trainer:
 def fit(setup: TrainingSetup, run: Run) -> None:
     """Trains the recipe of ``setup`` from the last checkpoint of ``run`` (or from scratch) and writes ``model/``.
 
-    All objectives use the same loop. Paper 4's algorithm 1 (cross-entropy, then rewards) is two runs; the second names
-    the first as its captioner. ``run.folder`` contains the log, the checkpoints and ``model/``, the best model
-    according to ``validation.select``. The best model can be the initial one. (Paper 1, section 3.3, selects by
-    self-retrieval.)
+    All objectives use the same loop. Paper 4's algorithm 1 (cross-entropy, then rewards) consists of two runs, where
+    the second run names the first one as its captioner. ``run.folder`` contains the log, the checkpoints and
+    ``model/``, the best model according to ``validation.select``. The best model can be the initial model. (Paper 1,
+    section 3.3, selects by self-retrieval.)
 
     Raises:
         TellapartError: if the loss or all validations are not finite, or if a checkpoint is from a different model.
@@ -217,7 +221,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
 
 
 def kept_start(recipe: Recipe) -> str:
-    """Returns the message saying that validation selected the initial model."""
+    """Returns the message that validation selected the initial model."""
     return (
         f"the saved model has the initial weights because no training step improved {recipe.select}; train "
         "longer, change training.learning_rate, or set validation.select"
@@ -225,7 +229,7 @@ def kept_start(recipe: Recipe) -> str:
 
 
 class StepClock:
-    """Prints the remaining time after a few steps. Ignores the first step, which is slower."""
+    """Prints the remaining time after a few steps. Does not time the first step, which is slower."""
 
     def __init__(self, first: int, steps: int) -> None:
         self._first, self._steps, self._started = first, steps, 0.0
@@ -239,6 +243,6 @@ class StepClock:
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:
-    """Prints how long these steps will take, if at least a minute."""
+    """Prints how long these steps will take, unless it is less than a minute."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
         say(f"about {minutes:,.0f} minutes remaining for {steps:,} steps, excluding validation")

@@ -15,9 +15,9 @@ from tellapart.training.trainable import TrainableParts
 
 
 def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
-    """Returns this rank's bytes of trained weights, gradients and optimizer state, and its peak memory.
+    """Returns the size of this rank's trained weights, gradients and optimizer state, and its peak memory, in bytes.
 
-    The peak is measured on the accelerator, or on a CPU as the process's resident set.
+    The peak is measured on the accelerator; on a CPU, it is the peak of the process's resident set.
     """
     gradients = [p.grad for p in trainable.parameters if p.grad is not None]
     state = [t for values in optimizer.state.values() for t in values.values() if isinstance(t, torch.Tensor)]
@@ -31,7 +31,7 @@ def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]
 
 
 def bytes_here(tensor: torch.Tensor) -> int:
-    """Returns the bytes of a tensor on this rank."""
+    """Returns the size in bytes of the part of a tensor that is on this rank."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a shard is a DTensor
     return int(local.numel() * local.element_size())
 
@@ -45,15 +45,15 @@ def peak_memory(device: torch.device) -> int:
 
 
 class FreedMemory:
-    """Returns freed memory of the C library to the system every ``seconds`` seconds.
+    """Returns memory that the C library has freed to the system, every ``seconds`` seconds.
 
-    Tensors of many sizes fragment glibc's heap: a long training run on a CPU can occupy twice the memory that it uses
+    Tensors of many sizes fragment glibc's heap: a long training run on a CPU can occupy twice as much memory as it uses
     (docs/research). A call takes a tenth of a second for a few gigabytes.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:
         self._seconds, self._last = seconds, time.monotonic()
-        # Other C libraries neither have this function nor need it.
+        # Other C libraries do not have this function, and do not need it.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     def give_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes a run's model card: results before and after training, and code that uses the model."""
+"""Writes a run's model card, with results before and after training and with code that uses the model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ print(captioner.caption(["photo.jpg"], decoding)[0])
 def model_card(run: Run, hub_id: str | None = None) -> str:
     """Returns the card for a run's model.
 
-    ``hub_id``: model name in the usage snippet [default: the local folder].
+    ``hub_id``: name of the model in the usage snippet [default: the local folder].
     """
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
@@ -105,8 +105,9 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
 
 
 def metadata(folder: Path, recipe: Recipe) -> str:
-    """Returns the card's YAML metadata, without values that the hub rejects (base models and data sets in local
-    folders).
+    """Returns the card's YAML metadata.
+
+    Omits values that the hub rejects (base models and data sets in local folders).
     """
     assert recipe.captioner is not None and recipe.captioner.name is not None
     data = huggingface_hub.ModelCardData(
@@ -120,7 +121,7 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 
 
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
-    """Returns code that captions ``photo.jpg``, with transformers alone if possible, otherwise with tellapart."""
+    """Returns code that captions ``photo.jpg``, with transformers alone if possible, or else with tellapart."""
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")
@@ -141,12 +142,12 @@ def model_type(folder: Path) -> str:
 
 
 def of_transformers(folder: Path) -> bool:
-    """Returns whether transformers can load this model without tellapart and without remote code."""
+    """Returns True if transformers can load this model without tellapart and without remote code."""
     return model_type(folder) in configuration_auto.CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
 
 
 def hub_base(name: str) -> str | None:
-    """Returns the base model's hub id: the name itself, or the base model in its folder's card."""
+    """Returns the base model's hub id. If the name is a folder, reads the hub id from the model card in the folder."""
     bare = name.partition("?")[0]
     if bare == "scenes" or Path(bare).expanduser().is_dir():
         card = Path(model_folder(bare, "captioner")) / CARD
@@ -164,7 +165,7 @@ def hub_base(name: str) -> str | None:
 
 
 def hub_datasets(recipe: Recipe) -> Iterator[str]:
-    """Yields the published data sets in the training data by hub id or name."""
+    """Yields the hub id or name of each published data set in the training data."""
     train = recipe.data.train
     for spec in (train,) if isinstance(train, str) else train:
         kind, path, _ = parse(spec)
@@ -175,7 +176,7 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
 
 
 def setting(candidates: dict[str, Any] | None) -> str:
-    """Returns table cells with a recall's number of candidates and chance level. They are empty for other metrics."""
+    """Returns table cells with a recall's number of candidates and chance level, or empty cells for other metrics."""
     return " | " if candidates is None else f"{Candidates(**candidates)} | {candidates['chance']:.1f}"
 
 

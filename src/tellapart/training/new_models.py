@@ -21,7 +21,7 @@ from tellapart.scorers import Scorer
 
 
 def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
-    """Creates a transformers dual encoder with random weights: a ResNet and a CLIP text tower."""
+    """Creates a transformers dual encoder with random weights, which consists of a ResNet and a CLIP text tower."""
     tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
     text = transformers.CLIPTextConfig(
         vocab_size=len(tokenizer),
@@ -73,7 +73,10 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
     captioner = ClipCap(model, tokenizer, processor, name)
     # Probe the frozen encoder in eval mode, because train mode would change the running statistics of batch norms.
     if new.visual == "cells" and captioner.encoder.encode(captioner.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
-        raise UsageError(f"{new.vision} does not return grid features; remove captioner.new.visual")
+        raise UsageError(
+            f"captioner.new.visual = 'cells' requires grid features, which {new.vision} does not return; remove "
+            "captioner.new.visual"
+        )
     return captioner
 
 
@@ -88,7 +91,7 @@ def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
         resid_pdrop=new.dropout,
         embd_pdrop=new.dropout,
         attn_pdrop=new.dropout,
-        activation_function="gelu_pytorch_tanh",  # the same function as GPT-2's, in one fused kernel
+        activation_function="gelu_pytorch_tanh",  # the same function as in GPT-2, but in one fused kernel
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -1,4 +1,4 @@
-"""A run's objective, built from the parts of the run that rewards and objectives may use."""
+"""Builds a run's objective from the parts of the run that rewards and objectives may use."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def train_features(setup: TrainingSetup, scorer: Scorer) -> np.ndarray:
 
 
 def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
-    """Returns seen_N: for each training picture, whether the named scorer was trained on it (by id), according to the
-    recipe of the scorer's run.
+    """Returns seen_N: whether the named scorer was trained on each training picture (by id), according to the recipe of
+    the scorer's run.
 
-    All are False if the name is neither a recipe nor a run, because other models' training data is unknown.
+    If the name is neither a recipe nor a run, the scorer's training data is unknown, so all values are False.
     """
     folder = Path(setup.upstream(name))
     run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)

@@ -17,15 +17,15 @@ from tellapart.training.trainable import TrainableParts
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Builds Adam or AdamW. Vectors and scalars (norms, biases, the scale) are exempt from weight decay, unless the
-    recipe applies it to all parameters.
+    """Builds Adam or AdamW.
 
-    A part with its own learning rate has its own two parameter groups. Raises `UsageError` if a learning rate is set
-    for a part that is not trained.
+    Vectors and scalars (norms, biases, the scale) are exempt from weight decay, unless the recipe applies weight decay
+    to all parameters. A part with its own learning rate has its own two parameter groups. Raises `UsageError` if a
+    learning rate is set for a part that is not trained.
     """
     if idle := sorted(settings.learning_rates.keys() - trainable.modules.keys()):
         raise UsageError(
-            f"training.learning_rates contains '{idle[0]}', which is not trained; expected "
+            f"training.learning_rates contains '{idle[0]}', which is not trained; expected one of "
             f"{', '.join(trainable.modules)}"
         )
     groups: list[dict[str, Any]] = []
@@ -41,9 +41,10 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 
 
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
-    """Returns whether to use the fused optimizer: on CUDA, and on a CPU for models that exceed its caches.
+    """Returns whether to use the fused optimizer: always on CUDA; on a CPU, only for models that exceed its caches.
 
-    The fused kernel sums in a different order and therefore rounds differently, so small models on a CPU do not use it.
+    The fused kernel sums in a different order and therefore rounds differently, so it is not used for small models on a
+    CPU.
     """
     if {p.device.type for p in parameters} == {"cuda"}:
         return True
@@ -51,7 +52,9 @@ def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
 
 
 def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
-    """Builds the recipe's learning rate schedule. After warm-up, the rate changes every ``schedule_every`` steps."""
+    """Builds the recipe's learning rate schedule. After warmup, the learning rate changes every ``schedule_every``
+    steps.
+    """
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
     every, warmup, steps = settings.schedule_every, settings.warmup, settings.steps

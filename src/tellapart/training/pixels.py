@@ -20,15 +20,15 @@ from tellapart.types import Picture
 from tellapart.utils.ahead import ahead
 from tellapart.utils.rng import ItemSeeds
 
-EQUAL = 1e-4  # tolerance in standard deviations; a grey level is about a hundred times larger
+EQUAL = 1e-4  # tolerance in standard deviations; one grey level is about a hundred times larger
 
 
 class TrainingPixels:
-    """Prepares pictures for a vision encoder that is being trained; clips are represented by their middle frame.
+    """Prepares pictures for a vision encoder that is being trained. For clips, uses the middle frame.
 
-    If the processor resizes all pictures to one shape, they are stored as uint8 H×W×C and normalized on the device when
-    a batch is made (``as_bytes``). Otherwise (pictures that keep their shapes, other preprocessing), the output of
-    ``pixels`` is stored in float32.
+    If the processor resizes all pictures to one shape, they are stored as uint8 H×W×C, and normalized on the device
+    when a batch is created (``as_bytes``). If pictures keep their own shapes, or the processor does other
+    preprocessing, the output of ``pixels`` is stored in float32 instead.
     """
 
     def __init__(self, learner: Captioner | Scorer) -> None:
@@ -36,8 +36,9 @@ class TrainingPixels:
         self.as_bytes = self._gives_bytes()
 
     def maker(self) -> RowMaker:
-        """Returns the maker for `FeatureStore.readable` and `FeatureStore.rows`. Its label identifies the
-        preprocessing.
+        """Returns the `RowMaker` for `FeatureStore.readable` and `FeatureStore.rows`.
+
+        Its label identifies the preprocessing.
         """
         if not self.as_bytes:
             pixels = self.learner.pixels
@@ -72,13 +73,13 @@ class TrainingPixels:
         return normalise(block, self.learner.processor) if self.as_bytes else block
 
     def _bytes(self, image: Image.Image) -> np.ndarray:
-        """Returns a picture H×W×C after resizing and cropping, before rescaling and normalization."""
+        """Resizes and crops a picture, without rescaling or normalizing its values. Returns uint8 H×W×C."""
         read = self.learner.processor(images=[image], do_rescale=False, do_normalize=False, return_tensors="np")
         picture_CHW: np.ndarray = np.asarray(read["pixel_values"])[0]
         return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
-        """Returns whether normalized `_bytes` equal ``pixels``, tried on a wide and a tall picture."""
+        """Returns True if normalizing `_bytes` gives the same result as ``pixels``, for a wide and a tall picture."""
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
         images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
         expected = [self.learner.pixels([image]).cpu().float() for image in images]
@@ -92,7 +93,7 @@ class TrainingPixels:
 
 
 def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
-    """Rescales and normalizes uint8 B×H×W×C like the processor; returns float B×C×H×W."""
+    """Rescales and normalizes uint8 B×H×W×C in the same way as the processor. Returns float B×C×H×W."""
     device, grey_levels = pictures_BHWC.device, 1.0
     if getattr(processor, "do_rescale", True):
         grey_levels = round(1 / getattr(processor, "rescale_factor", 1 / 255), 6)

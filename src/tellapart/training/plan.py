@@ -1,4 +1,4 @@
-"""Plans the recipe with which ``finetune`` trains a captioner on pictures."""
+"""Plans the recipe that ``finetune`` uses to train a captioner on pictures."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tellapart.types import Item
 CLIP = "openai/clip-vit-base-patch32"  # default scorer: small and widely known
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
 RATE, LORA_RATE = 3e-5, 3e-4
-TOKENS_A_WORD = 1.4  # average number for English tokenizers, including punctuation
+TOKENS_A_WORD = 1.4  # average number of tokens per English word, including punctuation
 STEPS, BATCH_SIZE = 300, 50
-MIN_PICTURES = 8  # number of pictures: two for the test set, two for validation, the rest for training
-MEMORY_SHARE = 0.4  # fraction of free memory for the activations of the backward pass
+MIN_PICTURES = 8  # two pictures for the test set, two for validation, and the rest for training
+MEMORY_SHARE = 0.4  # fraction of free memory available for the activations of the backward pass
 
 
 def plan(
@@ -54,23 +54,25 @@ def plan(
 ) -> Recipe:
     """Plans the recipe for a captioner and pictures.
 
-    Holds out a tenth of the pictures for validation, and another tenth for the test before and after training (a
-    quarter each if there are fewer than forty pictures).
+    Holds out a tenth of the pictures for validation, and another tenth for the test set, which is evaluated before and
+    after training. If there are fewer than forty pictures, holds out a quarter for each; if there are more than ten
+    thousand, a fiftieth.
 
     Args:
         objective: name of a preset [default: `default_objective`].
         scorer: name of the scorer [default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`].
         steps: number of training steps [default: the steps of the run in ``folder``, otherwise `STEPS`].
         epochs: number of passes over the training pictures; replaces ``steps``.
-        batch_size: pictures per step, split into micro-batches that fit into memory [default: `BATCH_SIZE`, or all].
-        settings: additional keys as in ``--set``; they override everything else.
-        folder: the run's folder. Precision and micro-batches of an existing run are reused, because they affect the
-            result.
+        batch_size: pictures per step, split into micro-batches that fit into memory [default: `BATCH_SIZE`, or all
+            training pictures if there are fewer].
+        settings: additional keys as in ``--set``, which override everything else.
+        folder: the run's folder. If it contains a run, the run's precision and number of micro-batches are reused,
+            because they affect the result.
         overwrite: whether to ignore the run in ``folder``.
 
     Raises:
-        UsageError: if the objective is unknown, there are too few pictures, pictures lack references that the objective
-            requires, or the run in ``folder`` has more steps.
+        UsageError: if the objective is unknown, if there are too few pictures, if pictures lack references that the
+            objective requires, or if the run in ``folder`` has more steps.
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both set the length of training; remove one of them")
@@ -82,7 +84,7 @@ def plan(
     if batch_size is not None and batch_size > learned_from:
         raise UsageError(
             f"--batch-size {batch_size} exceeds the number of training pictures: {learned_from:,} of {count:,} "
-            "remain after holding out validation and test pictures; use at most that many"
+            f"pictures remain after holding out validation and test pictures; use at most {learned_from:,}"
         )
     parts = parts_of_data(count)
     batch = batch_size or min(BATCH_SIZE, count * (parts - 2) // parts)
@@ -118,13 +120,16 @@ def plan(
 
 
 def steps_after(before: Training | None, steps: int | None, folder: Path | None) -> int:
-    """Returns the number of steps for the run in ``folder`` with the settings ``before``. Raises `UsageError` if
-    ``steps`` is smaller.
+    """Returns the number of training steps.
+
+    ``before``: the settings of the run in ``folder``, if there is one. Raises `UsageError` if this run has more steps
+    than ``steps``.
     """
     if before is not None and steps is not None and steps < before.steps:
         raise UsageError(
-            f"{folder} contains a run of {before.steps:,} steps; to continue it, train for more steps, for example "
-            f"--steps {2 * before.steps}; to start over with {steps:,} steps, add --overwrite or another --out"
+            f"{folder} contains a run of {before.steps:,} steps; to continue this run, train for more steps, for "
+            f"example --steps {2 * before.steps}; to start over with {steps:,} steps, add --overwrite, or set another "
+            "--out"
         )
     return steps or (before.steps if before else STEPS)
 
@@ -132,7 +137,7 @@ def steps_after(before: Training | None, steps: int | None, folder: Path | None)
 def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the number of pictures and the number of words in their longest reference.
 
-    Raises `UsageError` if there are too few, or if some lack references that the objective requires.
+    Raises `UsageError` if there are too few pictures, or if some pictures lack references that the objective requires.
     """
     count, bare, longest = survey(pictures)
     if bare and reads_references(table):
@@ -144,7 +149,9 @@ def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, 
 
 
 def parts_of_data(count: int) -> int:
-    """Returns how many parts the pictures are split into. The last part is the test set, the one before validation."""
+    """Returns the number of parts to split the pictures into. The last part is for testing, the one before it for
+    validation.
+    """
     return 4 if count < 40 else 10 if count <= 10_000 else 50
 
 
@@ -153,7 +160,7 @@ def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]
     parts = parts_of_data(count)
     places = {"train": range(1, parts - 1), "validation": [parts - 1], "test": [parts]}
     data = {name: [part_of(spec, chosen, parts) for spec in pictures] for name, chosen in places.items()}
-    # limit=… in a specification applies to each part, so this is not (parts − 2) / parts of all pictures.
+    # limit=… in a specification applies to each part, so the number is not always (parts − 2) / parts of all pictures.
     return data, len(open_many(data["train"]))
 
 
@@ -170,21 +177,23 @@ def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[st
 
 
 def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
-    """Applies ``settings`` to a table and validates it. Returns a recipe that selects the checkpoint by the objective's
-    own metric.
+    """Applies ``settings`` to a table and validates the table.
+
+    Returns a recipe that selects the checkpoint by the objective's own metric, unless ``settings`` name another metric.
     """
     for setting in settings:
         apply_override(table, setting)
     recipe = check_recipe(table, "finetune")
     if recipe.validation.select is not None:
         return recipe
-    select = "recall@1.lookalike" if recipe.objective.measure == "recall" else recipe.select  # which has no ceiling
+    # Among look-alikes, recall does not saturate.
+    select = "recall@1.lookalike" if recipe.objective.measure == "recall" else recipe.select
     apply_override(table, f"validation.select={select}")
     return check_recipe(table, "finetune")
 
 
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Returns the [objective] table with ``max_tokens`` set for its own samples and for those that its rewards draw."""
+    """Returns the [objective] table with ``max_tokens`` set for its own samples and for its rewards' samples."""
     longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
     rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
     return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
@@ -200,8 +209,8 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
         )
     if (different := different_pictures(dataset)) < MIN_PICTURES:
         raise UsageError(
-            f"{' '.join(pictures)}: found {count} pictures, of which {different} are distinct; expected at least "
-            f"{MIN_PICTURES} distinct ones, so that held-out pictures are not copies of training pictures"
+            f"{' '.join(pictures)}: found {count} pictures, of which only {different} are distinct; expected at least "
+            f"{MIN_PICTURES} distinct pictures, so that held-out pictures are not copies of training pictures"
         )
     references = [item.references for item in dataset]
     longest = max((len(text.split()) for texts in references for text in texts), default=0)
@@ -211,7 +220,7 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
 def different_pictures(dataset: Dataset) -> int:
     """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
     identities: set[int | str] = set()
-    for identity in (picture_identity, key_of):  # compares file sizes first, which often suffices
+    for identity in (picture_identity, key_of):  # compare file sizes first, because that often suffices
         identities = set()
         for item in dataset:
             identities.add(identity(item))
@@ -221,8 +230,9 @@ def different_pictures(dataset: Dataset) -> int:
 
 
 def key_of(item: Item) -> str:
-    """Returns the key of the picture's content. Returns the id of an unreadable picture, which is reported when it is
-    encoded.
+    """Returns the key of the picture's content.
+
+    If the picture cannot be read, returns the item's id; the error is reported when the picture is encoded.
     """
     try:
         return item.picture.key()
@@ -231,40 +241,43 @@ def key_of(item: Item) -> str:
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
-    """Returns the specification for some parts of the data. A bare folder gets the kind ``folder``."""
+    """Returns the specification that selects these parts of the data."""
     if "part=" in spec:
         raise UsageError(f"{spec} already selects a part, but finetune holds parts out itself; remove part=…")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
 
 
 def planned(folder: Path | None) -> Training | None:
-    """Returns the training settings of the run in this folder; None if there is no run."""
+    """Returns the training settings of the run in this folder, or None if there is no run."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
     return read_recipe(folder / "recipe.toml").training
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:
-    """Returns the number of micro-batches that make the language model's activations fit into memory.
+    """Returns the number of micro-batches for which the language model's activations fit into memory.
 
-    Each token keeps about 34 hidden vectors per layer and three rows of logits (Korthikanti et al. 2022, table 2), at
-    four bytes per number. Returns 1 if the model's size cannot be read before it is loaded.
+    Each token needs about 34 hidden vectors per layer and three rows of logits (Korthikanti et al. 2022, table 2), at
+    four bytes per number. Returns 1 if the model's size cannot be determined without loading the model.
     """
 
     bare, _, options = model.partition("?")
-    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, including one with published weights
+    named = dict(parse_qsl(options)).get("language_model", bare)  # for ClipCap, with or without published weights
     try:
         text = transformers.AutoConfig.from_pretrained(
             checked_model_folder(named, "captioner"), trust_remote_code=False
         ).get_text_config()
         size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
     except (OSError, ValueError, AttributeError, RecursionError, TellapartError):
-        return 1  # a wrong name is reported when it is loaded
+        return 1  # a wrong name is reported when the model is loaded
     return max(1, math.ceil(4 * captions * (tokens + 20) * size / (MEMORY_SHARE * free_memory())))
 
 
 def free_memory() -> int:
-    """Returns the main rank's free memory in bytes, on the GPU if there is one, so that all ranks plan the same run."""
+    """Returns the main rank's free memory in bytes, on the GPU if there is one.
+
+    All ranks get the same value, so that they plan the same run.
+    """
     if torch.cuda.is_available():
         return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
 

@@ -1,4 +1,4 @@
-"""The references that a run learns from, as tokens."""
+"""Checks and tokenizes the references that a run learns from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tokenize_references(
         if room is not None and limit is not None and limit > room:
             raise UsageError(
                 f"training.max_reference_tokens is {limit}, but {learner.name} supports at most {room} tokens; "
-                "lower it or remove it"
+                "lower or remove training.max_reference_tokens"
             )
         limit = room if limit is None else limit
         rows = learner.tokenize(texts, limit)
@@ -44,7 +44,7 @@ def tokenize_references(
 
 
 def how_to_keep(recipe: Recipe) -> str:
-    """Returns the setting that reduces truncation of the references; "" if there is none."""
+    """Returns a hint about the setting that reduces the truncation of references, or "" if there is no such setting."""
     captioner = recipe.captioner
     if recipe.training.max_reference_tokens is not None:
         return "; raise training.max_reference_tokens to keep more of them"

@@ -1,9 +1,9 @@
-"""The run folder: its stamp, log and atomic checkpoints, and resuming.
+"""The run folder: writes its stamp, log and atomic checkpoints, and finds the checkpoint to resume from.
 
     recipe.toml   the resolved recipe
-    run.json      times, versions, content; "finished" once done
+    run.json      times, versions and content; has a key "finished" once the run is finished
     log.jsonl     one record per line
-    checkpoints/  step-N (to resume from) and best-N (best by validation)
+    checkpoints/  step-N (to resume from) and best-N (the best model in validation)
     model/        the best model
 
 After evaluation, it also contains captions/, results.json, gallery.json and report.html.
@@ -59,13 +59,13 @@ def writing(what: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         if isinstance(error, RuntimeError) and "inline_container" not in str(error):
-            raise  # torch.save reports a full disk this way; other RuntimeErrors are not caught
+            raise  # torch.save names inline_container if the disk is full; do not catch any other RuntimeError
         cause = (
             "torch.save failed, possibly because the disk is full" if isinstance(error, RuntimeError) else str(error)
         )
         raise TellapartError(
-            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; free some disk space or set "
-            "another --out, then add --resume"
+            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; free some disk space and add --resume, "
+            "or set another --out"
         ) from error
 
 
@@ -99,16 +99,19 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Reads a JSON object from a file. Raises ValueError if it is not an object, OSError if it cannot be read."""
+    """Reads a JSON object from a file.
+
+    Raises ValueError if the file does not contain a JSON object, and OSError if it cannot be read.
+    """
     table = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(table, dict):
-        raise ValueError(f"got a {type(table).__name__}, expected a table")
+        raise ValueError(f"expected a JSON object, got a {type(table).__name__}")
     return table
 
 
 @dataclass
 class Checkpoint:
-    """The state to resume from: the next step, the best step so far, the objective's state, and two folders."""
+    """The state to resume from: the next step, the best step so far, the objective's state, and the folder."""
 
     step: int
     best_value: float | None
@@ -132,9 +135,9 @@ def by_main_rank(write: Write) -> Write:
 
 
 class Run:
-    """The folder of one training run. ``content``: what determines its result, if the caller has already computed it.
+    """The folder of one training run. All ranks read it, but only the main rank writes to it.
 
-    All ranks read; only the main rank writes.
+    ``content``: everything that determines the run's result, if the caller has already computed it.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, content: RunContent | None = None) -> None:
@@ -145,15 +148,15 @@ class Run:
 
     @property
     def content(self) -> RunContent:
-        """Everything on which the recipe's result depends, in its current state."""
+        """Everything that the recipe's result depends on, in its current state."""
         if self._content is None:
             self._content = content_of(self.recipe)
         return self._content
 
     def difference(self, *, but_length: bool = False) -> str:
-        """Describes briefly how the run in this folder differs from this recipe; "" if they agree.
+        """Describes briefly how the run in this folder differs from this recipe. Returns "" if they agree.
 
-        ``but_length``: whether to ignore that the recipe trains for more steps.
+        ``but_length``: whether to ignore the difference if the recipe trains for more steps.
         """
         if "content" not in (recorded := self.info):
             return "its run.json does not record its training data"
@@ -166,11 +169,13 @@ class Run:
         try:
             return read_table(path) if path.is_file() else {}
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot read {path} ({error}); repair it, or set another folder with --out") from error
+            raise UsageError(
+                f"cannot read {path} ({error}); repair this file, or set another folder with --out"
+            ) from error
 
     @property
     def steps(self) -> int:
-        """The run's total number of steps, done or not."""
+        """The run's total number of steps, including those that have not been performed yet."""
         return int(self.info["content"]["recipe"]["training"]["steps"])
 
     @property
@@ -183,7 +188,7 @@ class Run:
 
     @property
     def evaluated(self) -> bool:
-        """True if results and gallery exist, or if the recipe names no test data."""
+        """True if results and gallery exist, or if the recipe has no test data."""
         expected = [] if self.recipe.data.test is None else ["results.json"]
         if expected and self.recipe.evaluation.gallery and self.recipe.scorer is not None:
             expected.append("gallery.json")
@@ -196,8 +201,9 @@ class Run:
 
     @property
     def started(self) -> bool:
-        """True if the run has a checkpoint, a model or results. A run that failed at its start has only a stamp, which
-        can be replaced.
+        """True if the run has a checkpoint, a model or results.
+
+        A run that failed before its first checkpoint has only a stamp, which can be replaced.
         """
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
@@ -250,7 +256,10 @@ class Run:
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names a few files that are not in ``ours`` (any files, if the folder is not a run); "" if there are none."""
+        """Names a few files in the folder that are not in ``ours``. Returns "" if there are no such files.
+
+        If the folder is not a run, names a few of all of its files.
+        """
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; set --out DIR")
         ours = ours if "fingerprint" in self.info else ()
@@ -268,8 +277,8 @@ class Run:
         kept = [path for path in self.checkpoints.glob("*") if not path.name.lstrip(".").startswith(CHECKPOINTS)]
         if some := some or (f"checkpoints/{kept[0].name}" if kept else ""):
             raise UsageError(
-                f"{self.folder} also contains {some}; --overwrite only removes the files of a run, so move these "
-                "away first"
+                f"{self.folder} also contains {some}; --overwrite removes only the files of a run, so move all other "
+                "files out of the folder first"
             )
 
     @by_main_rank
@@ -305,7 +314,8 @@ class Run:
         """Adds keys to ``run.json``."""
         write_json(self.folder / "run.json", {**self.info, **more})
 
-    # The log has one record per line. After a kill, it can be ahead of the last checkpoint; it is then truncated.
+    # The log has one record per line. If the process is killed, the log can be ahead of the last checkpoint; it is
+    # truncated when the run resumes.
     @property
     def log_path(self) -> Path:
         return self.folder / "log.jsonl"
@@ -317,7 +327,7 @@ class Run:
 
     @by_main_rank
     def cut_log(self, step: int) -> None:
-        """Drops the records of steps that will be repeated, and an incomplete last line."""
+        """Removes the records of steps after ``step``, which will be repeated, and an incomplete last line."""
         if not self.log_path.is_file():
             return
         kept, damaged = [], 0
@@ -334,7 +344,7 @@ class Run:
 
     @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
-        """Writes a checkpoint at ``state['step']`` atomically, then drops all but the two newest."""
+        """Writes a checkpoint for ``checkpoint_state['step']`` atomically, then removes all but the two newest ones."""
         step = checkpoint_state["step"]
 
         def everything(folder: Path) -> None:
@@ -354,9 +364,9 @@ class Run:
         return self.checkpoints / self._best_name(step)
 
     def last(self) -> Checkpoint | None:
-        """Returns the newest intact checkpoint, or None; reports and skips damaged ones.
+        """Returns the newest intact checkpoint, or None if there are no checkpoints.
 
-        Raises `TellapartError` if all are damaged.
+        Reports and skips damaged checkpoints. Raises `TellapartError` if all checkpoints are damaged.
         """
         folders = sorted(self.checkpoints.glob("step-*"), reverse=True) if self.checkpoints.is_dir() else []
         folders = [folder for folder in folders if (folder / "state.json").is_file()]
@@ -378,7 +388,7 @@ class Run:
 
     @by_main_rank
     def publish(self, source: Path) -> None:
-        """Writes ``model/``, a copy of the best checkpoint's model, and removes the remains of killed processes."""
+        """Writes ``model/``, a copy of the best model, and removes incomplete files that killed processes left."""
         self._drop({folder.name for folder in self.checkpoints.iterdir() if not folder.name.startswith(".")})
         write_folder(self.folder / "model", lambda to: shutil.copytree(source, to, dirs_exist_ok=True))
 

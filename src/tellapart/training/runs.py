@@ -1,4 +1,4 @@
-"""Takes a run from its recipe to its report: trains upstream recipes, trains, and evaluates."""
+"""Takes a run from its recipe to its report: trains the recipes that it uses as models, trains, and evaluates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tellapart.utils.messages import say
 
 
 def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
-    """Returns the recipe; recipes that it names as models are replaced with the folders of their adopted runs."""
+    """Replaces recipes that ``recipe`` names as models with the folders of their adopted runs. Returns the result."""
     if not adopted:
         return recipe
     return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
@@ -54,19 +54,19 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
 
 
 def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[str, None]:
-    """Returns the names of the recipes that this one uses as models, directly or indirectly."""
+    """Returns the names of the recipes that ``recipe`` uses as models, directly or indirectly."""
     known, places = {} if known is None else known, Places({})
     recipe.dump(places)
     for path in places.recipes:
         other = read_recipe(Path(path))
-        if other.name not in known:  # stops at cycles of recipes that name each other
+        if other.name not in known:  # recipes that name each other would otherwise recurse forever
             known[other.name] = None
             named_recipes(other, known)
     return known
 
 
 class Places:
-    """Resolves recipes to their adopted runs and leaves other names unchanged (a `utils.recipe_names.Resolver`)."""
+    """Resolves recipes to their adopted runs, and leaves all other names unchanged (a `utils.recipe_names.Resolver`)."""
 
     def __init__(self, adopted: Mapping[str, Path]) -> None:
         self.adopted, self.recipes = adopted, list[str]()
@@ -101,22 +101,22 @@ def train(
 ) -> Run:
     """Trains ``recipe``, evaluates the result and writes the report. Returns a finished run unchanged.
 
-    First trains the recipes that are named as models, unless they are already trained or ``adopted``. Several ranks
-    train together (`models.ranks`); only the main rank writes and evaluates.
+    First trains the recipes that ``recipe`` names as models, unless they are already trained or ``adopted``. Several
+    ranks train together (`models.ranks`), but only the main rank writes and evaluates.
 
     Args:
-        folder: the run's folder. Default: ``runs/NAME-FINGERPRINT``.
-        resume: resume an unfinished run in the folder.
-        evaluate: evaluate the result on the test data.
-        wait: wait if another process is using the folder.
-        adopted: runs to use instead of recipes that are named as models, by name.
-        overwrite: remove the run in the folder after the models have been loaded.
-        extend: continue the run in the folder if this recipe trains for more steps.
+        folder: the run's folder [default: ``runs/NAME-FINGERPRINT``].
+        resume: whether to resume an unfinished run in the folder.
+        evaluate: whether to evaluate the result on the test data.
+        wait: whether to wait if another process is using the folder.
+        adopted: runs to use instead of recipes that are named as models, by recipe name.
+        overwrite: whether to remove the run in the folder, after the models have been loaded.
+        extend: whether to continue the run in the folder if this recipe trains for more steps.
         summary: a line to print before training.
 
     Raises:
-        UsageError: if the folder contains another run, or an unfinished run and ``resume`` is not set, or is in use and
-            ``wait`` is not set.
+        UsageError: if the folder contains another run, if it contains an unfinished run and ``resume`` is False, or if
+            another process is using it and ``wait`` is False.
     """
     ranks.start()
     recipe = adopt(recipe, adopted or {})
@@ -124,7 +124,7 @@ def train(
     run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
 
     def done() -> bool:
-        """Returns whether there is nothing to do. The result is the same on all ranks."""
+        """Returns True if there is nothing to do. The result is the same on all ranks."""
         if overwrite:
             check_overwrite(run)
             return False
@@ -139,13 +139,13 @@ def train(
             ranks.barrier(f"locking {run.folder} on the main rank", ranks.LONGEST)
             if not overwrite:
                 check_resumed(run, resume)
-            if not done():  # another process may have finished it in the meantime
+            if not done():  # another process may have finished the run in the meantime
                 complete(run, evaluate, adopted or {}, overwrite, summary)
     return run
 
 
 def check_same(run: Run, extend: bool = False) -> None:
-    """Raises `UsageError` if the folder contains a run of another recipe. ``extend``: see `train`."""
+    """Raises `UsageError` if the folder contains a run of a different recipe. ``extend``: see `train`."""
     if run.started and (difference := run.difference(but_length=extend)):
         raise UsageError(
             f"{run.folder} contains a run of a different recipe ({difference}); set another folder with --out, or "
@@ -160,11 +160,13 @@ def check_overwrite(run: Run) -> None:
     for name in (captioner and captioner.name, *(name for _, name in run.recipe.scorers())):
         where = Path((name or "").partition("?")[0]).resolve()
         if name and folder in (where, *where.parents):
-            raise UsageError(f"--overwrite would remove {run.folder}, but training requires {name}; set another --out")
+            raise UsageError(
+                f"--overwrite would remove {run.folder}, but training requires {name} in it; set another --out"
+            )
 
 
 def tell_of_older(run: Run) -> None:
-    """Reports a trained run of the same name that differs and is therefore not reused, and how to adopt it."""
+    """If a trained run of the same name is not reused because it differs, reports the run and how to adopt it."""
     if (older_with_reason := older_run(run)) is not None:
         older, difference = older_with_reason
         say(
@@ -174,7 +176,7 @@ def tell_of_older(run: Run) -> None:
 
 
 def older_run(run: Run) -> tuple[Path, str] | None:
-    """Returns the newest trained run of this recipe's name in the default folder, and how the two differ."""
+    """Returns the newest trained run with this recipe's name in the default folder, and how it differs from ``run``."""
     candidates = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
@@ -194,8 +196,9 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
-    """Completes a run: performs whichever of training, evaluation and report are missing. ``overwrite``, ``summary``:
-    see `train`.
+    """Completes a run: trains, evaluates and writes the report, unless this has already been done.
+
+    ``overwrite``, ``summary``: see `train`.
     """
 
     longer = run.started and not overwrite and bool(run.difference())  # `check_same` has rejected all other differences
@@ -232,9 +235,9 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
 
 
 def train_upstream(setup: TrainingSetup) -> None:
-    """Trains all recipes that this one names as models, on all ranks together.
+    """Trains all recipes that the run's recipe names as models, on all ranks together.
 
-    Skips held-out scorers, which only the final evaluation needs.
+    Skips held-out scorers, because only the final evaluation needs them.
     """
     places = Places({})
     setup.recipe.dump(places, exclude={"evaluation"})
@@ -243,9 +246,10 @@ def train_upstream(setup: TrainingSetup) -> None:
 
 
 def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
-    """Returns the model that a name in a recipe refers to: another recipe's result (trained if necessary), or the name.
+    """Returns the model that a name in a recipe refers to.
 
-    Waits if another process is training that recipe.
+    If the name is a recipe, trains the recipe if necessary and returns its run. If another process is training the
+    recipe, waits for it. Returns all other names unchanged.
     """
     if not name.endswith(".toml"):
         return name

@@ -1,4 +1,4 @@
-"""Builds a recipe's sampler, and finds pictures that look alike."""
+"""Builds a recipe's sampler and finds pictures that look alike."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ROWS_PER_HASH = 4096  # rows hashed at a time
 
 
 def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
-    """Builds the sampler that ``training.batches`` names. Raises `UsageError` before training.
+    """Builds the sampler that ``training.batches`` names. Raises `UsageError` if the pictures do not support it.
 
-    load: loads a scorer by its name in the recipe; its features determine which pictures look alike.
+    load: loads a scorer by its name in the recipe. The scorer's features determine which pictures look alike.
     """
     settings = recipe.training
     if settings.batches == "bags":
@@ -38,12 +38,16 @@ def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load:
 
 
 def families(items: Sequence[Item]) -> list[list[int]]:
-    """Groups the indices of look-alikes that `scenes` generated together. Raises `UsageError` for other pictures."""
+    """Groups the indices of look-alikes that `scenes` generated together.
+
+    Raises `UsageError` for a picture that `scenes` did not generate.
+    """
     together: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.truth is None:
             raise UsageError(
-                f"training.batches = 'families' requires the data scenes:, but {item.id} is not a scene; remove it"
+                f"training.batches = 'families' requires data from scenes:, but {item.id} is not a scene; remove "
+                "training.batches or that data"
             )
         together.setdefault(item.truth.look_alikes, []).append(place)
     return list(together.values())
@@ -65,10 +69,10 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
 
 
 def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, scorer: Scorer) -> np.ndarray:
-    """Finds each picture's nearest neighbours by the scorer's features of pictures, or of pictures and captions.
+    """Finds each picture's nearest neighbours by the scorer's features for pictures, or for pictures and captions.
 
-    Returns row indices N×K. The feature store caches them under a hash of the inputs, so a resumed run or another run
-    on the same pictures does not search again.
+    Returns row indices N×K. The feature store caches the result under a hash of the inputs, so a resumed run, or
+    another run on the same pictures, does not repeat the search.
     """
     count, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
     image_ND = np.asarray(store.features(items, scorer.encoder))

@@ -19,7 +19,7 @@ from tellapart.models import ranks
 from tellapart.scorers.base import Scorer
 from tellapart.training.trainable import TrainableParts
 
-GROUP_NUMBERS = 2**24  # number of parameters that are gathered (and gradients that are reduced) at once
+GROUP_NUMBERS = 2**24  # number of parameters to gather (and of gradients to reduce) at once
 
 Place = tuple[nn.Module, str]  # a module, and the name of one of its own parameters
 
@@ -27,8 +27,8 @@ Place = tuple[nn.Module, str]  # a module, and the name of one of its own parame
 class Holder(nn.Module):
     """Shares a module's parameter table, so that FSDP replaces the parameters of that module.
 
-    FSDP adds hooks to the module that it manages, for ``state_dict`` and others; this class keeps them off the model
-    itself.
+    FSDP adds hooks, for example for ``state_dict``, to the module that it manages. This class keeps these hooks off the
+    model itself.
     """
 
     def __init__(self, owner: nn.Module) -> None:
@@ -37,24 +37,24 @@ class Holder(nn.Module):
 
 
 class GatherGroup(nn.Module):
-    """A group of parameters that are gathered together. It is not part of the model."""
+    """A group of parameters that are gathered together. This module is not part of the model."""
 
     def __init__(self, owners: list[nn.Module]) -> None:
         super().__init__()
         self.holders = nn.ModuleList(map(Holder, owners))
 
     def forward(self, one: torch.Tensor) -> torch.Tensor:
-        """Returns its input; the backward pass reduces the gradients."""
+        """Returns the input unchanged. The backward pass reduces the gradients."""
         return one * 1
 
 
 class ShardedParts(TrainableParts):
-    """`TrainableParts` that `shard` distributes over the ranks; with a single rank, nothing is sharded."""
+    """`TrainableParts` that are sharded over the ranks by `shard`. With a single rank, nothing is sharded."""
 
     def __init__(self, learner: Captioner | Scorer, parts: tuple[str, ...]) -> None:
         super().__init__(learner, parts)
         if hasattr(learner, "graphs"):
-            learner.graphs = None  # CUDA graphs read weights at fixed addresses, but gathered ones move
+            learner.graphs = None  # CUDA graphs read weights at fixed addresses, but gathered weights move
         self._roots = [learner.model, *self.modules.values()]
         self._groups: list[fsdp.FSDPModule] = []
         for name, module in learner.model.named_modules():
@@ -65,7 +65,7 @@ class ShardedParts(TrainableParts):
                     raise UsageError(
                         "training.sharding = 'full' cannot shard "
                         f"{'.'.join(filter(None, (name, parameter_name)))} of {learner.name}, which is {why}; "
-                        "remove sharding, or remove that part from captioner.train"
+                        "remove training.sharding, or remove that part from captioner.train"
                     )
 
     def shard(self) -> None:
@@ -75,7 +75,7 @@ class ShardedParts(TrainableParts):
         if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
             raise UsageError(
                 f"training.sharding = 'full' requires a newer torch than {torch.__version__}; run: pip install -U "
-                "torch, or remove sharding"
+                "torch, or remove training.sharding"
             )
 
         device = self.parameters[0].device
@@ -95,7 +95,7 @@ class ShardedParts(TrainableParts):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Returns a context in which every rank has all weights; entering is a collective call."""
+        """Returns a context in which every rank has all weights. All ranks must enter it."""
         for group in self._groups:
             group.unshard()
         try:
@@ -105,7 +105,9 @@ class ShardedParts(TrainableParts):
                 group.reshard()
 
     def add_up_gradients(self) -> None:
-        """Reduces each shard's gradient to its sum over the ranks. Call it within `whole`: it reshards the weights."""
+        """Reduces each shard's gradient to the sum over the ranks. Call this within `whole`, because it reshards the
+        weights.
+        """
         if not self._groups:
             super().add_up_gradients()
             return
@@ -123,7 +125,7 @@ class ShardedParts(TrainableParts):
         return float(norm.full_tensor() if isinstance(norm, dtensor.DTensor) else norm)
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Returns the unsharded optimizer state on the main rank; a collective call."""
+        """Returns the unsharded optimizer state on the main rank. All ranks must call this method."""
         state = optimizer.state_dict()
         whole = {
             number: {name: _gathered(value) for name, value in values.items()}
@@ -142,7 +144,7 @@ class ShardedParts(TrainableParts):
         optimizer.load_state_dict(state)
 
     def _places(self) -> dict[int, list[Place]]:
-        """Finds the modules and names of each trained parameter by its id. Tied parameters have several."""
+        """Maps the id of each trained parameter to its modules and names. Tied parameters have several of them."""
         places: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
         for module in {id(m): m for root in self._roots for m in root.modules()}.values():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):

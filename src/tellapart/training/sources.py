@@ -1,4 +1,4 @@
-"""What a run is made from: its recipe, the models that it names, and its data."""
+"""The inputs to a run: its recipe, the models that it names, and its data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tellapart.recipe.schema import Recipe
 
 @dataclass(eq=False)
 class RunSources:
-    """What a run is made from: its recipe, the models that it names, a device, a store of features, and the data.
+    """The inputs to a run: its recipe, the models that it names, a device, a feature store, and the data.
 
     upstream: function that maps a model's name in the recipe to a path or name, and trains the model first if
         necessary.

@@ -14,7 +14,10 @@ from tellapart.training.trainable import TrainableParts
 
 
 def save_state(folder: Path | None, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Writes weights, optimizer and scheduler to ``folder``. A collective call; ranks that do not write pass None."""
+    """Writes weights, optimizer and scheduler to ``folder``.
+
+    All ranks must call this function; ranks that do not write pass None.
+    """
     state = trainable.optimizer_state(optimizer)
     if folder is not None:
         torch.save({"optimiser": state, "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")

@@ -30,10 +30,10 @@ def train_step(
 ) -> dict[str, float]:
     """Performs one optimizer step and returns its logs.
 
-    All randomness depends only on (seed, step), so only the weights, the optimizer and the objective's state carry over
-    between steps. Each item has its own random numbers (`Batch.seeds`); torch's generator is used for dropout, which
-    differs between ranks. Raises `TellapartError` if the loss is not finite, and `UsageError` if there are fewer
-    pictures than ranks.
+    All random numbers depend only on seed and step, so only the weights, the optimizer and the objective's state carry
+    over between steps. Each item has its own random numbers (`Batch.seeds`). Dropout uses torch's generator and differs
+    between ranks. Raises `TellapartError` if the loss is not finite, and `UsageError` if the batch has fewer pictures
+    than there are ranks.
     """
     recipe, context = setup.recipe, setup.step_context
     logs: dict[str, float] = {}
@@ -43,7 +43,7 @@ def train_step(
     if len(batch.rows_B) < context.world_size:
         raise UsageError(
             f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {context.world_size} ranks; "
-            "expected at least one per rank; raise training.batch_size or start fewer ranks"
+            "expected at least one picture per rank; raise training.batch_size or start fewer ranks"
         )
 
     def backward(loss: Loss) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a learner that are trained."""
+"""The trained parts of a learner."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class TrainableParts:
         self.parameters = list({id(p): p for p in learning}.values())
 
     def parameters_of(self, part: str | None, others: Collection[str]) -> list[nn.Parameter]:
-        """Returns a part's trained parameters; for None, those of all parts except ``others``. Tied parameters belong
-        to the first part that has them.
+        """Returns the trained parameters of a part or, if ``part`` is None, of all parts except ``others``.
+
+        Tied parameters belong to the first part that has them.
         """
         owner: dict[int, str] = {}
         for name, module in self.modules.items():
@@ -50,7 +51,7 @@ class TrainableParts:
         return [p for p in self.parameters if (owner[id(p)] == part if part else owner[id(p)] not in others)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Returns parameters and buffers (e.g. batch norm's running statistics) by name. Tied ones appear once.
+        """Returns parameters and buffers (e.g. batch norm's running statistics) by name. Tied tensors appear only once.
 
         A part with LoRA contributes only its LoRA weights and buffers, because its other parameters do not change.
         """
@@ -65,7 +66,7 @@ class TrainableParts:
 
     # With ``training.sharding``, the following methods are collective calls.
     def shard(self) -> None:
-        """Keeps only this rank's shards between steps. Does nothing here."""
+        """Keeps only this rank's shards between steps. This class does not shard, so the method has no effect."""
 
     def whole(self) -> AbstractContextManager[None]:
         """Returns a context in which this rank has all weights."""

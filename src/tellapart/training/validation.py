@@ -1,4 +1,4 @@
-"""Validation during training: the metrics that select the checkpoint, and the value at which training stops."""
+"""Validates during training: computes the metrics that select the checkpoint, and the value at which training stops."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ class Validator:
             _ = self.lookalikes
 
     def run(self) -> dict[str, float]:
-        """Computes all metrics on the validation pictures, without dropout: recall and CIDEr-D in percent, loss in
-        nats."""
+        """Computes all metrics on the validation pictures, without dropout.
+
+        Recall and CIDEr-D are in percent, the loss is in nats.
+        """
         self.setup.learner.model.eval()
         with torch.no_grad():
             values = self._of_scorer() if self.setup.recipe.trains == "scorer" else self._of_captioner()
@@ -116,7 +118,7 @@ class Validator:
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(block))) for block in blocks])
 
     def _held(self, rows: Rows) -> int:
-        """Returns the number of pictures to keep in memory at once; fewer on a CPU if rows are large."""
+        """Returns the number of pictures to keep in memory at once. On a CPU, this depends on the size of a row."""
         if self.setup.device.type != "cpu" or not len(rows):
             return MAX_PICTURES
         return max(1, min(MAX_PICTURES, MAX_VALUES // math.prod(rows[:1].shape[1:])))
@@ -128,7 +130,7 @@ class Validator:
         return float(mle_of_references(self.setup.captioner, visual_R, tokens_RT, valid_RT)), int(valid_RT.sum())
 
     def _of_scorer(self) -> dict[str, float]:
-        """Computes R@1 for the references, averaged over each picture's first five."""
+        """Computes R@1 for the references, averaged over each picture's first five references."""
         items = self.items
         images_ND = self._scorer_images().cpu().numpy()
         lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
@@ -167,10 +169,10 @@ class Validator:
 
 
 def goal_of(until: float | str | None, select: str) -> float | None:
-    """Returns the value at which training stops. If ``until`` is a run, it is the best value in that run's validation
-    log.
+    """Returns the value at which training stops.
 
-    Raises `UsageError` if ``until`` is not a run or the run never logged ``select``.
+    If ``until`` is a run, this is the best value in the run's validation log. Raises `UsageError` if ``until`` is not a
+    run, or if the run never logged ``select``.
     """
     if not isinstance(until, str):
         return until
