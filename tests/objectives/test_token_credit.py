@@ -270,5 +270,5 @@ def test_the_exact_truth_is_refused_where_nobody_knows_it(
 
     tiny_recipe["data"]["train"] = str(folder)
     tiny_recipe["objective"]["rewards"] = [{"kind": "exact_truth"}]
-    with pytest.raises(UsageError, match=r"is unknown, but reward 'exact_truth' \(an upper bound\) requires"):
+    with pytest.raises(UsageError, match=r"but reward 'exact_truth' \(an upper bound\) requires"):
         check_setup(TrainingSetup(check_recipe(tiny_recipe, "test"), lambda name: name))

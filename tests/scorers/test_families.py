@@ -121,7 +121,7 @@ def test_several_scorers_of_different_families_reward_together(
         recipe = check_recipe({**tiny_recipe, "objective": objective, "training": training}, "test")
         run = train(recipe, tmp_path / combine, evaluate=False)
         assert run.trained
-        assert f"captions exceed the window of {clip} (16 tokens); it scored only what fits" in capsys.readouterr().err
+        assert f"captions exceed the context window of {clip} (16 tokens) and were truncated" in capsys.readouterr().err
 
 
 def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_scorer: Path) -> None:
@@ -167,4 +167,4 @@ def test_a_run_takes_a_users_own_scorer(
     assert setup.scorer is not None
     setup.scorer.text_features(["red " * 200, "a circle"])
     (line,) = truncation_lines(setup.frozen_scorers)
-    assert line.startswith("1 captions exceed the window of")
+    assert line.startswith("1 captions exceed the context window of")

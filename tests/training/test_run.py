@@ -104,7 +104,7 @@ def test_a_folder_that_someone_put_among_the_checkpoints_stays(tiny_recipe: dict
     for step in (1, 2, 3):
         run.save({"step": step, "best_step": None}, lambda folder: None)
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["kept-by-me", "step-0000002", "step-0000003"]
-    with pytest.raises(UsageError, match="also contains checkpoints/kept-by-me; --overwrite only removes the"):
+    with pytest.raises(UsageError, match="also contains checkpoints/kept-by-me; --overwrite removes only the"):
         run.clear()
     assert (run.checkpoints / "kept-by-me").is_dir() and (run.folder / "run.json").is_file()
 

@@ -162,7 +162,7 @@ def test_a_scorer_learns_from_the_pixels_that_scoring_sees(
     if "naflex" in family:
         training = {**recipe["training"], "augment": "crop"}
         cropped = {**recipe, "training": training, "scorer": {"name": str(tmp_path)}}
-        with pytest.raises(UsageError, match=r"training.augment requires pictures of the same shape"):
+        with pytest.raises(UsageError, match=r"training.augment requires that all pictures have the same shape"):
             setup_of(cropped, objective={"kind": "contrastive"}).training_set()
 
 

@@ -1,4 +1,4 @@
-"""A captioner's saved options: decoding settings and levels of detail."""
+"""Reads a captioner's saved options, such as its decoding settings and levels of detail."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tellapart.utils.documentation import page_url
 from tellapart.utils.strict_json import parse_json
 
 OPTIONS_FILE = "tellapart.json"  # next to a captioner's config.json: its options, decoding settings and levels
-Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail (0 to 1) and its prompt
+Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail (0 to 1) and the prompt that requests it
 
 
 def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
-    """Returns the options saved with a captioner. ``from_hub``: whether to download them if the name is on the hub.
+    """Returns the options saved with a captioner. ``from_hub``: whether to download them if ``where`` is a hub name.
 
     Raises `TellapartError` if the options file is invalid.
     """
@@ -28,7 +28,7 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
         try:
             cached = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
         except OSError:
-            cached = None  # the required files are cached, but this optional one is not
+            cached = None  # offline, the required files can be in the cache without this optional file
         file = Path(cached) if cached else None
     if file is None or not file.is_file():
         return {}
@@ -37,14 +37,14 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     except ValueError:
         saved = None
     if not isinstance(saved, dict):
-        raise TellapartError(f"{file} is damaged: expected a JSON object; copy the folder again or remove the file")
+        raise TellapartError(f"{file} is damaged: expected a JSON object; copy the folder again, or remove this file")
     return saved
 
 
 def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
     """Returns the levels of detail in a captioner's saved options.
 
-    Raises `TellapartError` if they are not pairs of a number and a prompt.
+    Raises `TellapartError` if the levels are not pairs of a number and a prompt.
     """
     try:
         levels = tuple((float(value), str(prompt)) for value, prompt in saved.get("detail", ()))
@@ -54,17 +54,17 @@ def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
         pass
     raise TellapartError(
         f"{name}: detail in its {OPTIONS_FILE} is {saved['detail']!r:.80}; expected pairs of a number from 0 to 1 and "
-        'a prompt, such as [[0.0, "briefly"], [1.0, ""]]; copy the folder again, or remove the key'
+        'a prompt, such as [[0.0, "briefly"], [1.0, ""]]; copy the folder again, or remove detail'
     )
 
 
 def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
-    """Returns the prompt for the level nearest to ``detail``; a tie selects the level that is listed first.
+    """Returns the prompt of the level nearest to ``detail``. If two levels are equally near, returns the first one's.
 
     Raises `UsageError` for a number outside [0, 1], and for a captioner that was not trained with levels of detail.
     """
     if not 0 <= detail <= 1:
-        raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least) to 1 (most)")
+        raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least detail) to 1 (most detail)")
     if not levels:
         raise UsageError(
             f"{name} was not trained with levels of detail; remove ?detail=, or train a captioner with "
@@ -74,21 +74,21 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
 
 
 def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
-    """Returns the decoding settings in a captioner's saved options; None if there are none."""
+    """Returns the decoding settings in a captioner's saved options, or None if the options do not contain any."""
     return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
 
 
 def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
-    """Converts decoding settings to the form saved in `OPTIONS_FILE`, without the scorer's weight."""
+    """Converts decoding settings to the format of `OPTIONS_FILE`, without the scorer's weight."""
     if decoding is None:
         return {}
     return {"decoding": decoding.model_copy(update={"scorer_weight": 0.0}).model_dump(exclude_defaults=True)}
 
 
 def default_decoding(name: str) -> Decoding:
-    """Returns the decoding settings saved with a captioner, without loading it, or `DEFAULT` if there are none.
+    """Returns the decoding settings saved with a captioner, or `DEFAULT` if no settings were saved.
 
-    Downloads the options file for hub names.
+    Does not load the captioner. For hub names, downloads the options file.
     """
     try:
         place = model_folder(name.partition("?")[0], "captioner")
@@ -96,4 +96,4 @@ def default_decoding(name: str) -> Decoding:
         saved = saved_options(place, from_hub=named and missing_on_hub(place) is None)
         return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
     except (OSError, ValueError, UsageError):
-        return DEFAULT  # tellapart did not write the folder; loading it reports errors
+        return DEFAULT  # not a folder that tellapart wrote; errors are reported when the captioner is loaded

@@ -1,7 +1,7 @@
-"""Renders chat templates with limits on time, memory and output, because they are programs from the model's author.
+"""Renders chat templates with limits on time, memory and output.
 
-Transformers renders them in jinja's immutable sandbox, which prevents code execution but limits neither the running
-time of loops nor the size of the output.
+Chat templates are programs that come with the model. Transformers renders them in jinja's immutable sandbox, which
+prevents code execution but limits neither the running time of loops nor the size of the output.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import jinja2
 
 from tellapart.errors import TellapartError, UsageError
 
-MOST_LINES = 1_000_000  # maximum number of Python lines per rendering; known templates run a few hundred per message
+MOST_LINES = 1_000_000  # maximum number of Python lines run per rendering; real templates run a few hundred per message
 MOST_BYTES = 2 << 30  # maximum growth of the process during rendering
-MOST_CHARACTERS = 1_000_000  # characters per text; the longest context windows contain a few times as many
-INSTEAD = "expected a template that formats the messages; use the one from the model's own release"
+MOST_CHARACTERS = 1_000_000  # maximum number of characters per text; the longest context windows hold a few times more
+INSTEAD = "expected a template that formats the messages; use the template from the model's original release"
 
 
 class RefusedMessages(UsageError):
@@ -32,17 +32,17 @@ class RefusedMessages(UsageError):
 def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     """Renders a conversation, or a list of them, with the chat template of a processor or tokenizer.
 
-    Raises `TellapartError` if the template runs too long, writes too much or fails, and its subclass `RefusedMessages`
-    if the template itself rejects the messages. ``name``: the name of the model.
+    Raises `TellapartError` if the template runs too long, writes too much or fails, and `RefusedMessages` if the
+    template itself rejects the messages. ``name``: the name of the model.
     """
     template = processor.chat_template
     if isinstance(template, str) and (reason := _huge(template)) is not None:
-        raise TellapartError(f"{name}: its chat template uses {reason}; {INSTEAD}")
+        raise TellapartError(f"{name}: its chat template contains {reason}; {INSTEAD}")
     left, most_bytes = MOST_LINES, _peak_bytes() + MOST_BYTES
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        if event == "call":  # count only the template's frames and their calls; compiling runs more lines
+        if event == "call":  # count lines only in the template's frames and their callees, not those of the compiler
             inside = frame.f_code.co_filename == "<template>" or (frame.f_back and frame.f_back.f_trace is count)
             return count if inside else None
         left -= event == "line"
@@ -75,7 +75,7 @@ class _EndlessTemplate(Exception):
 
 
 def _peak_bytes() -> int:
-    """Returns the peak memory of this process in bytes. Takes about half a microsecond."""
+    """Returns this process's peak memory in bytes. A call takes about half a microsecond."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -1,9 +1,9 @@
 """CLIP's ResNet (Radford et al. 2021, section 2.4), from RN50 to RN50x64. ClipCap and papers 2 and 3 use RN50x4.
 
-It has three convolutions in the stem, average pooling before every strided convolution, and attention pooling at the
-end, whose query is the mean over the grid. Transformers has only CLIP's vision transformers, and timm's version needs
-torchvision. Like `models.grid_resnet.GridResNet`, it returns a pooled vector (of size 640 for RN50x4) and one vector
-per grid cell.
+The model has three convolutions in the stem, average pooling before every strided convolution, and attention pooling at
+the end, whose query is the mean over the grid. Transformers has only CLIP's vision transformers, and timm's version
+needs torchvision. Like `models.grid_resnet.GridResNet`, the model returns a pooled vector (of size 640 for RN50x4) and
+one vector per grid cell.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-EXPANSION = 4  # ratio of a block's output channels to the channels of its 3×3 convolution
+EXPANSION = 4  # ratio of the number of a block's output channels to the channels of its 3×3 convolution
 HEAD = 64  # channels per attention head
 
 
 @strict
 class ClipResNetConfig(PreTrainedConfig):
-    """Configuration of CLIP's ResNet; defaults to RN50x4.
+    """Configuration of CLIP's ResNet. Defaults to RN50x4.
 
-    ``layers``: blocks per stage. ``width``: channels after the stem. ``hidden_size``: size of the pooled vector.
+    ``layers``: number of blocks per stage. ``width``: number of channels after the stem. ``hidden_size``: size of the
+    pooled vector.
     """
 
     model_type = "clip_resnet"
@@ -41,7 +42,7 @@ class ClipResNetConfig(PreTrainedConfig):
 
 
 class ClipBottleneck(nn.Module):
-    """Bottleneck block that uses average pooling for its stride, including in the shortcut."""
+    """Bottleneck block that uses average pooling to reduce the resolution, also in the shortcut."""
 
     def __init__(self, before: int, narrow: int, stride: int) -> None:
         super().__init__()
@@ -123,10 +124,10 @@ class ClipResNet(PreTrainedModel):
 
 
 def clip_resnet_from_state(state: Mapping[str, torch.Tensor]) -> ClipResNet:
-    """Builds CLIP's ResNet from weights named as in OpenAI's CLIP and open_clip (``visual.*``); ignores the text tower.
+    """Builds CLIP's ResNet from weights named as in OpenAI's CLIP and open_clip (``visual.*``).
 
-    Infers the sizes from the shapes. Raises `KeyError` for other models' weights, and `RuntimeError` if a weight is
-    missing or has the wrong shape.
+    Ignores the text tower. Infers the model's sizes from the weights' shapes. Raises `KeyError` for other models'
+    weights, and `RuntimeError` if a weight is missing or has the wrong shape.
     """
     visual = {key.removeprefix("visual."): tensor.float() for key, tensor in state.items() if key.startswith("visual.")}
     stages = [

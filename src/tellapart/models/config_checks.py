@@ -1,4 +1,4 @@
-"""Rejects a model's ``config.json`` that would load code, or whose sizes are implausible."""
+"""Rejects a model's ``config.json`` if it would load code or contains implausible sizes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOST_LAYERS, MOST_UNITS = 10_000, 1 << 31  # the largest plausible sizes
 def check_config(name: str, config: Path) -> None:
     """Raises `TellapartError` if a model's configuration names an attention implementation outside transformers.
 
-    Transformers would load such a kernel as code from the hub. Also raises `TellapartError` for implausible sizes, with
-    which transformers would silently skip weights or build layers for hours.
+    Transformers would load such a kernel as code from the hub. Also raises `TellapartError` for implausible sizes,
+    because transformers would silently skip weights or spend hours on building layers.
     """
     try:
         content = parse_json(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # loading raises the error
-    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these
+        return  # the error is raised when the model is loaded
+    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these files
         raise TellapartError(f"{name}: its config.json contains configuration_files; expected a single configuration")
     for key, value in _settings(content):
         if key.removesuffix("_internal").endswith("attn_implementation"):
@@ -42,17 +42,20 @@ def check_config(name: str, config: Path) -> None:
                 if each is not None and str(each).removeprefix("paged|") not in ATTENTION_IMPLEMENTATIONS:
                     raise TellapartError(
                         f"{name}: its config.json sets {key} to '{each}', which would load code; expected one of "
-                        f"{', '.join(ATTENTION_IMPLEMENTATIONS)}; remove that line to use the model without the code"
+                        f"{', '.join(ATTENTION_IMPLEMENTATIONS)}; to use the model without that code, remove {key}"
                     )
         most = MOST_LAYERS if "layer" in key else MOST_UNITS
         if key in SIZES and isinstance(value, int) and not 0 <= value <= most:
             raise TellapartError(
-                f"{name}: its config.json sets {key} to {value}, which is not plausible; copy the file again"
+                f"{name}: its config.json sets {key} to {value}; expected a value from 0 to {most:,}; copy the file "
+                "again"
             )
 
 
 def _settings(content: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the settings of a configuration and of its parts, because transformers builds models of the parts too."""
+    """Yields the settings in a configuration and in its nested configurations, from which transformers builds models
+    too.
+    """
     parts: Iterable[Any] = content if isinstance(content, list) else ()
     if isinstance(content, dict):
         yield from content.items()

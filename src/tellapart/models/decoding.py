@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
-CANDIDATES = 48  # samples for a consensus; more than 16 still improve CIDEr, and R@1 up to 48 (docs/research)
-# weight of the scorer in a consensus; more improves R@1 but lowers precision and CIDEr (docs/research)
+CANDIDATES = 48  # samples per consensus; CIDEr still improves beyond 16, and R@1 improves up to 48 (docs/research)
+# Weight of the scorer in a consensus. A larger weight improves R@1 but lowers precision and CIDEr (docs/research).
 SCORER_WEIGHT = 0.1
-EVIDENCE = 0.5  # nats; keeps words at least e^0.5 = 1.6 times as likely as for other pictures
+EVIDENCE = 0.5  # in nats; keeps words that are at least e^0.5 = 1.6 times as likely as for other pictures
 # Settings that each kind uses in addition to the common ones.
 READ: dict[str, tuple[str, ...]] = {
     "greedy": (),
@@ -24,24 +24,26 @@ READ: dict[str, tuple[str, ...]] = {
 
 
 class Decoding(BaseModel):
-    """Decoding settings. ``samples``: captions per picture. ``max_tokens``: maximum new tokens including the end token.
+    """Decoding settings.
+
+    ``samples``: number of captions per picture. ``max_tokens``: maximum number of new tokens, including the end token.
 
     ``kind``: ``greedy`` takes the most likely token. ``sample`` samples from the softmax at ``temperature``. ``beam``
     keeps ``beams`` hypotheses and returns the best ``samples`` (at most ``beams``). ``consensus`` samples
-    ``candidates`` at ``temperature`` and returns the one with the highest agreement (`captioners.consensus`); only
-    `captioners.generate_captions` supports it, because it chooses between texts. ``scorer_weight`` adds a scorer to the
-    consensus (`inference.best_of.chosen_captions`): it multiplies the log-probability, in nats, that the scorer
-    retrieves the picture from among its look-alikes.
+    ``candidates`` captions at ``temperature`` and returns the caption that agrees best with all others
+    (`captioners.consensus`); only `captioners.generate_captions` supports it, because it compares decoded captions.
+    ``scorer_weight`` adds a scorer to the consensus (`inference.best_of.chosen_captions`). It is the weight of the
+    log-probability, in nats, that the scorer retrieves the picture from among its look-alikes.
 
     ``length_penalty_over``: the tokens that beam search counts when it normalizes the log-probability of a hypothesis:
-    ``new``, generated tokens including the end token (transformers since 4.36), or ``all``, prompt and generated tokens
-    without the end token (transformers 4.15, which generated the papers' captions). See
+    ``new`` counts generated tokens including the end token (transformers since 4.36); ``all`` counts prompt and
+    generated tokens without the end token (transformers 4.15, which generated the papers' captions). See
     `captioners.beam_search`.
 
-    ``confidence``: minimum probability of nouns, 0 to less than 1. Less probable nouns are dropped or replaced with
-    "thing", and repetitions are removed; 0 leaves captions unchanged.
+    ``confidence``: minimum probability of nouns, at least 0 and less than 1. Less probable nouns are dropped or
+    replaced with "thing", and repetitions are removed. 0 leaves captions unchanged.
 
-    ``paragraphs``: whether to keep a caption's paragraphs, which are otherwise joined into one line.
+    ``paragraphs``: whether to keep a caption's paragraphs. Otherwise, they are joined into one line.
 
     Settings that ``kind`` does not use must have their default values.
     """
@@ -64,7 +66,8 @@ class Decoding(BaseModel):
         most = {"greedy": 1, "beam": self.beams, "consensus": 1}.get(self.kind, self.samples)
         if self.samples > most:
             raise ValueError(
-                f"samples is {self.samples}, but '{self.kind}' generates {most}; set kind = 'sample' for more"
+                f"samples is {self.samples}, but kind = '{self.kind}' generates only {most}; for more samples, set "
+                "kind = 'sample'"
             )
         return self
 
@@ -75,8 +78,8 @@ class Decoding(BaseModel):
             if value != default and name not in READ[self.kind] and (name, value) != ("beams", 1):
                 kinds = " or ".join(f"'{kind}'" for kind, names in READ.items() if name in names)
                 raise ValueError(
-                    f"{name} is {value}, but kind = '{self.kind}' does not use it; remove it (or set its default, "
-                    f"{default}), or set kind to {kinds}"
+                    f"{name} is {value}, but kind = '{self.kind}' does not use {name}; remove {name} (or set its "
+                    f"default, {default}), or set kind to {kinds}"
                 )
         return self
 
@@ -86,23 +89,26 @@ class Decoding(BaseModel):
 
     @property
     def draws(self) -> bool:
-        """Returns whether tokens are sampled."""
+        """Returns True if tokens are sampled."""
         return self.kind in ("sample", "consensus")
 
     @property
     def drawn(self) -> Decoding:
-        """Returns the captioner's own settings; for a consensus, those that sample its candidates."""
+        """Returns the settings with which the captioner generates. For a consensus, these sample the candidates."""
         if self.kind != "consensus":
             return self
         return self.model_copy(update={"kind": "sample", "samples": self.candidates})
 
     def uniform(self, items: int, device: torch.device, seeds: ItemSeeds | None = None) -> torch.Tensor | None:
-        """Returns uniform_RT, a random number in [0, 1) for each token to sample; None if nothing is sampled.
+        """Returns uniform_RT, a random number in [0, 1) for each token to sample, or None if no tokens are sampled.
 
-        ``seeds``: seeds for the ``items``; None uses torch's default generator.
+        ``seeds``: one seed per item. If None, uses torch's default generator.
         """
         if self.kind == "consensus":
-            raise ValueError("a consensus is chosen from texts; call generate_captions, or generate with .drawn")
+            raise ValueError(
+                "a consensus compares decoded captions, so generate cannot compute it; call generate_captions, or "
+                "pass decoding.drawn to generate"
+            )
         if self.kind != "sample":
             return None
         if seeds is None:
@@ -114,14 +120,14 @@ class Decoding(BaseModel):
         return uniform_RT.to(device, torch.float32 if device.type == "mps" else torch.float64)  # MPS has no float64
 
 
-DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models saved without settings
+DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models that were saved without decoding settings
 
 
 def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
-    """Raises `UsageError` if a choice among samples has no scorer, or a scorer has no samples to choose from."""
+    """Raises `UsageError` if the options select samples without a scorer, or name a scorer that selects nothing."""
     if best_of is not None and (best_of < 2 or not has_scorer):
         raise UsageError("--best-of requires at least 2 samples and a scorer; use --best-of 10 --scorer MODEL")
     if decoding.asks_scorer and not has_scorer:
         raise UsageError("a consensus with scorer_weight requires a scorer; use --consensus 48 --scorer MODEL")
     if has_scorer and best_of is None and not decoding.asks_scorer:
-        raise UsageError("--scorer chooses from samples; add --best-of 10 or --consensus 48, or remove --scorer")
+        raise UsageError("--scorer selects from samples; add --best-of 10 or --consensus 48, or remove --scorer")

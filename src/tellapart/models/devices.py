@@ -1,7 +1,7 @@
 """Chooses the device that models run on, and reports it.
 
-The device ``auto`` is the accelerator that torch finds, otherwise the CPU. `docs/devices.md` lists the behaviour of
-each command.
+The device ``auto`` is the accelerator that torch finds or, without one, the CPU. `docs/devices.md` describes what each
+command does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tellapart.errors import UsageError
 from tellapart.models.precision import precision_of
 
 CPU_ONLY = "ACCELERATE_USE_CPU"  # set by `accelerate launch --cpu`
-DEVICE = "TELLAPART_DEVICE"  # variable with the device that `auto` selects in this process and its children
+DEVICE = "TELLAPART_DEVICE"  # environment variable that sets what `auto` selects in this process and its children
 
 
 def best_device() -> torch.device:
-    """Returns ``$TELLAPART_DEVICE`` if set, else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the
-    CPU.
+    """Returns ``$TELLAPART_DEVICE`` if it is set, or else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), or
+    else the CPU.
     """
     if (named := os.environ.get(DEVICE, "auto")) != "auto":
         return resolve_device(named)
@@ -32,7 +32,7 @@ def best_device() -> torch.device:
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
-    """Resolves ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps`` … Raises `UsageError` if there is no such device."""
+    """Resolves ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps`` … Raises `UsageError` if the device does not exist."""
     if name == "auto":
         return best_device()
     try:
@@ -43,19 +43,22 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
         return device
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != device.type:
-        there = "cpu alone" if accelerator is None else f"cpu and {accelerator.type}"
+        there = "only cpu" if accelerator is None else f"only cpu and {accelerator.type}"
         raise UsageError(f"device '{name}' is not available: torch finds {there} on this machine; use --device auto")
     if (count := torch.accelerator.device_count()) <= (device.index or 0):
         raise UsageError(
-            f"device '{name}' does not exist: this machine has {count}, numbered from {accelerator.type}:0; use "
-            f"--device {accelerator.type}"
+            f"device '{name}' does not exist: this machine has {count} such devices, numbered from "
+            f"{accelerator.type}:0; use --device {accelerator.type}"
         )
     return device
 
 
 @contextmanager
 def running_on(device: str) -> Iterator[None]:
-    """Makes ``auto`` select this device within the context, also in child processes. Raises `UsageError`."""
+    """Within the context, makes ``auto`` select this device, in child processes too.
+
+    Raises `UsageError` if the device does not exist.
+    """
     before = os.environ.get(DEVICE)
     if device != "auto":
         resolve_device(device)
@@ -70,7 +73,7 @@ def running_on(device: str) -> Iterator[None]:
 
 
 def hardware(*models: Any) -> dict[str, str]:
-    """Returns the models' ``{"device", "precision"}`` for a results file, joining different values with commas."""
+    """Returns the models' ``device`` and ``precision`` for a results file, with different values joined by commas."""
     devices = dict.fromkeys(str(next((x.device for x in model.parameters()), "cpu")) for model in models)
     return {
         "device": ", ".join(devices),

@@ -1,4 +1,4 @@
-"""Digests by which a model is recognized: of its files, its weights and its settings."""
+"""Computes digests of a model's files, weights and settings, by which the model is recognized."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tellapart.utils.checksums import sha256
 
 
 def files_digest(name: str, kind: str) -> str | None:
-    """Hashes the files that ``name`` would be loaded from, without loading it; returns None if they are not on disk."""
+    """Hashes the files that ``name`` would be loaded from, without loading the model.
+
+    Returns None if the files are not on disk.
+    """
     try:
         folder = Path(model_folder(name, kind))
     except UsageError:
@@ -39,7 +42,10 @@ NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype") 
 
 
 def settings_of(model: Any) -> str:
-    """Returns the settings in a model's configuration that affect its outputs, as JSON; "" if it has none."""
+    """Returns the settings in a model's configuration that affect its outputs, as JSON.
+
+    Returns "" if the model has no configuration.
+    """
 
     def kept(value: Any) -> Any:
         if not isinstance(value, dict):

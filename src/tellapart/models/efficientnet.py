@@ -1,8 +1,9 @@
 """EfficientNet-Lite, a small convolutional vision encoder (Tan and Le 2019; the "Lite" release of 2020).
 
-It uses inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and head of
-fixed width. Transformers has only EfficientNet with squeeze-and-excitation. Like `models.grid_resnet.GridResNet`, it
-returns a pooled vector and one vector per grid cell, so it can replace any CLIP vision model.
+The model uses inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and
+head of fixed width. Transformers has only EfficientNet with squeeze-and-excitation. Like
+`models.grid_resnet.GridResNet`, the model returns a pooled vector and one vector per grid cell, so it can replace any
+CLIP vision model.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-# (blocks, kernel, stride of the first block, expansion, channels) of each stage, before scaling.
+# (blocks, kernel, stride of the first block, expansion, channels) for each stage, before scaling.
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -31,7 +32,8 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM = 32
-# pictures per pass on a CPU without gradient: their maps fit into its cache, which saves a third of the time
+# Number of pictures per pass on a CPU without gradients. Their feature maps fit into the cache, which saves a third of
+# the time.
 AT_ONCE = 4
 SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1.4, 280), 4: (1.4, 1.8, 300)}
 
@@ -40,8 +42,8 @@ SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1
 class EfficientNetLiteConfig(PreTrainedConfig):
     """Configuration of an EfficientNet-Lite.
 
-    ``width`` and ``depth``: scaling factors for channels and blocks. ``grid``: cells per side of ``last_hidden_state``,
-    pooled from the last feature map; 0 keeps the map (7×7 at 224 pixels).
+    ``width`` and ``depth``: scaling factors for channels and blocks. ``grid``: number of cells per side of
+    ``last_hidden_state``, to which the last feature map is pooled; 0 keeps the map unpooled (7×7 at 224 pixels).
     """
 
     model_type = "efficientnet_lite"
@@ -54,7 +56,7 @@ class EfficientNetLiteConfig(PreTrainedConfig):
 
 
 def scaled_channels(channels: int, width: float) -> int:
-    """Returns the channels times ``width``, rounded to a multiple of 8 without losing more than 10%."""
+    """Returns ``channels`` times ``width``, rounded to a multiple of 8, but never reduced by more than 10%."""
     wide = channels * width
     near = max(8, int(wide + 4) // 8 * 8)
     return near + 8 if near < 0.9 * wide else near
@@ -63,7 +65,7 @@ def scaled_channels(channels: int, width: float) -> int:
 def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, int, int]]:
     """Yields (in channels, out channels, kernel, stride, expansion) for each block.
 
-    The depth of the first and last stage is not scaled.
+    The depth of the first and of the last stage is not scaled.
     """
     before = STEM
     for number, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES):
@@ -98,7 +100,7 @@ class ConvNorm(nn.Module):
         return F.relu6(normed) if self.clipped else normed
 
     def folded(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
-        """Convolves with the frozen norm folded into the weights, which takes one pass over the feature map instead of
+        """Folds the frozen norm into the convolution's weights, which takes one pass over the feature map instead of
         two.
         """
         conv, norm = self.conv, self.norm
@@ -125,7 +127,7 @@ class Bottleneck(nn.Module):
 
 
 class EfficientNetLite(PreTrainedModel):
-    """EfficientNet-Lite with ``last_hidden_state`` B×cells×D (row by row) and ``pooler_output`` B×D, their mean."""
+    """EfficientNet-Lite with ``last_hidden_state`` B×cells×D (row by row) and ``pooler_output`` B×D, the mean cell."""
 
     config_class = EfficientNetLiteConfig
     base_model_prefix = "efficientnet_lite"
@@ -177,9 +179,9 @@ PUBLISHED = (
 
 
 def from_published(state: Mapping[str, torch.Tensor], scale: int) -> EfficientNetLite:
-    """Builds Lite ``scale`` (0 to 4) from a published PyTorch state dict, without its classifier.
+    """Builds Lite ``scale`` (0 to 4) from a published PyTorch state dict, without the classifier.
 
-    Raises `RuntimeError` if a weight is missing, unexpected, or of the wrong shape.
+    Raises `RuntimeError` if a weight is missing, is unexpected, or has the wrong shape.
     """
     width, depth, side = SCALES[scale]
     model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side))

@@ -1,7 +1,7 @@
 """A small vision encoder to train from scratch.
 
-It is a transformers ResNet with the same two outputs as CLIP's vision models: a pooled vector and one vector per grid
-cell. It can therefore replace any CLIP vision model.
+The model is a transformers ResNet with the same two outputs as CLIP's vision models: a pooled vector and one vector per
+grid cell. It can therefore replace any CLIP vision model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tellapart.models.efficientnet  # noqa: F401  (registers its classes with 
 class GridResNetConfig(ResNetConfig):
     """A `ResNetConfig` that also defines ``hidden_size``, the width of its output.
 
-    ``stem_pooling``: whether max-pooling halves the resolution again before the first stage; disable it for small
+    ``stem_pooling``: whether max-pooling halves the resolution again before the first stage. Disable this for small
     pictures.
     """
 
@@ -34,7 +34,7 @@ class GridResNetConfig(ResNetConfig):
 
 
 class GridResNet(ResNetModel):
-    """ResNet with ``last_hidden_state`` B×cells×D (row by row) and ``pooler_output`` B×D, their mean."""
+    """ResNet with ``last_hidden_state`` B×cells×D (row by row) and ``pooler_output`` B×D, the mean over all cells."""
 
     config_class = GridResNetConfig
 
@@ -51,7 +51,10 @@ class GridResNet(ResNetModel):
 
 
 def grid_resnet_config(width: int, depth: int = 1, *, stem_pooling: bool = True) -> GridResNetConfig:
-    """Returns a configuration of four stages of ``depth`` basic blocks; the ``width`` channels double per stage."""
+    """Returns a configuration with four stages of ``depth`` basic blocks each.
+
+    The first stage has ``width`` channels, and the number of channels doubles with each stage.
+    """
     sizes = [width * factor for factor in (1, 2, 4, 8)]
     return GridResNetConfig(
         embedding_size=width,

@@ -1,4 +1,4 @@
-"""Encodes rows so that they do not depend on the other rows in their batch."""
+"""Encodes rows so that the result for a row does not depend on the other rows in its batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ROWS_AT_ONCE = 16  # fixed number of rows that a GPU encodes at once
 
 
 def encode_independently(encode: Callable[[torch.Tensor], torch.Tensor], count: int) -> torch.Tensor:
-    """Encodes the rows 0 to ``count`` − 1 with ``encode``, so that no row depends on the others.
+    """Encodes the rows 0 to ``count`` − 1 with ``encode``, so that no row's result depends on the other rows.
 
-    Matrix products round differently for different numbers of rows, so a row's result depends on its batch size. A CPU
-    therefore encodes one row at a time. A GPU would be mostly idle with one row, so it encodes `ROWS_AT_ONCE` rows at a
-    time, and the last batch is filled up with repeated rows.
+    Matrix products round differently for different numbers of rows, so a row's result would depend on the batch size. A
+    CPU therefore encodes one row at a time. A GPU would be mostly idle with one row, so it encodes `ROWS_AT_ONCE` rows
+    at a time, and the last batch is filled up with repeated rows.
     """
     first = encode(torch.tensor([0]))
     if first.device.type == "cpu":

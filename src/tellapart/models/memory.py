@@ -1,4 +1,4 @@
-"""Recognizes that torch ran out of memory, and halves the batch size when it does."""
+"""Detects when torch runs out of memory, and then halves the batch size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether torch failed to allocate memory, on an accelerator or on the CPU."""
+    """Returns True if torch failed to allocate memory, on an accelerator or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in OUT_OF_MEMORY_MESSAGES)
@@ -30,8 +30,9 @@ class BatchSize:
         self.size, self.what = size, what
 
     def batches(self, count: int, work: Callable[[slice], R]) -> Iterator[R]:
-        """Yields the results of ``work`` for successive slices of ``count`` items. Raises `TellapartError` if one item
-        does not fit.
+        """Yields the results of ``work`` for successive slices of ``count`` items.
+
+        Raises `TellapartError` if even a single item does not fit into memory.
         """
         start = 0
         while start < count:
@@ -44,7 +45,7 @@ class BatchSize:
 
     @staticmethod
     def _tried(chosen: slice, work: Callable[[slice], R]) -> tuple[R] | None:
-        """Returns the result, or None if memory ran out. The work's memory has been freed by then."""
+        """Returns the result, or None if memory ran out. By then, the memory used by ``work`` has been freed."""
         try:
             return (work(chosen),)
         except RuntimeError as error:  # includes torch.OutOfMemoryError
@@ -61,4 +62,4 @@ class BatchSize:
                 f"out of memory with a single picture ({self.what}); try --precision bf16 or --device cpu"
             )
         self.size = max(1, tried // 2)
-        say(f"out of memory with batches of {tried} pictures ({self.what}); continuing with {self.size}")
+        say(f"out of memory with batches of {tried} pictures ({self.what}); continuing with batches of {self.size}")

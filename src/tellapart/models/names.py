@@ -1,6 +1,6 @@
-"""Resolves model names: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
+"""Resolves the name of a model: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
 
-Before any download, checks once whether the hub has a model with that name.
+Before downloading anything, checks once whether the hub has a model with that name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SHIPPED = "captioner", "scorer"  # kinds of models that are included in the pack
 
 
 def check_name(name: str, kind: str) -> None:
-    """Raises an error if ``name`` is neither a folder nor a model on the hub; ``kind`` is the expected kind.
+    """Raises an error if ``name`` is neither a folder nor a model on the hub. ``kind``: the expected kind of model.
 
-    Also raises if its configuration would make transformers load code (`check_config`). Asks the hub once, without
-    retries; if it is unreachable, cached models pass. Raises a one-line `UsageError` if the name looks like a path,
-    otherwise `TellapartError`. The message suggests similar folder names first.
+    Also raises an error if the model's configuration would make transformers load code (`check_config`). Queries the
+    hub once, without retries; if the hub is unreachable, accepts cached models. The error is a one-line `UsageError` if
+    the name looks like a path, otherwise a `TellapartError`. Its message suggests similar folder names first.
     """
     if Path(name).expanduser().is_dir():
         check_config(name, Path(name).expanduser() / "config.json")
@@ -44,12 +44,12 @@ def check_name(name: str, kind: str) -> None:
 
 
 def is_server(name: str) -> bool:
-    """Returns whether a captioner's name refers to a model behind a server."""
+    """Returns True if a captioner's name refers to a model on a server."""
     return name.startswith(("openai:", "anthropic:"))
 
 
 def similar_folders(name: str) -> str:
-    """Returns ``; did you mean 'out' or 'runs/x'?`` if there are similar model folders or runs here, otherwise ""."""
+    """Returns `` (did you mean 'out' or 'runs/x'?)`` if there are similarly named model folders or runs, or else ""."""
     parents = {Path(), RUNS, Path(name).parent}
     folders = [
         str(folder)
@@ -65,7 +65,7 @@ def similar_folders(name: str) -> str:
 
 
 def missing_on_hub(name: str) -> str | None:
-    """Returns a short reason why the hub cannot provide ``name``; None if it can, or if it is cached."""
+    """Returns a short reason why the hub cannot provide ``name``, or None if it can or if the model is cached."""
 
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
@@ -73,9 +73,9 @@ def missing_on_hub(name: str) -> str | None:
             return None if cached else "it is not in the hub's cache, and HF_HUB_OFFLINE disables downloads"
         get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=SECONDS)
     except HFValidationError:
-        return "it is not a valid name of a model on the hub"
+        return "it is not a valid name for a model on the hub"
     except RepositoryNotFoundError:
-        return "the hub has no public model of that name (if it is private, run: hf auth login)"
+        return "the hub has no public model with that name (if the model is private, run: hf auth login)"
     except EntryNotFoundError:
         return "it has no config.json on the hub"
     except (HfHubHTTPError, OSError) as error:
@@ -94,10 +94,10 @@ BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
 
 def model_folder(name: str, kind: str) -> str:
-    """Returns the folder (or hub name) that ``name`` refers to; ``kind`` is 'captioner' or 'scorer'.
+    """Returns the folder (or hub name) that ``name`` refers to. ``kind``: 'captioner' or 'scorer'.
 
-    ``scenes`` is the model that is included in the package. A run folder resolves to the model it trained, and the name
-    of a packaged part (`models.packages`) to its folder.
+    ``scenes`` refers to the model included in this package. A run folder resolves to the model that the run trained,
+    and the name of a packaged part (`models.packages`) to the part's folder.
     """
     if name == "scenes":
         return str(BUILTIN / kind)

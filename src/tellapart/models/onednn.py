@@ -1,8 +1,8 @@
 """Runs linear layers with oneDNN on a CPU.
 
-Torch multiplies fp32 with MKL, which uses a slower path on non-Intel CPUs, and repacks bf16 weights in every call.
-Large models therefore use oneDNN, in training too (`speed_up`), and `packed_linears` uses weights that are packed only
-once. Results are equal up to rounding.
+Torch multiplies fp32 matrices with MKL, which takes a slower path on non-Intel CPUs, and repacks bf16 weights in every
+call. Large models therefore use oneDNN, in training too (`speed_up`), and `packed_linears` uses weights that are packed
+only once. Results are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from transformers import pytorch_utils
 
 from tellapart.models.precision import multiplies_in_bf16
 
-MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond it use their original weights
-PACKED_ROWS = 16  # number of input rows that copies are packed for; other numbers work, too
+MOST_BYTES = 2**31  # maximum total size of packed copies; layers beyond this limit use their original weights
+PACKED_ROWS = 16  # number of input rows for which copies are packed; other numbers of rows work, too
 # Modules in transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),
@@ -34,9 +34,9 @@ ACTIVATED = {
 
 
 class OneDnnLinear:
-    """Replaces the fp32 forward pass of ``nn.Linear`` or transformers' ``Conv1D`` on a CPU with oneDNN; differentiable.
+    """Replaces the fp32 forward pass of ``nn.Linear`` or transformers' ``Conv1D`` on a CPU with oneDNN.
 
-    MKL, which torch uses for fp32, takes a slower path on non-Intel CPUs.
+    The replacement is differentiable. MKL, which torch uses for fp32, takes a slower path on non-Intel CPUs.
     """
 
     def __init__(self, module: Any) -> None:
@@ -52,16 +52,16 @@ class OneDnnLinear:
 
 
 def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Returns whether `OneDnnLinear` is faster: input and weights are fp32 on a CPU with AVX512, without autocast."""
+    """Returns True if `OneDnnLinear` is faster: input and weights are fp32 on a CPU with AVX512, without autocast."""
     fits = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu" and x.numel()
     return bool(fits) and not torch.is_autocast_enabled("cpu") and has_onednn() and torch.cpu._is_avx512_supported()
 
 
 def speed_up(model: torch.nn.Module) -> None:
-    """Speeds up a large model's layers. Results are equal up to rounding. Leaves small models unchanged.
+    """Speeds up the layers of a large model. Results are equal up to rounding. Leaves small models unchanged.
 
-    Replaces ``gelu_new``, eight operations in transformers, with torch's equivalent single operation, and linear layers
-    with `OneDnnLinear`.
+    Replaces ``gelu_new``, which takes eight operations in transformers, with the equivalent single operation in torch,
+    and linear layers with `OneDnnLinear`.
     """
     if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
         return
@@ -73,18 +73,18 @@ def speed_up(model: torch.nn.Module) -> None:
                 setattr(module, name, torch.nn.GELU("tanh"))
 
 
-LARGE = 2**24  # number of weights, 64 MB in fp32; smaller layers keep torch's summation order
+LARGE = 2**24  # minimum number of weights for using oneDNN (64 MB in fp32), so that small models' sums keep their order
 
 
 def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes ``F.linear``; like `OneDnnLinear`, uses oneDNN for large fp32 layers on a CPU with AVX512."""
+    """Computes ``F.linear``. Like `OneDnnLinear`, uses oneDNN for large fp32 layers on a CPU with AVX512."""
     if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
         return onednn_linear(x, weight_NK, bias_N)
     return F.linear(x, weight_NK, bias_N)
 
 
 def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
-    """Computes ``F.linear`` in fp32 on a CPU with oneDNN; does not support double backward.
+    """Computes ``F.linear`` in fp32 on a CPU with oneDNN. Does not support double backward.
 
     weight_NK: N×K, or a transposed view of K×N weights.
     """
@@ -94,9 +94,7 @@ def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor
 
 @functools.cache
 def product_function() -> Any:
-    """Returns the `torch.autograd.Function` for `onednn_linear`, which is created at its first use, after torch is
-    imported.
-    """
+    """Returns the `torch.autograd.Function` for `onednn_linear`, which is created on first use."""
 
     class Product(torch.autograd.Function):
         @staticmethod
@@ -130,11 +128,10 @@ def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | No
 
 
 class PackedLinear:
-    """Replaces the forward pass of ``nn.Linear`` or transformers' ``Conv1D`` when no gradient is needed; otherwise
-    calls the original.
+    """Replaces the forward pass of ``nn.Linear`` or transformers' ``Conv1D`` when no gradient is needed.
 
-    ``copied``: whether to pack the weights into a copy at the first call. ``gelu``: whether to fuse GELU (with the
-    error function).
+    When a gradient is needed, calls the original forward pass. ``copied``: whether to pack the weights into a copy on
+    the first call. ``gelu``: whether to fuse the layer with GELU (using the error function).
     """
 
     def __init__(self, module: Any, copied: bool) -> None:
@@ -162,7 +159,7 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
     """Within the context, replaces the linear layers of ``model`` with `PackedLinear` where that is faster.
 
     This is the case on x86 CPUs in fp32, and in bf16 if the CPU supports it. The weights must not change within the
-    context. Threads may share a model; the last one to exit restores the layers.
+    context. Threads may share a model; the last thread to exit restores the layers.
     """
     with _LOCK:
         use = _IN_USE.get(model)
@@ -181,7 +178,7 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
 
 @dataclass
 class _Use:
-    """A model's modules whose forward pass is replaced, and the number of threads that use them."""
+    """A model's modules whose forward pass has been replaced, and the number of threads that use them."""
 
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
     threads: int = 0
@@ -192,7 +189,9 @@ _IN_USE: dict[torch.nn.Module, _Use] = {}
 
 
 def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
-    """Replaces the forward pass of modules. Returns them with their previous replacement, if any."""
+    """Replaces the forward passes of a model's modules. Returns each replaced module with its previous replacement, or
+    None.
+    """
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
     room = MOST_BYTES
     try:
@@ -220,7 +219,7 @@ def _give_back(changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]) -> No
 
 
 def fused_activation(module: Any) -> torch.nn.Module | None:
-    """Returns the activation that the `PackedLinear` of a module in `ACTIVATED` can fuse; None if there is none."""
+    """Returns the activation that the `PackedLinear` of a module in `ACTIVATED` can fuse, or None."""
     first, name = ACTIVATED.get(type(module).__name__, ("", ""))
     layer: Any = getattr(module, first, None)
     activation: Any = getattr(module, name, None)
@@ -239,7 +238,7 @@ def _as_it_is(states: torch.Tensor) -> torch.Tensor:
 
 
 def packs(module: torch.nn.Module) -> bool:
-    """Returns whether `PackedLinear` can replace a module's forward pass."""
+    """Returns True if `PackedLinear` can replace a module's forward pass."""
     if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
         return False
     weight: torch.Tensor = cast(Any, module).weight
@@ -252,7 +251,7 @@ def packs(module: torch.nn.Module) -> bool:
 
 @functools.cache
 def has_onednn() -> bool:
-    """Returns whether this is an x86 CPU and torch has the linear-layer operators that its compiler uses on x86."""
+    """Returns True if this is an x86 CPU and torch has the linear-layer operators that torch.compile uses on x86."""
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
         return False
     operators: tuple[Callable[[], Any], ...] = (

@@ -1,8 +1,9 @@
 """Cross-entropy losses on an output layer, without ever materializing all logits (B×T×V) at once.
 
-A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`VocabularyTerm`), and captions scored
-against their own words, which multiplies only the rows of these words (`SubsetTerm`). The gradient is computed together
-with the value, while the logits exist; all terms accumulate into one buffer that is as large as the weights.
+A loss is a sum of terms. A `VocabularyTerm` scores tokens against the whole vocabulary, in chunks. A `SubsetTerm`
+scores captions against a subset of words, which multiplies only the rows of these words. The gradient is computed
+together with the value, while the logits exist. All terms accumulate their gradients in one buffer that is as large as
+the weights.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch.autograd.function import once_differentiable
 
 from tellapart.models.onednn import linear
 
-CHUNK_SCORES = 2**23  # maximum number of logits in memory: 32 MB
+CHUNK_SCORES = 2**23  # maximum number of logits in memory (32 MB)
 FEW_TOKENS = 256  # with fewer tokens, casting the whole layer to autocast's precision costs more than it saves
 
 
 class LossTerm(Protocol):
-    """One term of the loss. Computes its value and, if the layer has a ``gradient``, adds to it."""
+    """One term of the loss. ``add`` returns its value and adds its gradients to the layer's gradients, if required."""
 
     def add(self, layer: Layer) -> torch.Tensor: ...
 
@@ -31,10 +32,12 @@ def head_loss(
 ) -> torch.Tensor:
     """Computes the sum of ``terms``, a scalar in float32 (or 64) that does not support double backward.
 
-    hidden_BTH: the input of the output layer; weight_VH, bias_V (or None): its parameters. Each term defines its
-    tokens, labels and weights. This is an implementation technique of `mle_head_loss` and `smile_head_loss`, not from a
-    paper. Under autocast, a `VocabularyTerm` with many tokens uses autocast's precision; everything else uses the
-    weights' precision.
+    Each term defines its own tokens, labels and weights. This is an implementation technique for `mle_head_loss` and
+    `smile_head_loss`, which does not come from a paper. Under autocast, a `VocabularyTerm` with many tokens uses
+    autocast's precision; everything else uses the weights' precision.
+
+    hidden_BTH: the input to the output layer.
+    weight_VH, bias_V: the parameters of the output layer. bias_V may be None.
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -46,8 +49,8 @@ def head_loss(
 class HeadLoss(torch.autograd.Function):
     """`head_loss` for autograd.
 
-    The first backward pass returns the gradient computed in the forward pass. A second one (``retain_graph``)
-    recomputes it, because the caller owns the first result.
+    The first backward pass returns the gradient computed in the forward pass. A second backward pass (with
+    ``retain_graph``) recomputes the gradient, because the caller owns the first result.
     """
 
     @staticmethod
@@ -94,7 +97,7 @@ class Layer:
         autocast: torch.dtype | None,
     ) -> None:
         self.hidden_BTH, self.weight_VH, self.bias_V, self.autocast = hidden_BTH, weight_VH, bias_V, autocast
-        self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # sums in 16 bits would lose small summands
+        self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # 16-bit sums would lose small terms
         self.wants_hidden, self.wants_weight, self.wants_bias = wanted
         self.learns = any(wanted)
         # zeros_like would keep a transposed layout, which cannot be viewed as B·T rows.
@@ -103,11 +106,11 @@ class Layer:
         self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
 
     def products_of(self, tokens: int) -> torch.dtype:
-        """Returns the dtype in which to multiply ``tokens`` tokens by the whole layer."""
+        """Returns the dtype for multiplying ``tokens`` tokens by the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
     def add_to_weight(self, grad_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
-        """Adds gradᵀ·hidden to the weights' gradient, without a second matrix of that size if precision allows."""
+        """Adds gradᵀ·hidden to the weights' gradient, without another matrix of that size if the dtype allows it."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.mm(grad_NV.T, hidden_NH).to(self.wide)
         elif grad_NV.dtype == self.wide:
@@ -116,13 +119,13 @@ class Layer:
             self.to_weight_VH += torch.mm(grad_NV.T, hidden_NH)
 
     def add_to_rows(self, ids_N: torch.Tensor, grad_NH: torch.Tensor) -> None:
-        """Adds to some rows of the weights' gradient; rows may repeat."""
+        """Adds gradients to the given rows of the weights' gradient. Rows may repeat."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         self.to_weight_VH.index_add_(0, ids_N, grad_NH)
 
     def gradients(self, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Returns the required gradients of hidden states, weights and bias, times ``grad``."""
+        """Returns the required gradients of hidden states, weights and bias, multiplied by ``grad``."""
         if self.wants_weight and self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         pairs = (
@@ -130,7 +133,7 @@ class Layer:
             (self.to_weight_VH, self.weight_VH),
             (self.to_bias_V, self.bias_V),
         )
-        unscaled = grad.device.type == "cpu" and float(grad) == 1  # on other devices, reading it would synchronize
+        unscaled = grad.device.type == "cpu" and float(grad) == 1  # on other devices, reading grad would synchronize
         return tuple(
             None if sum_ is None else (sum_ if unscaled else sum_.mul_(grad)).to(like.dtype)  # type: ignore[union-attr]
             for sum_, like in pairs
@@ -139,10 +142,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class VocabularyTerm:
-    """Cross-entropy of tokens over the whole vocabulary, times ``share``, with label smoothing.
+    """Cross-entropy of tokens over the whole vocabulary, with label smoothing, multiplied by ``share``.
 
-    place_N: indices into the B·T hidden states. label_N: their labels. out_NK: words to exclude from each token's
-    vocabulary, except its label (duplicates are harmless); incompatible with label smoothing.
+    place_N: indices of the tokens in the B·T hidden states.
+    label_N: the labels of these tokens.
+    out_NK: words to exclude from each token's vocabulary (duplicates are harmless). A token's own label is never
+        excluded. Cannot be combined with label smoothing.
     """
 
     place_N: torch.Tensor
@@ -201,10 +206,12 @@ class VocabularyTerm:
 
 @dataclass(frozen=True)
 class SubsetTerm:
-    """Cross-entropy of captions' tokens over K words per caption, times ``share``.
+    """Cross-entropy of captions' tokens over K words per caption, multiplied by ``share``.
 
-    ids_BK: the words. keep_BTK: mask of the words in the softmax (T = 1: the same for all tokens). slot_BT: index of
-    the label among the K words; its word must be kept. counted_BT: mask of the tokens that count.
+    ids_BK: the words.
+    keep_BTK: mask of the words in the softmax. If T = 1, the mask is the same for all tokens.
+    slot_BT: index of each token's label among the K words. The mask must keep this word.
+    counted_BT: mask of the tokens that contribute to the loss.
     """
 
     ids_BK: torch.Tensor

@@ -3,8 +3,8 @@
     load_vision("efficientnet-lite0")
 
 A part is unpacked once into an ordinary transformers folder in the cache, so that its name can be used wherever a model
-folder can. The file in the package is first verified against its SHA-256, and read without unpickling code. The
-packages are installed with ``--no-deps`` because some require their own runtimes, and none is imported.
+folder can. First, the file in the package is verified against its SHA-256; it is read without unpickling code. The
+packages are installed with ``--no-deps``, because some of them require their own runtimes. They are never imported.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tellapart.utils.messages import say
 class PackagedPart:
     """A pretrained part in an installed package.
 
-    ``module``: the importable module whose folder contains ``file``; it is not imported. ``write(file, folder)`` writes
-    the transformers folder.
+    ``module``: the module whose folder contains ``file``. The module is located but never imported.
+    ``write(file, folder)`` writes the transformers folder.
     """
 
     package: str
@@ -46,7 +46,7 @@ class PackagedPart:
 
 
 def write_efficientnet(file: Path, folder: Path) -> None:
-    """Saves EfficientNet-Lite, with the scale in the file name, and its processor (224×224 pixels, no cropping)."""
+    """Saves an EfficientNet-Lite and its processor (224×224 pixels, no cropping). The file name contains the scale."""
     from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
@@ -88,7 +88,7 @@ PARTS = {
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
         "vision",
         "Apache-2.0",
-        "EfficientNet-Lite0 trained on ImageNet-1k; 1,280 features, 16 cells.",
+        "EfficientNet-Lite0 trained on ImageNet-1k, with 1,280 features and 16 cells.",
         write_efficientnet,
     ),
     "efficientnet-lite2": PackagedPart(
@@ -98,7 +98,7 @@ PARTS = {
         "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
         "vision",
         "Apache-2.0",
-        "EfficientNet-Lite2 trained on ImageNet-1k; 1,280 features, 16 cells.",
+        "EfficientNet-Lite2 trained on ImageNet-1k, with 1,280 features and 16 cells.",
         write_efficientnet,
     ),
     "minilm-l6": PackagedPart(
@@ -108,7 +108,7 @@ PARTS = {
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         "text",
         "Apache-2.0",
-        "all-MiniLM-L6-v2 for sentences; 384 features, the mean over tokens.",
+        "all-MiniLM-L6-v2 for sentences, with 384 features (the mean over tokens).",
         copy_transformers,
     ),
     "smollm2-135m": PackagedPart(
@@ -125,9 +125,10 @@ PARTS = {
 
 
 def packaged_folder(name: str) -> Path:
-    """Returns the transformers folder of a part; the first call unpacks it.
+    """Returns the transformers folder of a part. The first call unpacks the part.
 
-    Raises `UsageError` if its package is not installed, and `TellapartError` if the file in it is not the expected one.
+    Raises `UsageError` if the part's package is not installed, and `TellapartError` if the package contains a different
+    file.
     """
     part = PARTS[name]
     cache = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
@@ -143,7 +144,7 @@ def packaged_folder(name: str) -> Path:
         write_sums(new)
         try:
             new.rename(folder)
-        except OSError:  # another process has unpacked it meanwhile
+        except OSError:  # another process has unpacked the part in the meantime
             if not (folder / "SHA256SUMS").is_file():
                 raise
     say(f"{name}: unpacked from the package {part.package} {package_version(part)} into {folder}")
@@ -151,7 +152,9 @@ def packaged_folder(name: str) -> Path:
 
 
 def packaged_file(name: str) -> Path:
-    """Verifies the digest of the package's weights file, and returns its path. Raises: see `packaged_folder`."""
+    """Verifies the digest of the package's weights file, and returns its path. Raises the same errors as
+    `packaged_folder`.
+    """
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:
@@ -160,14 +163,14 @@ def packaged_file(name: str) -> Path:
     if not file.is_file() or (digest := sha256(file)) != part.sha256:
         what = f"has SHA-256 {digest[:12]}…" if file.is_file() else "is missing"
         raise TellapartError(
-            f"{file} {what}; expected {part.sha256[:12]}… of {part.package} {package_version(part)}; run: pip "
+            f"{file} {what}; expected SHA-256 {part.sha256[:12]}… in {part.package} {package_version(part)}; run: pip "
             f"install --force-reinstall --no-deps {part.package}"
         )
     return file
 
 
 def package_version(part: PackagedPart) -> str:
-    """Returns the installed version of a part's package; "" if its metadata is missing."""
+    """Returns the installed version of a part's package, or "" if the package's metadata is missing."""
     try:
         return version(part.package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Token rows of one length."""
+"""Pads rows of token ids to the same length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns token rows as ``tokens_RT``, padded on the right, and ``valid_RT``, True on tokens."""
+    """Pads rows of token ids on the right. Returns ``tokens_RT``, and ``valid_RT``, which is True for tokens."""
     lengths = torch.tensor([len(row) for row in rows])
     width = max(1, int(lengths.max())) if len(rows) else 1
     tokens_RT = torch.full((len(rows), width), pad, dtype=torch.long)

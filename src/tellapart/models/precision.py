@@ -1,7 +1,8 @@
 """Chooses the precision of a model's weights, and casts them.
 
-For inference, ``auto`` is bfloat16 if the device supports it, otherwise float32. `docs/devices.md` lists the behaviour
-of each command."""
+For inference, ``auto`` is bfloat16 if the device supports it, otherwise float32. `docs/devices.md` describes what each
+command does.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ AMPERE = 8  # the first CUDA capability whose tensor cores multiply in bfloat16
 
 
 def multiplies_in_bf16(device: torch.device) -> bool:
-    """Returns whether the hardware multiplies matrices in bfloat16 (AMX, AVX512_BF16, CUDA capability 8.0, ROCm)."""
+    """Returns True if the hardware multiplies matrices in bfloat16 (AMX, AVX512_BF16, CUDA capability 8.0, ROCm)."""
     if device.type == "cpu":
         return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
     if device.type == "cuda":
@@ -28,7 +29,10 @@ def multiplies_in_bf16(device: torch.device) -> bool:
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:
-    """Resolves ``fp32``, ``bf16``, ``fp16`` or ``auto`` (bf16 if ``device`` supports it). Raises `UsageError`."""
+    """Resolves ``fp32``, ``bf16``, ``fp16`` or ``auto`` (bf16 if ``device`` supports it, otherwise fp32).
+
+    Raises `UsageError` for an unknown precision, and for fp16 on a CPU.
+    """
     if name == "auto":
         return "bf16" if multiplies_in_bf16(device) else "fp32"
     if name not in DTYPES:
@@ -39,7 +43,10 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
 
 
 def exact_precision(name: str, device: torch.device) -> Precision:
-    """Like `resolve_precision`, but ``auto`` is fp32. Used for measurements (rewards, metrics, picture similarity)."""
+    """Resolves a precision like `resolve_precision`, except that ``auto`` is fp32.
+
+    Used for measurements (rewards, metrics, picture similarity).
+    """
     return resolve_precision("fp32" if name == "auto" else name, device)
 
 
@@ -50,17 +57,17 @@ def dtype_of(precision: Precision) -> torch.dtype:
 
 
 def precision_of(model: torch.nn.Module) -> str:
-    """Returns the precision of a model's weights, such as ``bf16``, or torch's name for other dtypes."""
+    """Returns the precision of a model's weights, such as ``bf16``, or (for all other dtypes) torch's name."""
     dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), None)
     name = str(dtype).removeprefix("torch.")
     return next((short for short, long in DTYPES.items() if long == name), name if dtype is not None else "fp32")
 
 
 def set_precision(model: torch.nn.Module, precision: Precision) -> None:
-    """Casts weights (and persistent buffers) in place.
+    """Casts a model's weights and persistent buffers in place.
 
-    Other buffers, such as rotary frequencies, stay in float32, as when transformers loads a model in ``bf16``. Weights
-    below fp32 are for inference only and do not require gradients, because small updates would be lost.
+    All other buffers, such as rotary frequencies, stay in float32, as when transformers loads a model in ``bf16``.
+    Weights in less than fp32 are for inference only and do not require gradients, because small updates would be lost.
     """
     dtype = dtype_of(precision)
     for module in model.modules():

@@ -1,7 +1,7 @@
 """The interfaces of captioners and tokenizers that rewards and objectives rely on.
 
-`tellapart.captioners.Captioner` implements the first; any class with the same methods can. `tellapart.types` defines
-the shape suffixes.
+`tellapart.captioners.Captioner` implements `CaptionerLike`; any other class with the same methods can be used as well.
+`tellapart.types` defines the shape suffixes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CaptionerLike(Protocol):
 
     @property
     def stop_tokens(self) -> Sequence[int]:
-        """Ids of the tokens that end a caption (and are kept in it); the end token comes first."""
+        """Ids of the tokens that end a caption and are kept as its last token. The end token comes first."""
         ...
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
@@ -67,13 +67,15 @@ class CaptionerLike(Protocol):
         ...
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_RTH with teacher forcing: ``hidden[:, t]`` times the output layer gives the logits for
+        """Computes hidden_RTH with teacher forcing. ``hidden[:, t]`` times the output layer gives the logits for
         ``tokens[:, t]``.
         """
         ...
 
     def head(self) -> OutputLayer | None:
-        """Returns the output layer; None if logits are computed differently and `hidden` returns them."""
+        """Returns the output layer, or None if logits are computed in another way, in which case `hidden` returns the
+        logits.
+        """
         ...
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
@@ -81,7 +83,7 @@ class CaptionerLike(Protocol):
         ...
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Generates captions without tracking gradients. ``seeds``: one per picture, which determines its samples."""
+        """Generates captions without tracking gradients. ``seeds``: one per picture; each determines its samples."""
         ...
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
@@ -89,5 +91,8 @@ class CaptionerLike(Protocol):
         ...
 
     def with_prompt(self, prompt: str) -> CaptionerLike:
-        """Returns a captioner with another prompt that shares these weights. For "", returns itself."""
+        """Returns a captioner that uses another prompt and shares this captioner's weights.
+
+        For "", returns this captioner.
+        """
         ...

@@ -11,16 +11,16 @@ import time
 from typing import Any
 
 BEAT = 5.0  # seconds between heartbeats
-SILENT = 60.0  # seconds without a heartbeat after which a rank is reported
-GRACE = 60.0  # seconds that a rank has to save its step after its launcher has died
+SILENT = 60.0  # number of seconds without a heartbeat after which a rank is reported
+GRACE = 60.0  # number of seconds that a rank has to save its step after its launcher has died
 
 
 class RankWatch(threading.Thread):
     """A thread in each rank that writes heartbeats to the group's store, and reads those of the other ranks.
 
-    It is needed because collectives silently wait for a stopped rank until they time out. ``store``: a
-    torch.distributed.Store.
-    ``launcher``: id of the process that started this rank, or 0 if it may end before this one.
+    Without it, collectives would silently wait for a stopped rank until they time out. ``store``: a
+    torch.distributed.Store. ``launcher``: id of the process that started this rank, or 0 if that process may end before
+    this rank does.
     """
 
     def __init__(self, store: Any, rank: int, count: int, launcher: int = 0) -> None:
@@ -44,7 +44,7 @@ class RankWatch(threading.Thread):
             if self._store is not None:
                 try:
                     self._look(self._store)
-                except RuntimeError:  # the process with the store has ended
+                except RuntimeError:  # the process that holds the store has ended
                     self._store = None
 
     def _look(self, store: Any) -> None:
@@ -65,7 +65,7 @@ class RankWatch(threading.Thread):
         number = process.split()[1]
         self._print(
             f"rank {rank} of {self._count} ({process}) has not responded for {SILENT:.0f} seconds, and the other "
-            f"ranks are waiting for it; if it is stopped, run on its machine: kill -CONT {number}; to abort, "
+            f"ranks are waiting for it; if that process is stopped, run on its machine: kill -CONT {number}; to abort, "
             "press Ctrl-C"
         )
 
@@ -79,4 +79,4 @@ class RankWatch(threading.Thread):
 
     @staticmethod
     def _print(line: str) -> None:
-        print(f"tellapart: {line}", file=sys.stderr, flush=True)  # printed by any remaining rank, not only the main one
+        print(f"tellapart: {line}", file=sys.stderr, flush=True)  # not `say`, because the main rank may have ended

@@ -1,7 +1,7 @@
-"""Ranks: the processes of torchrun or ``accelerate launch`` that share the work of a training step.
+"""Ranks: the processes started by torchrun or ``accelerate launch`` that share the work of a training step.
 
-All ranks have the same batch, and each processes a share of its pictures. Values that depend on the whole batch are
-computed identically on every rank, from gathered values. Without a launcher, there is a single rank.
+All ranks have the same batch, and each rank processes a share of its pictures. Values that depend on the whole batch
+are computed identically on every rank, from gathered values. Without a launcher, there is a single rank.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tellapart.utils.messages import Verbosity, say, set_verbosity
 from tellapart.utils.shares import share_of
 
 BUCKET = 2**24  # approximate number of values per all-reduce
-PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends the others
+PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends all other ranks
 LONGEST = timedelta(days=7)  # timeout while another run locks the folder, or one rank works between collectives
 # Seconds that a process waits before it exits. If a gloo thread frees the tensors of the last collective during
 # interpreter shutdown, the process aborts (pytorch issues 179291 and 190489), and torch has no way to wait for it.
 SETTLE = 0.5
 
 _left: int | None = None  # this rank's number, set once it has left the group
-_gloo: dist.ProcessGroup | None = None  # group for barriers, which time out; None: the default group
+_gloo: dist.ProcessGroup | None = None  # group for barriers, which can time out; None: use the default group
 _watch: RankWatch | None = None
 _alone_in = ""  # the `main_first` step that this rank is running
 
@@ -62,14 +62,12 @@ def start() -> None:
 
 
 def by_elastic_launcher() -> bool:
-    """Returns whether torchrun, ``accelerate launch`` or ``--nproc`` started this process and is waiting for it
-    to end.
-    """
+    """Returns True if torchrun, ``accelerate launch`` or ``--nproc`` started this process and waits for its end."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def lone_process_of_accelerate() -> bool:
-    """Returns whether ``accelerate launch`` started one process instead of several: it set a port, but no rank."""
+    """Returns True if ``accelerate launch`` started one process instead of several: it set a port, but no rank."""
     named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
     return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
 
@@ -79,7 +77,7 @@ def tell_lone_process() -> None:
     """Prints the hint for `lone_process_of_accelerate`, once per process."""
     say(
         "accelerate launch was asked for several processes but started only one, as it does on CPUs without MPI; "
-        "replace --cpu by --multi_gpu, or use --nproc 2 instead of accelerate launch"
+        "replace --cpu with --multi_gpu, or use --nproc 2 instead of accelerate launch"
     )
 
 
@@ -94,7 +92,7 @@ def leave() -> None:
 
 
 def count() -> int:
-    """Returns the number of ranks; 1 without a launcher or after `leave`."""
+    """Returns the number of ranks, which is 1 without a launcher or after `leave`."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -104,7 +102,7 @@ def index() -> int:
 
 
 def is_main() -> bool:
-    """Returns whether this rank writes and prints."""
+    """Returns True on the rank that writes and prints."""
     return index() == 0
 
 
@@ -115,7 +113,8 @@ def share(total: int) -> slice:
 
 @contextmanager
 def main_first(step: str) -> Iterator[None]:
-    """Runs the block on the main rank first, then on the others, which can use the files that it has written.
+    """Runs the block on the main rank first, then on all other ranks, which can use the files that the main rank has
+    written.
 
     Collectives inside the block would deadlock, so they raise RuntimeError. ``step``: see `barrier`.
     """
@@ -146,8 +145,8 @@ def barrier(step: str, patience: timedelta | None = None) -> None:
         if time.monotonic() - begun < patience.total_seconds():
             raise  # another rank ended
         raise TellapartError(
-            f"rank {index()} of {count()} waited {patience} for the others at this step: {step}; check what the "
-            "other ranks are doing (py-spy dump), and restart with --resume"
+            f"rank {index()} of {count()} waited {patience} for the other ranks at this step: {step}; check what they "
+            "are doing (py-spy dump), and restart with --resume"
         ) from error
 
 
@@ -155,14 +154,14 @@ def _check_together() -> None:
     """Raises RuntimeError if called inside `main_first`, where the other ranks do not take part."""
     if _alone_in:
         raise RuntimeError(
-            f"Only one rank called a collective operation, at this step: {_alone_in}; it would wait forever"
+            f"Only one rank called a collective operation, at this step: {_alone_in}; this rank would wait forever"
         )
 
 
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
     """Gathers all ranks' rows, in rank order. Only this rank's rows keep their gradient.
 
-    The other axes may differ in length between ranks; shorter ones are padded with ``fill`` at the end.
+    All axes except the first may differ in length between ranks. Shorter axes are padded with ``fill`` at the end.
     """
     if count() == 1:
         return rows
@@ -180,7 +179,7 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
 
 
 def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
-    """Pads ``rows`` to ``shape`` at the end of each axis; converts booleans to bytes, which all backends support."""
+    """Pads ``rows`` to ``shape`` at the end of each axis. Converts booleans to bytes, which all backends support."""
     missing = [
         pad for have, want in zip(reversed(rows.shape), reversed(shape), strict=True) for pad in (0, want - have)
     ]
@@ -210,7 +209,7 @@ def from_main(number: float) -> float:
 
 
 def anywhere(flag: bool) -> bool:
-    """Returns whether ``flag`` is set on any rank, without synchronizing with the device."""
+    """Returns True if ``flag`` is set on any rank. Does not synchronize with the device."""
     if count() == 1:
         return flag
     _check_together()
@@ -220,7 +219,7 @@ def anywhere(flag: bool) -> bool:
 
 
 def add_up(numbers: dict[str, float]) -> dict[str, float]:
-    """Sums values over the ranks by name; a name that is missing on a rank counts as 0."""
+    """Sums values over the ranks by name. A value that is missing on a rank counts as 0."""
     if count() == 1:
         return numbers
     tables = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
@@ -229,7 +228,7 @@ def add_up(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Replaces every gradient with its sum over the ranks; parameters that no rank used are left without a gradient."""
+    """Replaces every gradient with its sum over the ranks. Parameters that no rank used get no gradient."""
     if count() == 1:
         return
     learned = fill_gradients(parameters)
@@ -241,7 +240,7 @@ def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
 
 
 def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Returns the parameters that any rank used, and sets their missing gradients to 0."""
+    """Returns the parameters that at least one rank used, and sets their missing gradients to 0."""
     everything = list(parameters)
     used = torch.tensor([parameter.grad is not None for parameter in everything], device=_device()).int()
     dist.all_reduce(used, dist.ReduceOp.MAX)

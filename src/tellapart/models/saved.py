@@ -1,4 +1,4 @@
-"""Loads models from folders: complete and unchanged, with one-line errors."""
+"""Loads models from folders, after checking that they are complete and unchanged. Errors take one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_shards(folder: Path) -> None:
         try:
             files = set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue  # loading reports the error
+            continue  # the error is reported when the model is loaded
         for name in files:
             if not isinstance(name, str) or Path(name).name != name:
                 raise TellapartError(
@@ -36,9 +36,10 @@ def check_shards(folder: Path) -> None:
 
 
 def checked_model_folder(name: str, kind: str) -> str:
-    """Like `model_folder`, for a model that is about to be loaded.
+    """Returns the same as `model_folder`, after checking a model that is about to be loaded.
 
-    Verifies a folder's checksums, or checks once whether the hub has the name, which avoids retries for missing models.
+    Verifies a folder's checksums. For a hub name, checks once whether the model exists, which avoids retries if it does
+    not.
     """
     where = model_folder(name, kind)
     check_name(where, kind)
@@ -50,7 +51,8 @@ def checked_model_folder(name: str, kind: str) -> str:
 def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
     """Calls ``cls.from_pretrained`` with safetensors only. Raises `TellapartError` if weights are missing.
 
-    Transformers would initialize missing weights randomly and only print their names, so captions would be noise.
+    Otherwise, transformers would initialize missing weights randomly and only print their names, so captions would be
+    noise.
     """
     model, report = load_reported(cls, folder, **settings)
     check_whole(folder, model, report, "; expected a complete captioner of that kind")
@@ -58,7 +60,7 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
 
 
 def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Loads a model, and returns it with transformers' loading report (for `check_whole`), which is not printed."""
+    """Loads a model. Returns the model and transformers' loading report (for `check_whole`), which is not printed."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(is_no_report)
     try:
@@ -72,7 +74,7 @@ def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[
 
 
 def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
-    """Raises `TellapartError` if the ``report`` lists missing or mismatched weights. Prints how many were ignored.
+    """Raises `TellapartError` if ``report`` lists missing or mismatched weights. Prints how many weights were ignored.
 
     ``then``: the end of the error message.
     """

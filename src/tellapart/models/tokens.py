@@ -1,4 +1,4 @@
-"""Tokenizers for models trained from scratch, and conversion of captions to token ids."""
+"""Builds tokenizers for models that are trained from scratch, and converts captions to token ids."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def word_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Builds a lowercasing whole-word tokenizer from words that occur at least ``min_count`` times in ``texts``.
 
-    Wraps every text as ``<start> … <end>`` and drops punctuation. ``sentences``: marks the end of every sentence except
-    the last with the token ".".
+    The tokenizer wraps every text as ``<start> … <end>`` and drops punctuation. ``sentences``: whether to mark the end
+    of every sentence except the last one with the token ".".
     """
 
     letters = [(r"[^\p{L}\p{N}' ]+", " ")]
@@ -45,16 +45,18 @@ def word_tokenizer(
 
 
 def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
-    """Extends a `word_tokenizer` with the words that occur at least ``min_count`` times in ``texts``; keeps old ids.
+    """Extends a `word_tokenizer` with the words that occur at least ``min_count`` times in ``texts``.
 
-    Raises `UsageError` for other kinds of tokenizers, which split all words into known pieces.
+    Existing words keep their ids. Raises `UsageError` for all other kinds of tokenizers, because they split every word
+    into known pieces.
     """
 
     backend = tokenizer.backend_tokenizer
     described = json.loads(backend.to_str())
     if described["model"]["type"] != "WordLevel":
         raise UsageError(
-            f"its tokenizer (kind {described['model']['type']}) splits unknown words into pieces; remove new_words"
+            f"its tokenizer (kind {described['model']['type']}) splits unknown words into known pieces; remove "
+            "new_words"
         )
     vocabulary = described["model"]["vocab"]
     for word in frequent_words(texts, backend.normalizer, backend.pre_tokenizer, min_count):

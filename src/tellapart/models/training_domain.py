@@ -1,4 +1,4 @@
-"""Warns if a model is used for pictures unlike those that it was trained on."""
+"""Warns if a model is used for pictures unlike its training pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's training or inference mode."""
+"""Switches a model between training and inference mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two views of any vision encoder: its cells, and one pooled vector."""
+"""Two views of any vision encoder's output: its cells, and one pooled vector."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
 
 
 def width_of(config: Any) -> int:
-    """Returns D, the width of a vision encoder's output. Raises `UsageError` if its configuration does not
-    define it.
+    """Returns D, the width of a vision encoder's output.
+
+    Raises `UsageError` if the configuration does not define the width.
     """
     sizes = getattr(config, "hidden_sizes", None)
     width = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
     if not width:
         raise UsageError(
-            f"a {config.model_type} does not define the width of its output; expected a vision encoder with hidden_size"
+            f"{config.model_type} does not define the width of its output; expected a vision encoder with hidden_size"
         )
     return int(width)
 
 
 def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
-    """Returns a vision encoder's output as B×cells×D in row-major order: a CNN's map or a transformer's tokens.
+    """Returns a vision encoder's output (a CNN's feature map or a transformer's tokens) as B×cells×D, row by row.
 
-    ``grid``: cells per side after pooling, which also drops a CLS token; 0 disables pooling. Raises `UsageError` if the
-    tokens do not form a square.
+    ``grid``: number of cells per side after pooling, which also drops a CLS token; 0 disables pooling. Raises
+    `UsageError` if the tokens to pool do not form a square.
     """
     cells_BPD: torch.Tensor = output.last_hidden_state
     if not grid:

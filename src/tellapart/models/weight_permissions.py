@@ -1,4 +1,4 @@
-"""The permissions of saved weights."""
+"""Sets the permissions of saved weights."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tellapart.utils.atomic_writes import temporary_beside
 
 
 def readable_weights(folder: Path) -> None:
-    """Gives the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
+    """Gives all safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
 
-    safetensors makes its files readable by the owner only. The mode is taken from a temporary file, because reading the
+    safetensors creates files that only the owner can read. The mode is taken from a temporary file, because reading the
     umask would change it for all threads.
     """
     probe = temporary_beside(folder / "mode")

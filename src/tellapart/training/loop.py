@@ -70,7 +70,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 @dataclass
 class Trainer:
-    """A run in training: its parts, and the ``state`` that a checkpoint contains besides weights and optimizer state."""
+    """A run in training: its parts, and the ``state`` that a checkpoint contains besides the weights and optimizer."""
 
     setup: TrainingSetup
     run: Run
