@@ -189,9 +189,9 @@ def test_many_candidates_go_in_small_batches(tiny_captioner: Path, monkeypatch: 
 
 def test_a_captioner_alone_refuses_it(tiny_captioner: Path) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
-    with pytest.raises(ValueError, match="a consensus is chosen from texts; call"):
+    with pytest.raises(ValueError, match="a consensus compares decoded captions, so"):
         captioner.generate(visual_of(captioner), WRITTEN)
-    with pytest.raises(ValidationError, match="samples is 3, but 'consensus' generates 1"):
+    with pytest.raises(ValidationError, match="samples is 3, but kind = 'consensus' generates only 1"):
         Decoding(kind="consensus", samples=3)
 
 
@@ -258,7 +258,7 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
             ["--best-of", "6", *scorer, "--decoding", "scorer_weight=1"],
             "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48",
         ),
-        (scorer, "--scorer chooses from samples; add --best-of 10 or --consensus 48, or remove"),
+        (scorer, "--scorer selects from samples; add --best-of 10 or --consensus 48, or remove"),
         (["--consensus", "6", *scorer, "--workers", "1"], "--scorer compares each picture with all others"),
     ):
         done = cli(*command, "-o", tmp_path / "no.jsonl", *options)

@@ -67,5 +67,5 @@ def test_words_that_cannot_be_learned_are_told_before_any_training(tiny_recipe: 
     save_blip(tmp_path / "blip", ["a", "red", "circle"])
     captioner = {"name": str(tmp_path / "blip"), "new_words": 2}
     recipe = check_recipe({**tiny_recipe, "objective": {"kind": "mle"}, "captioner": captioner}, "test")
-    with pytest.raises(UsageError, match=r"\) splits unknown words into pieces; remove new_words"):
+    with pytest.raises(UsageError, match=r"\) splits unknown words into known pieces; remove new_words"):
         _ = TrainingSetup(recipe, lambda given: given).learner

@@ -260,7 +260,7 @@ def test_what_does_not_go_together_is_refused(cli: Cli, tmp_path: Path, pictures
     name, out = "openai:m@http://127.0.0.1:9/v1", tmp_path / "a.jsonl"
     for options, line in {
         ("--best-of", "4"): "--best-of requires at least 2 samples and a scorer",
-        ("--scorer", "scenes"): "--scorer chooses from samples",
+        ("--scorer", "scenes"): "--scorer selects from samples",
         ("--drop-guesses", "--samples", "4"): "--drop-guesses and --samples cannot be combined",
         ("--drop-guesses", "--best-of", "4", "--scorer", "scenes"): "--drop-guesses and --best-of cannot be combined",
         ("--consensus", "8", "--device", "cpu"): "--device requires a local model",

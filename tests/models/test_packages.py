@@ -80,7 +80,7 @@ def test_another_file_than_the_known_one_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     other = replace(PARTS["minilm-l6"], module="tellapart", file="__init__.py")
     monkeypatch.setitem(packages.PARTS, "minilm-l6", other)
-    with pytest.raises(TellapartError, match=r"expected 53aa51172d14… .*pip install --force-reinstall"):
+    with pytest.raises(TellapartError, match=r"expected SHA-256 53aa51172d14… .*pip install --force-reinstall"):
         packaged_folder("minilm-l6")
     assert not list(tmp_path.rglob("*.safetensors"))
 

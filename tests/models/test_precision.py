@@ -42,14 +42,14 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_lead_to_devices(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device() == resolve_device("cuda") == torch.device("cuda")
     assert resolve_device("cuda:1") == torch.device("cuda", 1) and resolve_device("cpu") == CPU
-    with pytest.raises(UsageError, match="this machine has 2, numbered from cuda:0; use --device cuda"):
+    with pytest.raises(UsageError, match="this machine has 2 such devices, numbered from cuda:0; use --device cuda"):
         resolve_device("cuda:2")
     with pytest.raises(UsageError, match="' is not available: torch finds cpu and cuda on this machine; use"):
         resolve_device("mps")
     with pytest.raises(UsageError, match="unknown device 'gpu'; expected auto, cpu, cuda, cuda:1 or mps"):
         resolve_device("gpu")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="device 'cuda' is not available: torch finds cpu alone"):
+    with pytest.raises(UsageError, match="device 'cuda' is not available: torch finds only cpu"):
         resolve_device("cuda")
 
 
@@ -146,7 +146,7 @@ def test_options_that_would_have_no_effect_are_refused(cli: Cli, tmp_path: Path)
     assert done.status == 2 and "use --precision bf16" in done.err
     done = cli("caption", "scenes", "scenes:plain?n=4", "-o", tmp_path / "c.jsonl", "--device", "cuda:9")
     assert (
-        done.status == 2 and "torch finds cpu alone" in done.err
+        done.status == 2 and "torch finds only cpu" in done.err
     ) or ", numbered from cuda:0; use --device cuda" in done.err
 
 

@@ -248,7 +248,7 @@ def test_a_trained_captioner_is_asked_for_detail(
             (f"{model}?detail=0", pictures),
             f"{model} was not trained with levels of detail; remove ?detail=, or train a",
         ),
-        ((f"{out}?detail=2", pictures), "detail is 2; expected a number from 0 (least) to 1 (most)"),
+        ((f"{out}?detail=2", pictures), "detail is 2; expected a number from 0 (least detail) to 1 (most detail)"),
         ((f"{out}?detail=much", pictures), "detail must be a number; got 'much'"),
         (("openai:m@http://127.0.0.1:9/v1?detail=0", pictures), "openai:m: unknown setting 'detail'"),
     ):
@@ -270,7 +270,7 @@ def test_what_is_trained_further_without_levels_has_none(tiny_recipe: dict[str, 
 
 def test_prompts_that_the_captioner_cannot_tell_apart(tiny_recipe: dict[str, Any]) -> None:
     for prompt, told in (
-        ("plentiful", "does not know all words of the prompt 'plentiful'"),
+        ("plentiful", "does not know all words in the prompt 'plentiful'"),
         ("a  large", "cannot distinguish the prompts 'a large' and 'a  large';"),
     ):
         detail = [{"prompt": prompt, "speaker": 2.0}, {"prompt": ""}, {"prompt": "a large", "speaker": 0.0}]

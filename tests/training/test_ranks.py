@@ -310,7 +310,7 @@ with ranks.main_first("pictures are encoded"):
 @pytest.mark.parametrize(
     ("case", "told"),
     [
-        ("late", "rank 1 of 2 waited 0:00:02 for the others at this step: pictures are encoded; check"),
+        ("late", "rank 1 of 2 waited 0:00:02 for the other ranks at this step: pictures are encoded; check"),
         ("alone", "Only one rank called a collective operation, at this step: pictures are"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Captioners: generate text from pictures."""
+"""Captioners generate text from pictures."""
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.generate import generate_captions

@@ -1,6 +1,6 @@
 """Batched beam search that matches transformers' ``generate`` token for token.
 
-A picture is dropped from the batch when its search is finished.
+Pictures are dropped from the batch when their search is finished.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import torch
 from tellapart.captioners.sampling import Decoder, DecoderState, suppress, token_ids, token_table
 from tellapart.models.decoding import Decoding
 
-NEVER = -1.0e9  # log-probability of tokens and hypotheses that must not be chosen, as in transformers
+NEVER = -1.0e9  # log-probability of tokens and hypotheses that must not be selected, as in transformers
 
 
 @dataclass
 class Beams:
-    """K hypotheses for each of B pictures: tokens_BKT (T: maximum length) and score_BK, which ranks them."""
+    """K hypotheses for each of B pictures: tokens_BKT, where T is the maximum length, and their scores, score_BK."""
 
     tokens_BKT: torch.Tensor
     score_BK: torch.Tensor
@@ -28,8 +28,8 @@ class Beams:
         return Beams(self.tokens_BKT.gather(1, wide_BMT), self.score_BK.gather(1, place_BM))
 
     def grow(self, place: int, sum_BKV: torch.Tensor) -> tuple[Beams, torch.Tensor]:
-        """Returns the K best hypotheses extended by one token, and from_BK, the index of the hypothesis that each
-        continues.
+        """Returns the K best hypotheses after adding one token, and from_BK, the index of the hypothesis that each of
+        them extends.
 
         ``sum_BKV``: log-probabilities of the extended hypotheses.
         """
@@ -42,15 +42,19 @@ class Beams:
 
 
 class BeamSearch:
-    """Finds the best ``samples`` of ``beams`` hypotheses of each picture, best first.
+    """For each picture, keeps ``beams`` hypotheses and finds the best ``samples`` of them, best first.
 
     Finished hypotheses are ranked by log-probability divided by length (length penalty 1), where
-    `Decoding.length_penalty_over` defines the length. ``new``: the generated tokens including the end token, as in
-    transformers from 4.36 on; any stop token finishes a hypothesis. ``all``: the prompt and the generated tokens
-    without the end token, as in transformers 4.15; after any other stop token, the end token follows at no cost, as the
-    papers' code forces it. A picture's search finishes when its best candidate is no better than its worst finished
-    hypothesis. ``running_N``: which of the N pictures in the batch are still being searched. Tokens after a row's first
-    stop token are undefined.
+    `Decoding.length_penalty_over` defines the length:
+
+    - ``new``: the generated tokens including the end token, as in transformers since 4.36. Any stop token finishes a
+      hypothesis.
+    - ``all``: the prompt and the generated tokens without the end token, as in transformers 4.15. After any other stop
+      token, the end token follows at no cost, because the papers' code forces it.
+
+    A picture's search finishes when its best candidate is no better than its worst finished hypothesis. ``running_N``:
+    True for the pictures in the batch that are still being searched. Tokens after a row's first stop token are
+    undefined.
     """
 
     def __init__(self, decoder: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:
@@ -71,11 +75,11 @@ class BeamSearch:
         self.done_BK = torch.zeros(B, K, dtype=torch.bool, device=device)
         self.picture_N = torch.arange(B, device=device)
         self.running_N = torch.ones(B, dtype=torch.bool, device=device)
-        self.beams = 1  # all K hypotheses start from one state
+        self.beams = 1  # all K hypotheses start from the same state
         self.row_NK = self.picture_N[:, None]
 
     def choose(self, place: int) -> None:
-        """Extends the hypotheses by the tokens at position ``place``."""
+        """Extends each hypothesis by the token at position ``place``."""
         K, last = self.decoding.beams, place + 1 == self.decoding.max_tokens
         log_p_NV = suppress(self.logits_NV.float().log_softmax(-1), self.suppressed)
         if self.forces_end and place:
@@ -103,7 +107,7 @@ class BeamSearch:
         self.row_NK = (first_N1 + (from_BK if self.beams > 1 else 0)).expand(-1, K)
 
     def _finish(self, hypotheses: Beams, ended_BK: torch.Tensor, length: int) -> None:
-        """Keeps the K best of the finished hypotheses and of those in ``hypotheses`` that have just ended."""
+        """Adds the ``hypotheses`` that have just ended to the finished hypotheses, and keeps the K best of them all."""
         mean_BK = hypotheses.score_BK / max(length, 1) + ~self.running_N[:, None] * NEVER + ~ended_BK * NEVER
         merged = Beams(
             torch.cat([self.finished.tokens_BKT, hypotheses.tokens_BKT], dim=1),

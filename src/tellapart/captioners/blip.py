@@ -1,4 +1,4 @@
-"""BLIP (Li et al. 2022): a vision transformer and a text decoder that attends to its patches."""
+"""BLIP (Li et al. 2022): a vision transformer, and a text decoder that attends to the patches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from tellapart.captioners.kv_cache import (
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.models.saved import load_whole
 
-BLOCK_QUERIES = 1024  # number of queries per attention block in bf16 on a CPU
+BLOCK_QUERIES = 1024  # maximum number of queries per attention block in bf16 on a CPU
 
 
 class Blip(Captioner):
-    """``BlipForConditionalGeneration`` as a captioner. ``visual`` is B×patches×D; clips have the patches of all frames.
+    """``BlipForConditionalGeneration`` as a captioner.
 
-    ``prompt`` precedes every caption but is not part of it ("a picture of " in paper 1; BLIP's own default is none).
+    ``visual`` is B×patches×D; for clips, it contains the patches of all frames. ``prompt`` precedes every caption but
+    is not part of the caption ("a picture of " in paper 1; by default, BLIP has no prompt).
     """
 
     options: ClassVar = {"prompt": str}
@@ -74,9 +75,9 @@ class Blip(Captioner):
         return super().hidden(visual, tokens_RT, valid_RT)
 
     def hidden_in_one_pass(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
-        """Computes `hidden` without a cache, processing the patches once per picture.
+        """Computes `hidden` without a cache, processing the patches only once per picture.
 
-        Compared with separate passes for prompt and captions, this needs fewer kernel launches, which saves time on a
+        Compared with separate passes for prompt and captions, this takes fewer kernel launches, which saves time on a
         GPU, but more padding, which costs time on a CPU.
         """
         start_RT = self._start(len(tokens_RT))
@@ -97,7 +98,7 @@ class Blip(Captioner):
         return self._transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
 
     def _transform(self, states: torch.Tensor) -> torch.Tensor:
-        """Transforms the decoder's last hidden states into the input of its output layer."""
+        """Transforms the decoder's last hidden states into the input to its output layer."""
         hidden: torch.Tensor = self.model.text_decoder.cls.predictions.transform(states)
         return hidden
 
@@ -142,7 +143,7 @@ class Blip(Captioner):
 
 
 def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-    """Replaces the forward pass of `BlipAttention` in inference, B×P×D to B×P×D, without storing P×P probabilities."""
+    """Replaces the forward pass of `BlipAttention` for inference (B×P×D to B×P×D). Does not store P×P probabilities."""
     mixed_BPKHD = module.qkv(hidden_states).unflatten(-1, (3, module.num_heads, -1))
     query, key, value = mixed_BPKHD.permute(2, 0, 3, 1, 4)
     states = attention(query, key, value)
@@ -152,8 +153,8 @@ def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple
 def attend_to_pictures(
     module: Any, visual: torch.Tensor, hidden_RTH: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """Replaces the forward pass of cross-attention (`BlipTextSelfAttention`) for R = B·S rows;
-    ``visual`` has B rows.
+    """Replaces the forward pass of cross-attention (`BlipTextSelfAttention`) for R = B·S rows, where ``visual`` has B
+    rows.
     """
 
     def heads(states: torch.Tensor) -> torch.Tensor:
@@ -170,8 +171,8 @@ def attention(
 ) -> torch.Tensor:
     """Computes unmasked attention of all queries to all keys, B×heads×Q×D.
 
-    torch's fused attention does not use bf16 products on a CPU. Two products per picture, whose scores fit in the CPU
-    caches, are faster and match what transformers computes for this family.
+    torch's fused attention does not use bf16 products on a CPU. Two matrix products per picture, whose scores fit into
+    the CPU's caches, are faster and match what transformers computes for this family.
     """
     if torch.is_grad_enabled() or query_BKQD.device.type != "cpu" or query_BKQD.dtype != torch.bfloat16:
         return F.scaled_dot_product_attention(query_BKQD, key_BKPD, value_BKPD, dropout_p=dropout)
@@ -187,13 +188,13 @@ def attention(
 
 
 def reads_at_once(tensor: torch.Tensor) -> bool:
-    """Returns whether the host can read tensor values without waiting for a device."""
+    """Returns True if the host can read the tensor's values without waiting for a device."""
     return tensor.device.type == "cpu"
 
 
 @dataclass
 class PatchKVCache(KVCache):
-    """A KV cache that stores the patches' keys and values once per picture; a picture's rows attend as a single row.
+    """A KV cache that stores the patches' keys and values once per picture, for all rows of the picture.
 
     ``picture_N``: index of each row's picture in ``cache``.
     """
@@ -206,7 +207,7 @@ class PatchKVCache(KVCache):
     def select(self, row_M: torch.Tensor) -> Self:
         chosen, patches = copy.copy(self), self.cache.cross_attention_cache
         chosen.hidden_N1H, picture_M = self.hidden_N1H[row_M], self.picture_N[row_M]
-        if reads_at_once(picture_M):  # on other devices, the host would have to wait to learn which pictures remain
+        if reads_at_once(picture_M):  # on other devices, the host would have to wait to find out which pictures remain
             left_B, place_M = picture_M.unique(return_inverse=True)
             if len(left_B) <= GOING * patches.layers[0].keys.shape[0]:
                 patches, picture_M = select_rows(patches, left_B), place_M
@@ -216,14 +217,17 @@ class PatchKVCache(KVCache):
         return chosen
 
     def mask_of_one(self) -> torch.Tensor:
-        """Returns the attention mask for one more token, which attends to everything: zeros 1×1×1×T.
+        """Returns the attention mask for one more token, which attends to all tokens: zeros, 1×1×1×T.
 
-        Transformers' own mask is copied from the host, which CUDA graphs cannot capture.
+        Transformers copies its own mask from the host, which CUDA graphs cannot capture.
         """
         return self.hidden_N1H.new_zeros(1, 1, 1, self.cache.get_seq_length() + 1)
 
     def attend(self, module: Any, number: int, hidden_NTH: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-        """Replaces the forward pass of cross-attention (`BlipTextSelfAttention`) in layer ``number``, for any rows."""
+        """Replaces the forward pass of cross-attention (`BlipTextSelfAttention`) in layer ``number``.
+
+        Works for any selection of rows.
+        """
         patches = self.cache.cross_attention_cache.layers[number]
         B, heads = patches.keys.shape[:2]
         N, T = hidden_NTH.shape[:2]
@@ -241,7 +245,7 @@ class PatchKVCache(KVCache):
         return mixed_BSTH[self.picture_N, slot_N].view(N, T, -1), None
 
     def _slots(self, pictures: int) -> tuple[torch.Tensor, int]:
-        """Returns the index N of each row among the rows of its picture, and the maximum number of rows per picture."""
+        """Returns each row's index among the rows of its picture, N, and the maximum number of rows per picture."""
         if self.slots is None:
             same_NN = self.picture_N[:, None] == self.picture_N[None, :]
             slot_N = same_NN.tril(-1).sum(1)
@@ -251,7 +255,7 @@ class PatchKVCache(KVCache):
 
 
 def load_blip(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder`` in float32; returns it with its captioner class."""
+    """Loads the model in ``folder`` in float32. Returns the model and its captioner class."""
 
     return load_whole(BlipForConditionalGeneration, folder, dtype=torch.float32), Blip
 

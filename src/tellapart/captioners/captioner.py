@@ -1,8 +1,8 @@
-"""`Captioner`, the common interface of all model families: encodes pixels into features and decodes features into text.
+"""`Captioner`, the common interface of all model families, encodes pixels into features and decodes features into text.
 
 A captioner computes the decoder state after the picture and the prompt (``prefill``, once per picture), hidden states
-for the following tokens (``decode``), and logits (``compute_logits``). `captioners.decoding.generate` works with all of
-them.
+for the following tokens (``decode``), and logits (``compute_logits``). `captioners.decoding.generate` works with all
+captioners.
 """
 
 from __future__ import annotations
@@ -47,56 +47,55 @@ from tellapart.utils.rng import ItemSeeds
 class Captioner(ABC):
     """Generates text from pictures: ``encode(pixels) -> visual``, ``logits``, ``generate``.
 
-    Captions are rows R = B·S, with the S captions of a picture consecutive; ``visual`` has B rows.
-    ``options``: maps each option in a name (``NAME?key=value``) to the parser of its value; ``chosen``: the options
-    that were set.
+    Captions are rows R = B·S, where the S captions for a picture are consecutive; ``visual`` has B rows. ``options``:
+    maps each option in a name (``NAME?key=value``) to the parser of its value. ``chosen``: the options that were set.
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
     gaps: Sequence[int] = ()  # token ids that `without_gaps` suppresses in captions
     pixels_in_threads = False  # whether `pixels` is thread-safe
-    lengths_differ = False  # whether `input_lengths` returns the input length of each picture
-    sees_clips = False  # whether it accepts the features of several frames
-    graphed = False  # whether `decode` runs the same kernels for the same shapes, so that a GPU can replay them
-    masks_regions = False  # whether zero rows, which pad pictures with fewer regions, are ignored
+    lengths_differ = False  # whether `input_lengths` returns a length for each picture
+    sees_clips = False  # whether the captioner accepts the features of several frames
+    graphed = False  # whether `decode` runs the same kernels for the same shapes, so that a GPU can replay the kernels
+    masks_regions = False  # whether the captioner ignores zero rows, which pad pictures with fewer regions
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         speed_up(model)
         self.cut_texts = 0  # number of texts that `tokenize` truncated
-        self.generated = self.cut_captions = 0  # number of generated captions, and of truncated ones
-        self.cut: set[str] = set()  # truncated texts of the most recently captioned pictures
+        self.generated = self.cut_captions = 0  # number of generated captions, and number of truncated captions
+        self.cut: set[str] = set()  # truncated captions of the most recently captioned pictures
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
         self.decoding: Decoding | None = None  # generation settings to save with the captioner, if any
-        self.levels: Levels = ()  # levels of detail for which it was trained
+        self.levels: Levels = ()  # levels of detail that the captioner was trained for
         enabled = os.environ.get("TELLAPART_CUDA_GRAPHS", "1") != "0"
         self.graphs = StepGraphs() if self.graphed and enabled else None
 
     def with_prompt(self, prompt: str) -> Self:
-        """Returns this captioner with another prompt and shared weights, or itself for "".
+        """Returns a captioner that uses another prompt and shares this captioner's weights. For "", returns this one.
 
-        Raises `UsageError` if it does not accept a prompt.
+        Raises `UsageError` if the captioner does not accept prompts.
         """
         if not prompt:
             return self
         if "prompt" not in self.options:
             raise UsageError(
-                f"{self.name} does not accept a prompt, but got '{prompt}'; remove it, or use another captioner"
+                f"{self.name} does not accept a prompt, but got '{prompt}'; remove the prompt, or use another captioner"
             )
         other = copy.copy(self)
         other.set_prompt(prompt)
         return other
 
     def set_prompt(self, prompt: str) -> None:
-        """Sets the prefix of every caption, or the question to the model, for captioners that have the option
-        ``prompt``.
+        """Sets the text before every caption, or the question to the model. Captioners with the option ``prompt``
+        override this method.
         """
         raise NotImplementedError(f"{type(self).__name__} has an option 'prompt', so it must override `set_prompt`")
 
     @property
     def suppressed_tokens(self) -> Sequence[int]:
-        """Returns the token ids that are never generated."""
+        """Returns the ids of the tokens that are never generated."""
         return self.gaps
 
     @property
@@ -115,8 +114,9 @@ class Captioner(ABC):
         return visual.to(self.device, self.dtype if visual.is_floating_point() else None)
 
     def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
-        """Returns the number of language-model positions for each of B pictures (``visual``: B×…); None if it is the
-        same for all.
+        """Returns the number of language-model positions that each of B pictures (``visual``: B×…) takes.
+
+        Returns None if all pictures take the same number of positions.
         """
         return None
 
@@ -127,14 +127,14 @@ class Captioner(ABC):
 
     @property
     def stop_tokens(self) -> list[int]:
-        """Ids of the tokens that end a caption and are kept in it: the end token, then the tokens from `set_stop`."""
+        """Ids of the tokens that end a caption and are kept in it: the end token, followed by those of `set_stop`."""
         return [self.end, *self._stop_ids]
 
     def set_stop(self, text: str) -> None:
-        """Adds every token whose text contains ``text`` to the stop tokens, which are kept in captions; "" adds none.
+        """Makes every token whose text contains ``text`` a stop token, in addition to the end token.
 
-        The published ClipCaps were not trained with an end token and stop at ".". Raises `UsageError` if no token
-        matches.
+        Replaces previous calls; "" leaves only the end token. The published ClipCaps were not trained with an end token
+        and stop at ".". Raises `UsageError` if no token matches.
         """
         self.stop, self._stop_ids = text, []
         if not text:
@@ -143,13 +143,14 @@ class Captioner(ABC):
         texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))])
         self._stop_ids = [id_ for id_, token_text in enumerate(texts) if text in token_text and id_ not in special]
         if not self._stop_ids:
-            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; remove stop or use another text")
+            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; remove stop, or use another text")
 
     @property
     def encoder(self) -> Encoder:
-        """Returns the vision encoder in its current state, for the feature store. Hashes its weights, so call it once.
+        """Returns the vision encoder in its current state, for the feature store.
 
-        Raises `UsageError` if the captioner was built for features from files.
+        Hashes the encoder's weights on each access, so access it only once. Raises `UsageError` if the captioner was
+        built for features from files.
         """
         if not self.reads_pictures(self.model):
             raise UsageError(
@@ -171,23 +172,23 @@ class Captioner(ABC):
 
     @property
     def frames(self) -> int:
-        """Returns the number of frames per clip from its ``config.json``; 1 means the middle frame."""
+        """Returns the number of frames per clip, from the model's configuration. 1 means the middle frame."""
         return int(getattr(self.model.config, "frames", 1)) if self.sees_clips else 1
 
     @frames.setter
     def frames(self, count: int) -> None:
         if count > 1 and not self.sees_clips:
             raise UsageError(
-                f"{self.name} reads single pictures, not {count} frames; remove captioner.frames (the middle "
-                "frame of a clip is used then), or use a BLIP, a ClipCap or a recurrent captioner"
+                f"{self.name} reads single pictures, not {count} frames; remove captioner.frames to use the middle "
+                "frame of a clip, or use a BLIP, a ClipCap or a recurrent captioner"
             )
         self.model.config.frames = count
 
     def join_frames(self, visual_F: torch.Tensor) -> torch.Tensor:
-        """Joins the features F×… of a clip's frames; a still picture (F = 1) repeats its only frame.
+        """Joins the features of a clip's F frames, F×…. For a still picture (F = 1), repeats its only frame.
 
-        Frames with several tokens P×D are concatenated to F·P tokens, as in the video variant of BLIP (paper 1,
-        Table 6); frames with one vector D are averaged, as for the CNN-LSTM of paper 4.
+        If a frame has several tokens, P×D, the frames are concatenated to F·P tokens, as in the video variant of BLIP
+        (paper 1, Table 6). If a frame has one vector, D, the frames are averaged, as for the CNN-LSTM in paper 4.
         """
         if len(visual_F) == 1 and (self.frames == 1 or visual_F.ndim == 2):
             return visual_F[0]
@@ -197,18 +198,19 @@ class Captioner(ABC):
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:
-        """Returns whether models of this family come with an image processor."""
+        """Returns True if models of this family come with an image processor."""
         return True
 
     @property
     def makes_features(self) -> bool:
-        """Returns whether a vision encoder computes features; otherwise the input is pixels or prompts."""
+        """Returns True if a vision encoder computes features. Otherwise, the input is pixels or prompts."""
         return True
 
     @property
     def view(self) -> str:
-        """Returns the name of the vision encoder's output that ``encode`` returns; it is part of the features'
-        fingerprint.
+        """Returns a name for the part of the vision encoder's output that ``encode`` returns.
+
+        This name is part of the features' fingerprint.
         """
         return ""
 
@@ -222,10 +224,10 @@ class Captioner(ABC):
         """Computes the vision encoder's output, B×… ."""
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_RTH with teacher forcing: ``hidden[:, t] @ head`` gives the logits that predict ``tokens[:,
-        t]``.
+        """Computes hidden_RTH with teacher forcing.
 
-        If `head` is None, returns the logits R×T×V themselves.
+        ``hidden[:, t]`` times the output layer gives the logits that predict ``tokens[:, t]``. If `head` is None,
+        returns these logits instead, R×T×V.
         """
         if len(tokens_RT) > len(visual) and self.caches:
             return hidden_cached(self, self.prefill(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
@@ -237,15 +239,16 @@ class Captioner(ABC):
 
     @property
     def caches(self) -> bool:
-        """Returns whether the KV cache (`prefill` and `decode`) is supported; if not, generation runs `hidden` for each
-        token.
+        """Returns True if the KV cache (`prefill` and `decode`) is supported.
+
+        If it is not supported, generation calls `hidden` for each token.
         """
         return False
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> DecoderState:
-        """Runs the decoder over B pictures and the prompt; returns its state, with B rows.
+        """Runs the decoder on B pictures and the prompt. Returns the decoder's state, with B rows.
 
-        Raises `UsageError` if ``max_tokens`` more tokens exceed the context length.
+        Raises `UsageError` if ``max_tokens`` more tokens would exceed the context length.
         """
         raise NotImplementedError(f"{type(self).__name__} has no KV cache")
 
@@ -255,36 +258,36 @@ class Captioner(ABC):
 
     @property
     def output_layer(self) -> Any:
-        """The linear layer from hidden states to logits; None if logits are computed differently."""
+        """The linear layer that maps hidden states to logits, or None if logits are computed in another way."""
         return None
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Returns weight_VH and bias_V (or None) of the output layer; None if there is no such layer.
+        """Returns weight_VH and bias_V (or None) of the output layer. Returns None if `output_layer` is None.
 
-        Objectives that need only some of the logits multiply only those rows.
+        Objectives that need only some of the logits multiply only the corresponding rows.
         """
         layer = self.output_layer
         return None if layer is None else (layer.weight, getattr(layer, "bias", None))
 
     def compute_logits(self, hidden_NH: torch.Tensor) -> torch.Tensor:
-        """Computes logits_NV of hidden states."""
+        """Computes logits_NV from hidden states."""
         if (layer := self.output_layer) is not None:
             logits_NV: torch.Tensor = layer(hidden_NH)
             return logits_NV
         return hidden_NH if (head := self.head()) is None else apply_head(hidden_NH, head)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Generates captions for ``visual`` without gradient; dropout follows the model's mode.
+        """Generates captions for ``visual`` without tracking gradients. Uses dropout if the model is in training mode.
 
-        ``seeds``: one per picture; they make a picture's samples independent of the rest of the batch. None uses
-        torch's default generator.
+        ``seeds``: one seed per picture, which makes the picture's samples independent of the rest of the batch. If
+        None, uses torch's default generator.
         """
         rollout = generate(self if self.caches else Uncached(self), visual, decoding, seeds)
         self._count_cut(rollout)
         return rollout
 
     def stopped(self, rollout: Rollout) -> torch.Tensor:
-        """Returns stopped_R: True for captions with a stop token; the others were truncated at the token limit."""
+        """Returns stopped_R: True for captions with a stop token, False for captions truncated at the token limit."""
         stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)
         return (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
 
@@ -296,7 +299,7 @@ class Captioner(ABC):
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
-        """Returns the trainable parts by name: those of ``vision``, ``mapper`` and ``language_model`` that exist."""
+        """Returns the trainable parts by name: ``vision``, ``mapper`` and ``language_model``, if they exist."""
 
     def caption(
         self,
@@ -305,10 +308,12 @@ class Captioner(ABC):
         *,
         batch_size: int = 32,
     ) -> list[str]:
-        """Captions pictures, given as PIL images or paths; returns one caption per picture, in order.
+        """Captions pictures, given as PIL images or paths. Returns one caption per picture, in order.
 
-        decoding: defaults to the settings saved with the captioner, else to five beams and at most 30 tokens, like
-        ``tellapart caption``. Raises `PictureError` if a file cannot be read, and `UsageError` for a single picture.
+        decoding: defaults to the settings saved with the captioner or, if there are none, to five beams and at most 30
+            tokens, as in ``tellapart caption``.
+
+        Raises `PictureError` if a file cannot be read, and `UsageError` if ``images`` is not a list.
         """
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError(
@@ -321,10 +326,10 @@ class Captioner(ABC):
         return texts
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes raw scores R×T×V of every next token with teacher forcing.
+        """Computes the logits R×T×V of every next token with teacher forcing.
 
-        Scores of padding are undefined; they are zero if the output layer skips padding, which it does on a CPU and for
-        many scores.
+        The logits of padding are undefined. (They are zero if the output layer skips padding, which it does on a CPU if
+        there are many logits.)
         """
         hidden_RTH = self.hidden(visual, tokens_RT, valid_RT)
         if (head := self.head()) is None:
@@ -337,14 +342,17 @@ class Captioner(ABC):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        """Maximum caption length in tokens, including the end token, that fits the language model; None: no limit."""
+        """Maximum number of tokens in a caption, including the end token, that the language model can process.
+
+        None: there is no limit.
+        """
         return None
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
-        """Returns token ids of captions, each with its end token, or with the stop token of `set_stop` instead.
+        """Returns the token ids of captions, each of which ends with the end token or, after `set_stop`, a stop token.
 
-        Captions of more than ``max_tokens`` tokens (None: `max_caption_tokens`) are truncated without an end token, so
-        that the captioner does not learn to end there, and are counted in ``cut_texts``.
+        Captions with more than ``max_tokens`` tokens (None: `max_caption_tokens`) are truncated without an end token,
+        so that the captioner does not learn to end there, and are counted in ``cut_texts``.
         """
         rows = self._caption_rows(texts)
         limit = self.max_caption_tokens if max_tokens is None else max_tokens
@@ -364,11 +372,11 @@ class Captioner(ABC):
 
     @property
     def adapted(self) -> bool:
-        """Returns whether LoRA adapters are attached to its weights."""
+        """Returns True if LoRA adapters are attached to the weights."""
         return any(is_adapter(name) for name, _ in self.model.named_parameters())
 
     def save(self, folder: str | Path) -> None:
-        """Saves a folder that plain transformers can load, with any LoRA adapter merged in."""
+        """Saves the captioner to a folder that transformers can load, with LoRA adapters merged into the weights."""
         folder = Path(folder)
         silence_transformers()
         merged = {}
@@ -390,25 +398,25 @@ class Captioner(ABC):
 
 
 def apply_head(hidden: torch.Tensor, head: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
-    """Computes logits from hidden states …×H with `Captioner.head`."""
+    """Computes logits from hidden states …×H and the output layer (see `Captioner.head`)."""
     return (F.linear if head[0].numel() < LARGE else linear)(hidden, *head)
 
 
 def check_room(text_config: Any, before: int, tokens: int) -> None:
     """Raises `UsageError` if ``tokens`` tokens do not fit into the language model after ``before`` positions.
 
-    The last token of a caption is never fed to the model, so it takes no position.
+    A caption's last token is never fed to the model, so it does not take a position.
     """
     most = max_tokens_after(text_config, before)
     if most is not None and tokens > most:
         raise UsageError(
-            f"a caption of {tokens} tokens does not fit: {before} of the language model's {most + before - 1} "
-            f"positions are taken, so at most {most} tokens are possible; lower max_tokens, or raise "
-            "captioner.new.max_tokens for a new captioner"
+            f"a caption of {tokens} tokens does not fit into the context: {before} of the language model's "
+            f"{most + before - 1} positions are taken, so at most {most} tokens are possible; lower max_tokens, or, "
+            "for a new captioner, raise captioner.new.max_tokens"
         )
 
 
 def max_tokens_after(text_config: Any, before: int) -> int | None:
-    """Returns the maximum caption length in tokens after ``before`` positions; None if the model has no limit."""
+    """Returns the maximum number of tokens in a caption after ``before`` positions, or None if there is no limit."""
     positions = getattr(text_config, "max_position_embeddings", None)
     return None if positions is None else max(0, int(positions) - before + 1)

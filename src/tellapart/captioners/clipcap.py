@@ -1,4 +1,4 @@
-"""ClipCap (Mokady et al. 2021): a vision encoder, a mapper to a prefix, and a causal language model."""
+"""ClipCap (Mokady et al. 2021): a vision encoder, a mapper that computes a prefix, and a causal language model."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ FILES = "files"
 class ClipCapConfig(PreTrainedConfig):
     """Configuration of a ClipCap.
 
-    ``vision_config`` and ``text_config``: any vision encoder and any causal language model from transformers.
-    ``visual``: the encoder output to use: ``projected`` (CLIP's image embedding, as in ClipCap), ``pooled``, or
-    ``cells`` (all grid features); ``files`` uses precomputed features of size D (``feature_size``) and no encoder.
-    ``grid``: cells per side after pooling; 0 keeps the encoder's grid.
-    ``mapper``: ``mlp`` (with H·P/2 tanh units, as in DiscriTune), ``transformer`` (ClipCap's alternative), or
-    ``linear`` (one prefix position per cell). ``prefix_length``: P, for ``mlp`` and ``transformer``.
+    vision_config, text_config: any vision encoder and any causal language model from transformers.
+    visual: the encoder output to use: ``projected`` (CLIP's image embedding, as in ClipCap), ``pooled``, or ``cells``
+        (all grid features). ``files`` uses precomputed features of size D (``feature_size``) and no encoder.
+    grid: number of cells per side after pooling; 0 keeps the encoder's grid.
+    mapper: ``mlp`` (with H·P/2 tanh units, as in DiscriTune), ``transformer`` (ClipCap's alternative), or ``linear``
+        (one prefix position per cell).
+    prefix_length: the number P of prefix positions, for ``mlp`` and ``transformer``.
     """
 
     model_type = "clipcap"
@@ -92,8 +93,8 @@ class MlpMapper(nn.Module):
 
 
 class TransformerMapper(nn.Module):
-    """ClipCap's transformer mapper: its input is the picture, as ``mapper_constants`` positions, followed by P learned
-    ones.
+    """ClipCap's transformer mapper. Its input is the picture, which takes ``mapper_constants`` positions, followed by P
+    learned positions.
     """
 
     def __init__(self, config: ClipCapConfig) -> None:
@@ -113,7 +114,7 @@ class TransformerMapper(nn.Module):
 
 
 class MapperLayer(nn.Module):
-    """A pre-norm transformer layer with ReLU and a feed-forward layer of twice the width, as in ClipCap's release."""
+    """A pre-norm transformer layer with ReLU and a feed-forward layer of twice the width, as in ClipCap's code."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -157,7 +158,7 @@ MAPPERS = {"mlp": MlpMapper, "transformer": TransformerMapper, "linear": LinearM
 
 
 class ClipCapModel(PreTrainedModel):
-    """Vision encoder → mapper → prefix for the language model. ``config_class`` is `ClipCapConfig`."""
+    """Vision encoder → mapper → prefix of the language model. ``config_class`` is `ClipCapConfig`."""
 
     config_class = ClipCapConfig
     base_model_prefix = "clipcap"
@@ -186,13 +187,13 @@ class ClipCapModel(PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Computes scores B×T×V: position t scores ``input_ids[:, t]`` given the picture and the preceding tokens."""
+        """Computes logits B×T×V. Position t scores ``input_ids[:, t]``, given the picture and the preceding tokens."""
         hidden_BTH = self.hidden(self.encode(pixel_values), input_ids)
         logits_BTV: torch.Tensor = self.language_model.get_output_embeddings()(hidden_BTH)
         return logits_BTV
 
     def prefix(self, visual: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
-        """Returns the language model's input before a caption, B×P×H: the picture, then the prompt tokens."""
+        """Returns the language model's input before a caption, B×P×H: the picture, followed by the prompt tokens."""
         prefix_BPH: torch.Tensor = self.mapper(visual)
         if not prompt_ids:
             return prefix_BPH
@@ -201,7 +202,9 @@ class ClipCapModel(PreTrainedModel):
         return torch.cat([prefix_BPH, prompt_TH.expand(len(prefix_BPH), -1, -1)], dim=1)
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
-        """Computes the last hidden states R×T×H in one teacher-forced pass; R = B·S, a picture's S rows adjacent."""
+        """Computes the last hidden states R×T×H in one teacher-forced pass. R = B·S, with each picture's S rows
+        adjacent.
+        """
         prefix_BPH = self.prefix(visual, prompt_ids)
         S, P = len(tokens_RT) // len(visual), prefix_BPH.shape[1]
         check_room(self.config.text_config, P, tokens_RT.shape[1])
@@ -213,7 +216,7 @@ class ClipCapModel(PreTrainedModel):
         return hidden_RTH
 
 
-REPEATED = 2048  # prefix positions; below this, a GPU recomputes them faster than it launches a separate pass
+REPEATED = 2048  # maximum number of prefix positions that a GPU recomputes faster than it launches a separate pass
 
 
 class ClipCap(Captioner):
@@ -250,7 +253,9 @@ class ClipCap(Captioner):
 
     @property
     def _prefix_positions(self) -> int:
-        """Counts the positions before a caption: the mapper's prefix (or one per cell per frame) plus the prompt."""
+        """Counts the positions before a caption: the mapper's prefix (or one position per cell of each frame), and the
+        prompt.
+        """
         asked = len(self.prompt_ids)
         if self.model.config.mapper != "linear":
             return int(self.model.config.prefix_length) + asked
@@ -283,8 +288,8 @@ class ClipCap(Captioner):
         cells = config.visual == "cells"
         if visual.ndim != (3 if cells else 2):
             raise UsageError(
-                f"this ClipCap expects {'a row for each cell' if cells else 'one row of numbers'} per picture, "
-                f"but the features have shape {'×'.join(map(str, visual.shape[1:]))}; use other features with "
+                f"this ClipCap expects {'one vector per cell' if cells else 'one vector'} for each picture, but the "
+                f"features have shape {'×'.join(map(str, visual.shape[1:]))}; use other features with "
                 "NAME?features=FOLDER"
             )
         prefix_BPH = self.model.prefix(visual, self.prompt_ids)
@@ -313,7 +318,7 @@ AutoModel.register(ClipCapConfig, ClipCapModel)
 
 
 def load_clipcap(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder`` in float32; returns it with its captioner class."""
+    """Loads the model in ``folder`` in float32. Returns the model and its captioner class."""
     return load_whole(ClipCapModel, folder, dtype=torch.float32), ClipCap
 
 

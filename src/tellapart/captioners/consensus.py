@@ -1,8 +1,8 @@
 """MBR decoding: selects the sample that agrees most with all samples.
 
-A captioner repeats what it knows about a picture in most of its samples, but any given error in only a few. The most
-likely caption, which beam search looks for, is different: probability is split among all phrasings of the same content
-(Kumar and Byrne 2004; Eikema and Aziz 2020).
+A captioner repeats what it knows about a picture in most of its samples, but makes any given error in only a few. The
+most likely caption, which beam search looks for, can be a different one, because probability is split among all
+phrasings of the same content (Kumar and Byrne 2004; Eikema and Aziz 2020).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from tellapart.rewards.consensus import word_shares
 
 
 def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
-    """Returns the sample with the highest `mean_similarity`, the first among ties; empty only if all samples are empty.
+    """Returns the sample with the highest `mean_similarity`. If several samples tie, returns the first one.
 
-    ``bonus_S``: added to the agreement of each of the S samples.
+    Never returns an empty sample, unless all samples are empty. ``bonus_S``: a value to add to the similarity of each
+    of the S samples.
     """
     kept = [place for place, text in enumerate(samples) if text]
     if not kept:
@@ -32,14 +33,14 @@ def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
 
 
 def mean_similarity(samples: Sequence[str]) -> np.ndarray:
-    """Computes agreement_S, how well the S samples agree with each sample (itself included), in [0, 5].
+    """Computes how well each sample agrees with all S samples, including the sample itself: S values in [0, 5].
 
-    This is the fraction of samples that contain a content word, averaged over the words of the sample (0 to 1), plus
-    the mean similarity (0 to 4). The similarity is CIDEr-D without document frequencies, so that a caption does not
-    depend on other pictures: the sum over n = 1 to 4 of the cosine of n-gram counts, times a Gaussian of the length
-    difference (Vedantam et al. 2015, section 4). CIDEr-D compares sentences. Samples of several sentences are therefore
-    compared by sentence: each sentence with the most similar one in the other sample, averaged over sentences and then
-    over both directions.
+    This is the fraction of samples that contain a content word, averaged over the words in the sample (0 to 1), plus
+    the mean similarity to all samples (0 to 4). The similarity is CIDEr-D without document frequencies, so that a
+    caption does not depend on other pictures: the sum over n = 1 to 4 of the cosine of n-gram counts, times a Gaussian
+    of the length difference (Vedantam et al. 2015, section 4). CIDEr-D compares sentences. Samples with several
+    sentences are therefore compared sentence by sentence: each sentence is compared with the most similar sentence in
+    the other sample, and the results are averaged over sentences and then over both directions.
     """
     parts = [sentences(text) or [text] for text in samples]
     row_of = {

@@ -17,14 +17,14 @@ from tellapart.utils.messages import say_once
 class StepGraphs:
     """Generates tokens on a GPU with CUDA graphs, one per token, for batches whose shapes have been seen before.
 
-    Small batches are bound by kernel launches, hundreds per token; a graph launches them at once. The first batch of a
-    shape runs like `generate_tokens`, the second is recorded, and later batches are copied to the inputs of the
-    recorded kernels. Recordings are keyed by the shape and by everything else that the kernels depend on: the addresses
-    of the weights, and the model's mode, decoding and autocast.
+    Small batches are bound by kernel launches, of which there are hundreds per token; a graph launches all of them at
+    once. The first batch of a shape runs `generate_tokens`, the second batch is recorded, and later batches are copied
+    to the inputs of the recorded kernels. Recordings are keyed by the shape and by everything else that the kernels
+    depend on: the addresses of the weights, the model's mode, the decoding settings, and autocast.
     """
 
     MOST = 4  # maximum number of recorded shapes
-    SHARE = 0.25  # fraction of free memory for the inputs of one recording; its steps need about three times as much
+    SHARE = 0.25  # fraction of free memory for one recording's inputs; its steps need about three times as much memory
 
     def __init__(self) -> None:
         self.recorded: OrderedDict[Any, RecordedSteps | None] = OrderedDict()
@@ -38,7 +38,7 @@ class StepGraphs:
         decoding: Decoding,
         uniform_RT: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Generates tokens_RT by replaying the recorded steps if these shapes were recorded, else with
+        """Generates tokens_RT. Replays the recorded steps if these shapes have been recorded; otherwise runs
         `generate_tokens`.
         """
         loop = make_loop(captioner, state, logits_NV, decoding, uniform_RT)
@@ -58,7 +58,7 @@ class StepGraphs:
     def _record(
         self, captioner: Any, state: KVCache, inputs: Sequence[torch.Tensor], decoding: Decoding
     ) -> RecordedSteps | None:
-        """Records the steps; if recording fails or memory runs out, returns None and never tries again."""
+        """Records the steps. If recording fails or memory runs out, returns None and never tries again."""
         try:
             return RecordedSteps(captioner, state.with_tensors, inputs, decoding)
         except RuntimeError as error:  # includes torch.OutOfMemoryError
@@ -94,7 +94,7 @@ class StepGraphs:
 
 
 def modules_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yields a module and all its submodules, five times as fast as ``modules()``, which also detects tied modules."""
+    """Yields a module and all its submodules. Five times as fast as ``modules()``, which also detects tied modules."""
     yield module
     for child in module._modules.values():
         if child is not None:
@@ -102,10 +102,10 @@ def modules_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 class RecordedSteps:
-    """The steps of a decoding loop as CUDA graphs that share memory; call it with inputs of the same shapes.
+    """The steps of a decoding loop as CUDA graphs that share memory. Call it with inputs of the same shapes.
 
-    ``inputs``: the tensors of the decoder's state, the first logits, and the uniform random numbers if tokens are
-    sampled. ``with_tensors`` restores a state from its tensors.
+    ``inputs``: the tensors of the decoder's state, the first logits and, if tokens are sampled, the uniform random
+    numbers. ``with_tensors``: function that restores a state from its tensors.
     """
 
     def __init__(
@@ -142,9 +142,7 @@ class RecordedSteps:
         torch.cuda.current_stream().wait_stream(stream)
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Generates tokens_RT; replays recorded steps if these shapes were recorded, otherwise runs
-        `generate_tokens`.
-        """
+        """Generates tokens_RT by replaying the recorded steps."""
         torch._foreach_copy_(self.inputs, list(inputs))
         running = RunningCount(self.inputs[0].device)
         for place, graph in enumerate(self.graphs):

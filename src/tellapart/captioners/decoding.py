@@ -1,4 +1,4 @@
-"""`generate`: captions a batch of pictures with any captioner, by greedy decoding, sampling or beam search."""
+"""Captions a batch of pictures with any captioner, by greedy decoding, sampling or beam search (`generate`)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
-GOING = 0.75  # finished rows are dropped once at most this fraction of the rows is still running
+GOING = 0.75  # finished rows are dropped when at most this fraction of the rows is still running
 
 
 @torch.no_grad()
 def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
     """Generates ``decoding.samples`` captions for each of B pictures, in adjacent rows.
 
-    A caption ends with its first token in ``decoder.stop_tokens``, which is kept, or after
-    ``decoding.max_tokens``. ``seeds``: one per picture, used for sampling; None: torch's default generator. Raises
+    A caption ends with its first token in ``decoder.stop_tokens``, which is kept, or after ``decoding.max_tokens``
+    tokens. ``seeds``: one seed per picture, used for sampling. If None, uses torch's default generator. Raises
     `TellapartError` if logits are NaN.
     """
     drawn = decoding.kind not in ("greedy", "beam")
@@ -39,11 +39,11 @@ def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: 
 
 
 def check_finite(name: str, logits_NV: torch.Tensor) -> torch.Tensor:
-    """Returns the logits of the first tokens unchanged. Raises `TellapartError` if they are NaN."""
+    """Returns the first tokens' logits unchanged. Raises `TellapartError` if any logit is NaN."""
     if bool(logits_NV.isnan().any()):
         raise TellapartError(
-            f"{name}: its logits are NaN, so it cannot generate captions; weights or features are not finite: "
-            "load an earlier checkpoint, or use --precision fp32"
+            f"{name}: its logits are NaN, so it cannot generate captions; probably its weights or features are not "
+            "finite; load an earlier checkpoint, or use --precision fp32"
         )
     return logits_NV
 
@@ -55,8 +55,8 @@ def make_loop(
     decoding: Decoding,
     uniform_RT: torch.Tensor | None,
 ) -> SampleSearch | BeamSearch:
-    """Builds the decoding loop, positioned before the first token. ``logits_NV``: that token's logits, computed from
-    ``state``.
+    """Builds the decoding loop, positioned before the first token. ``logits_NV``: the first token's logits, computed
+    from ``state``.
     """
     if decoding.kind == "beam":
         return BeamSearch(decoder, state, logits_NV, decoding)
@@ -66,8 +66,8 @@ def make_loop(
 def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.Tensor:
     """Runs a loop until all rows have stopped or ``max_tokens`` is reached. Returns the generated tokens_RT.
 
-    On a GPU the host never waits for the device: finished rows stay in the batch, and the loop ends when the number of
-    running rows, which is copied asynchronously, arrives and is zero.
+    On a GPU, the host never waits for the device. Finished rows stay in the batch, and the number of running rows is
+    copied asynchronously; the loop ends when a count of zero arrives.
     """
     running = RunningCount(loop.running_N.device)
     for place in range(max_tokens):
@@ -81,7 +81,7 @@ def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.T
 
 
 class RunningCount:
-    """Counts the running rows: at once on a CPU; on a GPU, reports all rows as running until a count of 0 arrives."""
+    """Counts the running rows. On a GPU, reports all rows as running until a count of 0 arrives from the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.at_once = device.type != "cuda"
@@ -102,7 +102,7 @@ class RunningCount:
 
 
 def to_rollout(tokens_RT: torch.Tensor, tokenizer: Any, stop_tokens: Sequence[int], samples: int) -> Rollout:
-    """Converts generated ids to a `Rollout`, valid up to and including the first stop token."""
+    """Converts generated ids to a `Rollout`, whose rows are valid up to and including the first stop token."""
     is_stop_RT = torch.isin(tokens_RT, torch.tensor(list(stop_tokens), device=tokens_RT.device))
     stops_before_RT = is_stop_RT.long().cumsum(1) - is_stop_RT.long()
     valid_RT = stops_before_RT == 0
@@ -111,6 +111,6 @@ def to_rollout(tokens_RT: torch.Tensor, tokenizer: Any, stop_tokens: Sequence[in
 
 
 def decode_rows(tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any) -> list[str]:
-    """Decodes token rows to caption texts without special tokens."""
+    """Decodes token rows to captions without special tokens."""
     rows = [row[valid].tolist() for row, valid in zip(tokens_RT.cpu(), valid_RT.cpu(), strict=True)]
     return [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]

@@ -1,4 +1,4 @@
-"""Removes nouns from captions if the captioner is not confident about them."""
+"""Removes nouns that the captioner is not confident about from captions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from tellapart.types import Rollout
 
 
 def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:
-    """Removes nouns with a probability below ``least``, and repeated phrases, from the texts.
+    """Removes nouns with a probability below ``least``, and repeated phrases, from the captions.
 
-    A word's probability is that of its tokens under the captioner that generated them, given the picture and the
-    preceding text. A sentence needs its nouns, so a noun's probability measures how likely it is to be correct.
-    Adjectives
-    are optional: their probability also reflects how often they are mentioned, so it does not measure truth.
-    visual: the captioned input, B rows. Needs one additional pass over the captions and none over the pictures.
+    A word's probability is the probability of its tokens under the captioner that generated them, given the picture and
+    the preceding text. A sentence needs its nouns, so a noun's probability measures how likely the noun is to be
+    correct. Adjectives are optional: their probability also reflects how often people mention them, so it does not
+    measure whether they are true.
+
+    Needs one additional pass over the captions, but none over the pictures.
+
+    visual: the input from which the captions were generated, B rows.
     """
     found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
     log_p_RT = Speaker(captioner).score(visual, rollout).cpu()

@@ -1,4 +1,4 @@
-"""Model families in transformers: the module paths of their parts, and their prompts."""
+"""Describes model families in transformers: the module paths of their parts, and their prompts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ INSTRUCTION = "Describe this picture in one sentence."
 
 @dataclass(frozen=True)
 class Layout:
-    """The module paths of a family's parts.
+    """The module paths of a family's parts, and its prompt.
 
-    ``output``: the vision tower's output that the rest of the model reads; None if it reads several, so that pictures
-    can only be represented by their pixels. ``prompt``: the default prompt. ``template``: the text around the prompt
-    for models without a chat template (``{image}`` marks the picture). ``answers``: whether the prompt may be any
-    question; otherwise it is a task name or the beginning of captions.
+    ``output``: the output of the vision tower that the rest of the model reads. None if the rest of the model reads
+    several outputs, so that pictures can only be represented by their pixels. ``prompt``: the default prompt.
+    ``template``: the text around the prompt for models without a chat template, where ``{image}`` marks the picture.
+    ``answers``: whether the prompt may be any question. If not, it must be a task name or the beginning of a caption.
     """
 
     vision: str
@@ -81,7 +81,7 @@ LAYOUTS = {
     ),
 }
 
-# Common part names for families that are not listed above; the first that exists is used.
+# Common names of the parts in families that are not listed above. The first name that exists is used.
 VISION = ("model.vision_tower", "model.vision_model", "model.visual", "model.vision_encoder", "vision_model", "encoder")
 MAPPERS = (
     "model.multi_modal_projector",
@@ -97,7 +97,9 @@ LANGUAGE = ("model.language_model", "model.text_model", "language_model", "text_
 
 
 def layout_of(model: Any) -> Layout:
-    """Returns the family's layout; infers it from module names for unknown families, which then read pixels."""
+    """Returns the family's layout. For unknown families, infers it from module names; pictures are then represented by
+    their pixels.
+    """
     layout = LAYOUTS.get(model.config.model_type)
     if layout is None:
         return Layout(

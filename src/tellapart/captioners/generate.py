@@ -1,4 +1,4 @@
-"""Generates caption texts for pictures: samples in batches, and their consensus."""
+"""Generates captions for pictures in batches, and selects the consensus of several samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellapart.types import Rows
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
-SAMPLES_AT_ONCE = 1024  # rows per batch
+SAMPLES_AT_ONCE = 1024  # maximum number of captions per batch
 
 
 def generate_captions(
@@ -28,10 +28,10 @@ def generate_captions(
 ) -> list[str]:
     """Generates captions for N pictures from their features N×… with a `Captioner`, without dropout.
 
-    ``seeds``: one per picture; they determine the samples.
+    Captions contain no gaps (`without_gaps`). If ``decoding.confidence`` is set, removes words that the captioner is
+    not confident about (`confident_texts`) before it computes the consensus.
 
-    Captions contain no gaps (`without_gaps`). ``decoding.confidence`` removes words that the captioner is not confident
-    about (`confident_texts`), before the consensus is computed.
+    ``seeds``: one seed per picture, which determines the picture's samples.
     """
     if decoding.asks_scorer:
         raise ValueError("a scorer selects among these captions; call inference.best_of.chosen_captions")
@@ -49,7 +49,7 @@ def generate_captions(
 def without_gaps(captioner: Any) -> Iterator[None]:
     """Suppresses the unknown token of a whole-word vocabulary, which would leave a gap in a caption ("a man with a").
 
-    Objectives sample outside this context, because their log-probabilities cover the whole vocabulary.
+    Objectives do not use this context when they sample, because their log-probabilities cover the whole vocabulary.
     """
     before, words = captioner.gaps, getattr(getattr(captioner.tokenizer, "backend_tokenizer", None), "model", None)
     captioner.gaps = (captioner.tokenizer.unk_token_id,) if type(words).__name__ == "WordLevel" else ()

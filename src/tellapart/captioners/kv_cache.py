@@ -22,11 +22,12 @@ CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "
 
 @dataclass
 class KVCache:
-    """State of a transformers language model for N rows: keys, values and other inputs of a forward pass.
+    """State of a transformers language model for N rows: keys, values and other inputs to a forward pass.
 
-    ``mask_NP``: True for prompt positions that are tokens; None: all. ``position_N1``: the position of the first token
-    if the model does not track positions itself. ``encoded_NPD``: an encoder's states. ``decoded``: number of tokens
-    after the prompt.
+    mask_NP: True for positions in the prompt that are tokens rather than padding. None: all positions are tokens.
+    position_N1: the position of the first token after the prompt, for models that do not track positions themselves.
+    encoded_NPD: an encoder's states.
+    decoded: number of tokens after the prompt.
     """
 
     cache: Any
@@ -52,7 +53,7 @@ class KVCache:
     TENSORS: ClassVar[Sequence[str]] = ("hidden_N1H", "mask_NP", "position_N1", "encoded_NPD", "encoded_mask_NP")
 
     def tensors(self) -> list[torch.Tensor]:
-        """Returns all tensors of the state; empty if this kind of cache does not grow token by token."""
+        """Returns all tensors in the state, or an empty list if this kind of cache does not grow token by token."""
         layers = layers_of(self.cache)
         if any(type(layer) is not DynamicLayer for layer in layers):
             return []
@@ -60,7 +61,7 @@ class KVCache:
         return cached + [tensor for name in self.TENSORS if (tensor := getattr(self, name)) is not None]
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Self:
-        """Returns this state with other `tensors`."""
+        """Returns a copy of this state with the given tensors, in the order of `tensors`."""
         rest, chosen = iter(tensors), copy.copy(self)
         chosen.cache = copied_cache(self.cache)
         for layer in layers_of(chosen.cache):
@@ -71,7 +72,10 @@ class KVCache:
         return chosen
 
     def attention_mask(self, tokens: int) -> torch.Tensor | None:
-        """Returns the mask of the prompt, the tokens after it, and ``tokens`` more; None if there is no padding."""
+        """Returns the mask for the prompt, the tokens after the prompt, and ``tokens`` more tokens.
+
+        Returns None if the prompts are not padded.
+        """
         if self.mask_NP is None:
             return None
         return F.pad(self.mask_NP, (0, self.decoded + tokens), value=1)
@@ -83,7 +87,7 @@ class KVCache:
 
 
 def select_rows(cache: Any, row_N: torch.Tensor) -> Any:
-    """Gathers the keys and values of these rows, which may repeat, without changing ``cache``."""
+    """Returns a cache with the keys and values of these rows, which may repeat. Does not change ``cache``."""
     if isinstance(cache, EncoderDecoderCache):
         parts = (cache.self_attention_cache, cache.cross_attention_cache)
         return EncoderDecoderCache(*(select_rows(part, row_N) for part in parts))
@@ -93,7 +97,7 @@ def select_rows(cache: Any, row_N: torch.Tensor) -> Any:
 
 
 def copied_cache(cache: Any) -> Any:
-    """Returns a copy of the cache with the same keys and values, which grows independently."""
+    """Returns a copy of the cache that shares its keys and values but grows independently."""
     if isinstance(cache, EncoderDecoderCache):
         return EncoderDecoderCache(copied_cache(cache.self_attention_cache), copied_cache(cache.cross_attention_cache))
     chosen: Cache = copy.copy(cache)
@@ -109,18 +113,18 @@ def layers_of(cache: Any) -> list[Any]:
 
 
 def no_cache_reason(model: Any) -> str | None:
-    """Returns the reason why a transformers model cannot decode from a KV cache; None if it can."""
-    asked = "is_activation_checkpointing"  # its name in newer transformers
+    """Returns the reason why a transformers model cannot decode from a KV cache, or None if it can."""
+    asked = "is_activation_checkpointing"  # name of this property in newer versions of transformers
     asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
     if not model._supports_default_dynamic_cache() or model._is_stateful:
-        return f"a {model.config.model_type} model does not return keys and values"
+        return f"{model.config.model_type} models do not return keys and values"
     if model.training and getattr(model, asked):
         return "gradient checkpointing does not store keys and values"
     return None
 
 
 def explain_no_cache(name: str, reason: str | None) -> bool:
-    """Returns whether a KV cache can be used; prints the ``reason`` once if it cannot."""
+    """Returns True if a KV cache can be used. If it cannot be used, prints the ``reason`` once."""
     if reason is not None:
         say_once(f"{name}: the picture is encoded again for every caption because {reason}")
     return reason is None
@@ -128,7 +132,7 @@ def explain_no_cache(name: str, reason: str | None) -> bool:
 
 @contextmanager
 def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Replaces the (possibly already replaced) forward method of ``module`` within the context."""
+    """Within the context, replaces the forward method of ``module``, which may already have been replaced."""
     before = vars(module).get("forward")
     module.forward = forward
     try:

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021) for the training of captioners (paper 2's SR-L, SR-V, SR-LV)."""
+"""LoRA (Hu et al. 2021) for training captioners (paper 2's SR-L, SR-V, SR-LV)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellapart.models.protocols import CaptionerLike
 
 
 def is_adapter(name: str) -> bool:
-    """Returns whether ``name`` belongs to a LoRA parameter."""
+    """Returns True if ``name`` is the name of a LoRA parameter."""
     return ".lora_" in name
 
 
@@ -23,7 +23,7 @@ def is_lora_layer(module: torch.nn.Module) -> bool:
 
 
 def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Returns the weights with LoRA merged, W + ΔW, under their original names; does not change the model."""
+    """Returns the weights with LoRA merged, W + ΔW, under their original names. Does not change the model."""
 
     state = model.state_dict()
     adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if is_lora_layer(layer)}
@@ -34,7 +34,7 @@ def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_adapter(name)}
 
 
-# As in paper 2's code: attention of GPT-2, and of CLIP's vision encoder without the output projection.
+# As in paper 2's code: the attention layers of GPT-2 and (without the output projection) of CLIP's vision encoder.
 ATTENTION = ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj")
 MODULES = (*ATTENTION, "fc1", "fc2")
 ALL_LINEAR: Literal["all-linear"] = "all-linear"  # peft's keyword
@@ -48,12 +48,12 @@ def add_lora(
     alpha: int = 16,
     modules: Sequence[str] | Literal["all-linear"] = MODULES,
 ) -> None:
-    """Adds LoRA, ΔW = alpha/rank · B·A, to the ``modules`` of these ``parts`` in place: A ~ N(0, 1), B = 0, no dropout.
+    """Adds LoRA, ΔW = alpha/rank · B·A, to ``modules`` in these ``parts``, in place: A ~ N(0, 1), B = 0, no dropout.
 
-    ``modules``: suffixes of layer names, or ``all-linear``, every linear layer except the output layer. The default
-    names follow paper 2's code; in parts whose attention layers have other names (BLIP, GIT, T5, the vision encoders of
-    Qwen-VL), all linear layers are adapted. As B = 0, outputs do not change until training. Afterwards, the captioner's
-    ``save`` writes merged weights. Raises `UsageError` if a part has no such layer.
+    ``modules``: suffixes of layer names, or ``all-linear`` for every linear layer except the output layer. The default
+    names follow paper 2's code. In parts whose attention layers have other names (BLIP, GIT, T5, the vision encoders of
+    Qwen-VL), the default adapts all linear layers. Because B = 0, outputs do not change until training. After training,
+    the captioner's ``save`` writes merged weights. Raises `UsageError` if a part has no such layer.
     """
 
     from peft import LoraConfig, inject_adapter_in_model
@@ -73,7 +73,7 @@ def add_lora(
 def target_layers(
     captioner: CaptionerLike, part: str, modules: Sequence[str] | Literal["all-linear"]
 ) -> dict[str, torch.nn.Module]:
-    """Returns the layers of a part that LoRA adapts, by name. Raises `UsageError` if there are none."""
+    """Returns the layers in a part that LoRA adapts, by name. Raises `UsageError` if the part has no such layers."""
     module = captioner.parts()[part]
     if modules == ALL_LINEAR:
         return linear_layers(captioner, part)
@@ -84,8 +84,8 @@ def target_layers(
         return chosen
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
-        f"captioner.lora.modules: no layer of {part} of {captioner.name} is named {' or '.join(modules)}; its layer "
-        f"names end in {', '.join(ends)}; choose from these, or set captioner.lora.modules = 'all-linear'"
+        f"captioner.lora.modules: no layer in {part} of {captioner.name} is named {' or '.join(modules)}; its layer "
+        f"names end in {', '.join(ends)}; choose from these names, or set captioner.lora.modules = 'all-linear'"
     )
 
 
@@ -96,8 +96,8 @@ def check_output_layer(captioner: CaptionerLike) -> None:
     for name, layer in captioner.model.named_modules():
         if is_lora_layer(layer) and head is not None and layer.get_base_layer().weight is head[0]:
             raise UsageError(
-                f"captioner.lora.modules: {name} is the output layer of {captioner.name}; LoRA cannot train it, "
-                "because its weights are used directly; remove it from modules, or train the part in full"
+                f"captioner.lora.modules: {name} is the output layer of {captioner.name}, which LoRA cannot train "
+                "because its weights are used directly; remove the layer from modules, or train the part without LoRA"
             )
 
 
@@ -107,8 +107,10 @@ def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dic
 
 
 def linear_layers(captioner: CaptionerLike, part: str) -> dict[str, torch.nn.Module]:
-    """Returns every linear layer of a part except those whose weights are read directly, bypassing LoRA: the output
-    layer and layers inside `torch.nn.MultiheadAttention`.
+    """Returns all linear layers in a part, by name.
+
+    Omits layers whose weights are read directly, which would bypass LoRA: the output layer, and layers inside
+    `torch.nn.MultiheadAttention`.
     """
     module, output = captioner.parts()[part], output_weight(captioner)
     attentions = [name for name, each in module.named_modules() if isinstance(each, torch.nn.MultiheadAttention)]
@@ -121,8 +123,8 @@ def linear_layers(captioner: CaptionerLike, part: str) -> dict[str, torch.nn.Mod
     }
     if not layers:
         raise UsageError(
-            f"{part} of {captioner.name} has no linear layer that LoRA could adapt (other than an output layer); "
-            "remove [captioner.lora] or --lora to train it in full"
+            f"{part} of {captioner.name} has no linear layer that LoRA can adapt (other than an output layer); remove "
+            f"[captioner.lora] or --lora to train {part} without LoRA"
         )
     return layers
 

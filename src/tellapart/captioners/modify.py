@@ -1,4 +1,4 @@
-"""Modifies captioners in place: adds new words, dropout and gradient checkpointing; LoRA is in `lora`."""
+"""Modifies captioners in place: adds new words, dropout and gradient checkpointing. (`lora` adds LoRA.)"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tellapart.models.tokens import with_new_words
 
 
 def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
-    """Adds the words of ``texts`` that occur at least ``min_count`` times to the captioner, in place; returns how many.
+    """Adds all words that occur at least ``min_count`` times in ``texts`` to the captioner, in place.
 
-    New words are initialized with the embedding of the unknown word, to which they were mapped before. Raises
-    `UsageError` if the tokenizer or the language model cannot grow.
+    Returns the number of new words. They are initialized with the embedding of the unknown word, to which they were
+    mapped before. Raises `UsageError` if new words cannot be added to the tokenizer.
     """
     before = len(captioner.tokenizer)
     try:
@@ -44,7 +44,7 @@ def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int
 
 
 def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
-    """Returns an embedding or output layer with more rows, keeping the old ones."""
+    """Returns an embedding or output layer with ``size`` rows, which begins with the old rows."""
     new: nn.Embedding | nn.Linear
     if isinstance(table, nn.Embedding):
         new = nn.Embedding(size, table.embedding_dim)
@@ -58,7 +58,7 @@ def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Lin
 
 
 def set_dropout(captioner: Captioner, rate: float) -> None:
-    """Sets the rate of every dropout layer of the language model. The saved configuration does not change.
+    """Sets the rate of every dropout layer in the language model. Does not change the saved configuration.
 
     Raises `UsageError` if the language model has no dropout layer.
     """
@@ -71,16 +71,18 @@ def set_dropout(captioner: Captioner, rate: float) -> None:
 
 
 def enable_gradient_checkpointing(captioner: Captioner) -> None:
-    """Enables gradient checkpointing: the language model stores only the states between blocks and recomputes the rest.
+    """Enables gradient checkpointing: the language model stores only the states between blocks and recomputes all other
+    activations.
 
-    Raises `UsageError` if the language model does not support it.
+    Raises `UsageError` if the language model does not support gradient checkpointing.
     """
     language_model: Any = captioner.parts()["language_model"]
     if not getattr(language_model, "supports_gradient_checkpointing", False):
         raise UsageError(
             f"training.gradient_checkpointing is not supported by the language model of {captioner.name} "
-            f"({type(language_model).__name__}); remove it, or set training.gradient_accumulation_steps"
+            f"({type(language_model).__name__}); remove training.gradient_checkpointing, or set "
+            "training.gradient_accumulation_steps"
         )
-    # Renamed in transformers 5; the old name is removed in 6.
+    # Transformers 5 renamed this method, and transformers 6 removes the old name.
     enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
     enable({"use_reentrant": False})

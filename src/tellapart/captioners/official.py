@@ -1,8 +1,8 @@
-"""Loads the authors' published checkpoints: ClipCap's ``.pt`` and BLIP's ``.pth`` (also used by SMILE).
+"""Loads checkpoints that authors published: ClipCap's ``.pt`` files and BLIP's ``.pth`` files (also used by SMILE).
 
-Also loads checkpoints of paper 2's and paper 3's code, whose weights are nested under a game (``sender.clipcap.*``).
-These files contain only weights. Options after the file name supply the rest: ``coco_weights.pt?vision=NAME`` and
-``language_model=NAME`` for ClipCap; ``tokenizer=NAME``, ``image_size=N`` and ``prompt=TEXT`` for BLIP.
+Also loads checkpoints from the code of papers 2 and 3, whose weights are nested in a game (``sender.clipcap.*``). All
+of these files contain only weights. Options after the file name supply everything else: for ClipCap,
+``coco_weights.pt?vision=NAME&language_model=NAME``; for BLIP, ``tokenizer=NAME``, ``image_size=N`` and ``prompt=TEXT``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": i
 
 
 def open_official(name: str, written: str) -> Captioner:
-    """Loads the captioner ``FILE.pt``, ``.pth``, ``.tar`` or ``clipcap``; ``written``: its options."""
+    """Loads the captioner ``FILE.pt``, ``FILE.pth``, ``FILE.tar`` or ``clipcap``. ``written``: its options."""
     if name == "clipcap":
         return build_clipcap(**new_clipcap(written))
     return load_official(Path(name).expanduser(), lambda known: parse_options(written, known, name))
@@ -40,8 +40,8 @@ def new_clipcap(written: str) -> dict[str, Any]:
 def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Captioner:
     """Loads a published checkpoint. ``options(known)`` parses the options after the file name.
 
-    Skips keys that are not weights of the captioner and lists them on stderr. Raises `TellapartError` if the file
-    contains something else or its shapes do not match the named models.
+    Skips keys that are not weights of the captioner, and reports them on stderr. Raises `TellapartError` if the file is
+    not such a checkpoint, or if its shapes do not match the named models.
     """
     state = bare_clipcap(read_state(path), path)
     if any(key.startswith("clip_project.") for key in state):
@@ -50,8 +50,8 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
         return blip_from_state(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
     some = ", ".join(list(state)[:3]) or "none"
     raise TellapartError(
-        f"{path} is not a captioner's checkpoint: its weights are named {some}; expected ClipCap's "
-        "(clip_project.*, gpt.*) or BLIP's (visual_encoder.*, text_decoder.*)"
+        f"{path} is not a captioner's checkpoint: its weights are {some}; expected the weights of ClipCap "
+        "(clip_project.*, gpt.*) or BLIP (visual_encoder.*, text_decoder.*)"
     )
 
 
@@ -59,7 +59,7 @@ CAPTIONERS.register(
     CaptionerEntry(
         name="official",
         factory=open_official,
-        help="A checkpoint in its authors' format.",
+        help="A published checkpoint in its authors' format.",
         takes=r"(?s:.*)\.(pth?|tar)|clipcap",
     )
 )

@@ -1,4 +1,4 @@
-"""Builds a BLIP from the weights that its authors published."""
+"""Builds a BLIP captioner from the weights that its authors published."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tellapart.models.saved import loading_errors
 
 BERT = "bert-base-uncased"
 HEAD_WIDTH = 64  # width of every attention head in BLIP's vision transformers
-BLIP_NAMES = (  # maps the vision transformer's names to transformers' names; the text decoder's are the same
+BLIP_NAMES = (  # maps the vision transformer's names to transformers' names; the text decoder's names are the same
     (r"^visual_encoder\.cls_token$", "vision_model.embeddings.class_embedding"),
     (r"^visual_encoder\.pos_embed$", "vision_model.embeddings.position_embedding"),
     (r"^visual_encoder\.patch_embed\.proj\.", "vision_model.embeddings.patch_embedding."),
@@ -38,7 +38,11 @@ BLIP_STRAY = (
 def blip_from_state(
     state: State, path: Path, tokenizer: str = BERT, image_size: int | None = None, prompt: str = "a picture of "
 ) -> Blip:
-    """Builds a BLIP from its weights. ``image_size``: overrides the side and interpolates the position embeddings."""
+    """Builds a BLIP captioner from its weights.
+
+    ``image_size``: side of the input in pixels, if it should differ from the checkpoint's; the position embeddings are
+    then interpolated.
+    """
     state = dict(state)
     try:
         config = blip_config(state, image_size)
@@ -53,8 +57,8 @@ def blip_from_state(
     add_blip_tokens(words)
     if len(words) != config.text_config.vocab_size:
         raise TellapartError(
-            f"{path} has {config.text_config.vocab_size} tokens, but {tokenizer} has {len(words)}; pass the "
-            f"tokenizer that it was trained with: {path}?tokenizer=NAME"
+            f"{path} has {config.text_config.vocab_size} tokens, but {tokenizer} has {len(words)}; name the "
+            f"tokenizer that the checkpoint was trained with: {path}?tokenizer=NAME"
         )
     ids = {"bos": words.convert_tokens_to_ids("[DEC]"), "sep": words.sep_token_id, "pad": words.pad_token_id}
     for name, value in ids.items():
@@ -69,7 +73,7 @@ def blip_from_state(
 
 
 def blip_names(state: State) -> State:
-    """Renames the weights to transformers' names; the text decoder has the same names in both."""
+    """Renames the weights to transformers' names. The text decoder's weights already have these names."""
     renamed: State = {}
     for key, tensor in state.items():
         for old, new in BLIP_NAMES:
@@ -79,7 +83,9 @@ def blip_names(state: State) -> State:
 
 
 def blip_config(state: State, image_size: int | None) -> Any:
-    """Infers the sizes of a BLIP from its shapes. Its layer norms use 1e-6; transformers defaults to 1e-5."""
+    """Infers a BLIP's sizes from the shapes of its weights. Its layer norms use 1e-6, whereas transformers defaults to
+    1e-5.
+    """
     patches, words = state["visual_encoder.patch_embed.proj.weight"], "text_decoder.bert.embeddings"
     width, patch = patches.shape[0], patches.shape[-1]
     side = int((state["visual_encoder.pos_embed"].shape[1] - 1) ** 0.5) * patch
@@ -110,7 +116,7 @@ def count_layers(state: State, pattern: str) -> int:
 
 
 def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
-    """Interpolates position embeddings to side×side patches: bicubic, class token unchanged, as in BLIP."""
+    """Interpolates position embeddings to side×side patches, as in BLIP: bicubic, with an unchanged class token."""
     old = int((places_1PD.shape[1] - 1) ** 0.5)
     if old == side:
         return places_1PD
@@ -120,7 +126,9 @@ def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Ten
 
 
 def add_blip_tokens(words: Any) -> None:
-    """Adds BLIP's two tokens to BERT's: one that starts captions, and one that only its text encoder uses."""
+    """Adds BLIP's two extra tokens to BERT's tokenizer: one that starts captions, and one that only BLIP's text encoder
+    uses.
+    """
     if "[DEC]" not in words.get_vocab():
         words.add_special_tokens({"bos_token": "[DEC]"})
         words.add_tokens(["[ENC]"], special_tokens=True)

@@ -1,4 +1,4 @@
-"""Builds a ClipCap: from the weights that its authors published, or with a new mapper."""
+"""Builds a ClipCap captioner, either from the weights that its authors published or with a new mapper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellapart.utils.messages import say
 
 CLIP, GPT2 = "openai/clip-vit-base-patch32", "gpt2"
 OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models
-NO_VISION = "none"  # used instead of the name of a vision encoder
+NO_VISION = "none"  # value of ``vision`` for a ClipCap without a vision encoder
 READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the input layer of each mapper
 
 
@@ -28,10 +28,11 @@ def clipcap_from_state(
 ) -> ClipCap:
     """Builds a ClipCap from its weights (mapper and language model) and the names of its two base models.
 
-    With ``vision`` "none", there is no encoder, and features are read from files, such as CLIP RN50x4's (width 640).
+    If ``vision`` is "none", the captioner has no encoder and reads features from files, such as features from CLIP
+    RN50x4 (width 640).
 
-    ClipCap's training adds no end token to captions, and its decoding stops at any token that contains "."; this is the
-    default ``stop`` if the tokenizer has such tokens.
+    ClipCap is trained without an end token, and its decoding stops at any token that contains ".". The default
+    ``stop`` is therefore "." if the tokenizer has such tokens.
     """
     mapper, settings = mapper_settings(state, path)
     if vision == NO_VISION:
@@ -48,10 +49,10 @@ def clipcap_from_state(
 
 
 def bare_clipcap(state: State, path: Path) -> State:
-    """Strips the prefix of nested weights (``clipcap.*``, ``sender.clipcap.*``) to get ClipCap's own names.
+    """Strips the prefix of nested weights (``clipcap.*``, ``sender.clipcap.*``), which leaves ClipCap's own names.
 
-    Skips and lists other weights (a game's scorer, its picture encoder). Raises `TellapartError` for LoRA matrices
-    because such a file does not contain their scale.
+    Skips and reports all other weights (such as a game's scorer and picture encoder). Raises `TellapartError` if the
+    file contains LoRA matrices, because it does not contain their scale.
     """
     if (lora := next((key for key in state if ".lora_" in key), None)) is not None:
         raise TellapartError(
@@ -76,7 +77,7 @@ def clipcap_names(state: State) -> State:
 
 
 def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
-    """Infers the type and the sizes of the mapper (`ClipCapConfig` settings) from the weights' shapes."""
+    """Infers the mapper's type and sizes (`ClipCapConfig` settings) from the shapes of the weights."""
     words = next(
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
     )
@@ -90,7 +91,7 @@ def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
         return "transformer", {"prefix_length": state["clip_project.prefix_const"].shape[0], **sizes}
     if "clip_project.model.2.weight" in state:
         return "mlp", {"prefix_length": state["clip_project.model.2.weight"].shape[0] // width}
-    raise TellapartError(f"{path} has an unknown kind of mapper; expected ClipCap's MLP or its transformer")
+    raise TellapartError(f"{path} has an unknown kind of mapper; expected ClipCap's MLP or transformer mapper")
 
 
 def build_clipcap(
@@ -106,8 +107,8 @@ def build_clipcap(
 ) -> ClipCap:
     """Builds a ClipCap with a new mapper between any CLIP or SigLIP encoder and any causal language model.
 
-    ``weights``: whether to load the language model's weights; False creates only its architecture. The mapper's
-    initialization is deterministic.
+    The mapper's initialization is deterministic. ``weights``: whether to load the language model's weights; False
+    creates a language model with random weights.
     """
     check_name(language_model, "language model")
     tower, visual, processor = None, FILES, None
@@ -115,7 +116,7 @@ def build_clipcap(
         with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
             tower, visual, processor = vision_tower(vision)
     elif not sizes.get("feature_size"):
-        raise UsageError("a new ClipCap requires an encoder: vision=NAME; 'none' is only for published weights")
+        raise UsageError("a new ClipCap requires a vision encoder, but vision is 'none'; set vision=NAME")
     with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
         text_config = transformers.AutoConfig.from_pretrained(language_model, trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
@@ -140,8 +141,9 @@ def build_clipcap(
 
 
 def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
-    """Loads CLIP's ResNet and its processor from a file of CLIP weights or an open_clip folder; returns None for other
-    names. Raises `TellapartError` if the file contains something else.
+    """Loads CLIP's ResNet and its processor from a file of CLIP weights or an open_clip folder.
+
+    Returns None for all other names. Raises `TellapartError` if the file does not contain a CLIP ResNet.
     """
     path = Path(name).expanduser()
     if path.is_dir():
@@ -161,7 +163,7 @@ def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
 
 
 def vision_tower(name: str) -> tuple[Any, str, Any]:
-    """Returns a vision encoder with its weights, the output to use (`ClipCapConfig.visual`), and its processor."""
+    """Returns a vision encoder with its weights, the output to use (`ClipCapConfig.visual`), and the processor."""
     if (resnet := published_resnet(name)) is not None:
         return resnet[0], "pooled", resnet[1]
     check_name(name, "CLIP or SigLIP")

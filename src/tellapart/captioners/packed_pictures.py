@@ -1,11 +1,11 @@
-"""Packs pictures of varying shapes into rows of equal length: grids of patches, and tiles.
+"""Packs pictures of varying shapes into rows of equal length, as grids of patches or as tiles.
 
-Qwen-VL splits a picture into a grid of patches; LLaVA-NeXT, Idefics3, SmolVLM and InternVL use the whole picture and
-tiles.
+Qwen-VL splits a picture into a grid of patches. LLaVA-NeXT, Idefics3, SmolVLM and InternVL use the whole picture and
+tiles of it.
 
-A grid row contains the picture's (t, h, w), then its t×h×w patches (or the tower's tokens, one per merge×merge
-patches), then zeros: (1 + most)×width. A tile row contains the picture's placeholder token ids and tensor shapes, then
-the tensor values, then zeros; it does not depend on the prompt. Both are in full precision.
+A grid row, (1 + most)×width, contains the picture's (t, h, w), then its t×h×w patches (or the tower's tokens, one per
+merge×merge patches), then zeros. A tile row contains the picture's placeholder token ids and tensor shapes, then the
+tensors' values, then zeros; it does not depend on the prompt. Both kinds of rows are in full precision.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tellapart.errors import PictureError
 
 @dataclass(frozen=True)
 class Grids:
-    """Describes how a processor splits pictures: ``patch`` pixels per side, ``merge``² patches per token, at most
-    ``most`` tokens.
+    """Describes how a processor splits pictures into patches: ``patch`` pixels per side, ``merge``² patches per token,
+    and at most ``most`` tokens.
     """
 
     patch: int
@@ -34,9 +34,9 @@ class Grids:
 
     @staticmethod
     def of(processor: Any, most: int) -> Grids | None:
-        """Returns the grids of a processor after limiting it to ``most`` tokens per picture.
+        """Limits a processor to ``most`` tokens per picture, and returns its grids.
 
-        Returns None if all its pictures have the same shape.
+        Returns None if the processor resizes all pictures to the same shape.
         """
         if Grids.limit(processor) is None:
             return None
@@ -50,7 +50,7 @@ class Grids:
 
     @staticmethod
     def limit(processor: Any) -> int | None:
-        """Returns the maximum number of tokens per picture of a grid processor; None for other processors."""
+        """Returns a grid processor's maximum number of tokens per picture, or None for all other processors."""
         if "image_grid_thw" not in processor.model_input_names:
             return None
         cells: int = processor.size["longest_edge"] // (processor.patch_size * processor.merge_size) ** 2
@@ -58,7 +58,7 @@ class Grids:
 
     @property
     def side(self) -> int:
-        """Side of the largest square picture, in pixels."""
+        """Side of the largest square picture that fits, in pixels."""
         return int(self.most**0.5) * self.patch * self.merge
 
     def tokens(self, grid_B3: torch.Tensor) -> list[int]:
@@ -80,8 +80,9 @@ class Grids:
         return torch.stack([self._row(grid_3, cells_of_picture, self.most) for grid_3, cells_of_picture in pairs])
 
     def unpack(self, rows: torch.Tensor, *, merged: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns grid_B3 and the concatenated cells of all pictures; ``merged``: whether the cells are tokens, not
-        patches.
+        """Returns grid_B3 and the concatenated cells of all pictures.
+
+        ``merged``: whether the cells are tokens rather than patches.
         """
         grid_B3 = rows[:, 0, :3].round().long()
         counts = self.tokens(grid_B3) if merged else grid_B3.prod(-1).tolist()
@@ -96,19 +97,19 @@ class Grids:
 
 TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 PIXELS = "pixel_values"
-SHAPE = 6  # entries per tensor shape in a row: the number of dimensions (0 if absent), then the sizes
-EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # side lengths of the pictures that are tried
+SHAPE = 6  # number of entries per tensor shape in a row: the number of dimensions (0 if absent), then the sizes
+EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # side lengths of the pictures to try
 PROBES = ((64, 64), (64, 16), (16, 64), (2048, 2048), (1024, 768), (768, 1024))
-LIGHT = 2**21  # values per row; many rows below this size are kept in memory
+LIGHT = 2**21  # number of values per row below which many rows fit into memory
 
 
 @dataclass
 class Tiles:
-    """Describes how the picture-and-text processor ``whole`` reads one picture; ``marker`` stands for it in a text.
+    """Describes how the picture-and-text processor ``whole`` reads one picture. ``marker`` marks a picture in text.
 
-    ``names``: the names of a picture's tensors. ``most_tokens``, ``most_tiles`` and ``most``: the maximum numbers of
-    tokens, tiles and tensor values, each over all picture sizes tried. ``blank``: size of a small picture with few
-    tiles.
+    ``names``: the names of a picture's tensors. ``most_tokens``, ``most_tiles`` and ``most``: the maximum number of
+    tokens, tiles and tensor values over all picture sizes that were tried. ``blank``: the size of a small picture with
+    few tiles.
     """
 
     whole: Any
@@ -121,7 +122,7 @@ class Tiles:
 
     @staticmethod
     def of(whole: Any, marker: str, accepted: Collection[str], always: bool) -> Tiles | None:
-        """Returns the tiles of a processor; ``accepted``: the inputs of the model.
+        """Returns the tiles of a processor. ``accepted``: names of the model's inputs.
 
         Returns None if every picture gives one tensor of the same shape, unless ``always`` is set.
         """
@@ -140,7 +141,7 @@ class Tiles:
         return tiles
 
     def _largest(self) -> Collection[tuple[int, int]]:
-        """Returns the (width, height) of pictures, among them those with the most tokens and the most tiles."""
+        """Returns some picture sizes (width, height), including those with the most tokens and with the most tiles."""
         if not hasattr(self.whole, "_get_num_multimodal_tokens"):
             return PROBES
         sizes = [(height, width) for height in EDGES for width in EDGES]
@@ -155,7 +156,7 @@ class Tiles:
 
     @property
     def key(self) -> str:
-        """Returns a key for everything that rows depend on besides the settings of the image processor."""
+        """Returns a key for everything that rows depend on in addition to the settings of the image processor."""
         ids = self.read(Image.new("RGB", self.blank))["input_ids"][0].tolist()
         return f"tiles {self.most_tokens} {self.most_tiles} {self.most} {ids}"
 
@@ -185,7 +186,7 @@ class Tiles:
         return ids, tensors
 
     def encoded(self, rows: torch.Tensor, tower: Any) -> torch.Tensor:
-        """Replaces the pixels of the tiles (…×3×side×side) in the rows with the output of the ``tower``."""
+        """Replaces the tiles' pixels (…×3×side×side) in the rows with the output of the ``tower``."""
         ids, tensors = self.unpack(rows)
         states = tower(torch.cat([tensors_of_picture[PIXELS].flatten(0, -4) for tensors_of_picture in tensors]))
         packed, done = [], 0
@@ -200,7 +201,7 @@ class Tiles:
 
     @staticmethod
     def batch(tensors: Sequence[dict[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        """Concatenates the tensors of several pictures, padding pictures that have fewer tiles with zeros."""
+        """Concatenates the tensors of several pictures. Pads pictures that have fewer tiles with zeros."""
         joined = {}
         for name in dict.fromkeys(name for named in tensors for name in named):
             each = [named[name] if name in named else torch.ones_like(named[PIXELS].select(-3, 0)) for named in tensors]
@@ -229,7 +230,10 @@ class Tiles:
         room = self._header + self.most_tokens + most - len(row)
         if room < 0:
             most = self.most_tokens
-            raise PictureError(f"it needs {len(ids_T)} tokens, but its processor returned at most {most} before")
+            raise PictureError(
+                f"it needs {len(ids_T)} tokens; expected at most {most}, the most that the processor returned for "
+                "pictures of other sizes"
+            )
         return F.pad(row, (0, room))
 
 

@@ -1,4 +1,4 @@
-"""Loads the parts of captioners by name: vision encoders and language models."""
+"""Loads parts of captioners, vision encoders and language models, by name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tellapart.models.saved import checked_model_folder, load_whole, loading_err
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
-    """Loads a vision encoder and its processor: a transformers model, a scorer's encoder, or CLIP's
-    ResNet from a weights file.
+    """Loads a vision encoder and its processor.
 
-    ``NAME?pixels=192`` makes its processor resize pictures to 192 × 192; a CNN accepts any size. Raises the errors of
-    `load_captioner`.
+    The encoder can be a transformers model, a scorer's vision encoder, or CLIP's ResNet from a weights file.
+    ``NAME?pixels=192`` makes the processor resize pictures to 192 × 192 pixels; a CNN accepts any size. Raises the same
+    errors as `load_captioner`.
     """
 
     bare, _, written = name.partition("?")
@@ -42,8 +42,9 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
 
 def load_language_model(name: str) -> tuple[Any, Any]:
-    """Loads any causal language model from transformers in fp32, and its tokenizer. Raises the errors of
-    `load_captioner`.
+    """Loads any causal language model from transformers, in fp32, and its tokenizer.
+
+    Raises the same errors as `load_captioner`.
     """
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):

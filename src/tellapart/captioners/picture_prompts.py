@@ -1,4 +1,4 @@
-"""Prompts for transformers models, with placeholders for a picture."""
+"""Builds prompts for transformers models, with placeholders for a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tellapart.utils.documentation import page_url
 
 
 def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) -> str:
-    """Returns the text before a caption, including the picture token ``image``; uses the chat template if any."""
+    """Returns the text before a caption, including the picture token ``image``.
+
+    If the processor has a chat template, uses it.
+    """
     asked = layout.prompt if prompt is None else prompt
     if getattr(processor, "chat_template", None):
         content = [{"type": "image"}, {"type": "text", "text": asked}]
@@ -27,13 +30,13 @@ def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) 
 
 
 def image_token(processor: Any, config: Any) -> str:
-    """Returns the token that represents a picture in a text; empty if there is none."""
+    """Returns the token that represents a picture in text, or "" if there is no such token."""
     places = placeholders(config)
     return str(processor.tokenizer.convert_ids_to_tokens(places[0])) if places else ""
 
 
 def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
-    """Returns the marker of a picture in the text passed to ``processor``; None if texts contain no marker."""
+    """Returns the marker that represents a picture in the text passed to ``processor``, or None if there is none."""
     text = prompt_text(layout, None, processor, image_token(processor, config))
     names = ("image_token", "boi_token")
     usual = [getattr(owner, name, None) for name in names for owner in (processor, processor.tokenizer)]
@@ -41,7 +44,7 @@ def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
 
 
 def placeholders(config: Any) -> list[int]:
-    """Returns ids of the picture placeholder tokens, the usual one first; they are never part of a caption."""
+    """Returns the ids of the picture placeholder tokens, starting with the usual one. Captions never contain them."""
     names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
     ids = [getattr(config, name, None) for name in names]
     ids += getattr(config, "visual_indicator_token_ids", ())  # Ovis marks the edges of tiles
@@ -55,10 +58,10 @@ def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
 
 
 class PicturePrompt:
-    """A model's prompt ``text`` (None: the layout's default), formatted by its ``processor`` for pictures and text.
+    """A model's prompt, formatted by its ``processor`` for pictures and text.
 
-    ``accepted``: names of the model's inputs. ``blank``: creates a picture without content. ``places``: ids of the
-    picture placeholder tokens; they are never part of a caption.
+    ``text``: the prompt; None: the layout's default prompt. ``accepted``: names of the model's inputs. ``blank``:
+    creates a picture without content. ``places``: ids of the picture placeholder tokens, which captions never contain.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class PicturePrompt:
 
     @cached_property
     def blank_ids(self) -> list[int]:
-        """Returns the ids in `of_blank` that represent the blank picture."""
+        """Returns the token ids in `of_blank` that represent the blank picture."""
         ids: list[int] = self.of_blank["input_ids"][0].tolist()
         if self.tiles is None:
             return [i for i in ids if i == self.places[0]]
@@ -107,19 +110,19 @@ class PicturePrompt:
         same = all(torch.equal(read[name], x) for name, x in self.of_blank.items() if name not in TEXT)
         if not same or not any(ids[at : at + len(picture_ids)] == picture_ids for at in range(len(ids))):
             raise TellapartError(
-                f"a {self.config.model_type} model encodes a picture differently with and without its prompt; use "
-                f"a family listed in {page_url('captioners.md')}, or write your own captioner around it"
+                f"{self.config.model_type} models encode a picture differently with and without a prompt; use a family "
+                f"listed in {page_url('captioners.md')}, or write your own captioner around the model"
             )
         return picture_ids
 
     def with_picture(self, picture: Sequence[int]) -> list[int]:
-        """Returns the prompt's ids with the blank picture's ids replaced by ``picture``."""
+        """Returns the prompt's token ids with the blank picture's ids replaced by ``picture``."""
         ids, picture_ids = self.of_blank["input_ids"][0].tolist(), self.blank_ids
         at = next(at for at in range(len(ids)) if ids[at : at + len(picture_ids)] == picture_ids)
         return [*ids[:at], *picture, *ids[at + len(picture_ids) :]]
 
     def rows(self, pictures: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
-        """Returns the right-aligned prompts of R ``pictures``, given by their ids."""
+        """Returns the right-aligned prompts for R ``pictures``, which are given by their token ids."""
         rows = [self.with_picture(picture) for picture in pictures]
         ids_RP = padded_left(rows, self.tokenizer.pad_token_id)
         inputs = {"input_ids": ids_RP, "attention_mask": padded_left([[1] * len(row) for row in rows], 0)}

@@ -13,8 +13,8 @@ from transformers.models.auto import processing_auto
 def whole_processor(where: str, config: Any) -> Any:
     """Loads the processor for pictures and text from a folder or hub name.
 
-    Omits video processors because they need torchvision. If a family has no combined processor, pairs the tokenizer
-    with the image processor. Raises transformers' errors for missing files.
+    Omits video processors, because they need torchvision. If a family has no combined processor, pairs the tokenizer
+    with the image processor. Raises transformers' errors if files are missing.
     """
     pictures = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     if type(config) not in processing_auto.PROCESSOR_MAPPING:
@@ -35,13 +35,13 @@ class Pair(SimpleNamespace):
 
 
 def without_videos(family: Any) -> Any:
-    """Returns a processor class of the same name without video support."""
+    """Returns a processor class with the same name but without video support."""
     whole = family.get_attributes()
     if "video_processor" not in whole:
         return family
     kept = [name for name in whole if name != "video_processor"]
     module = vars(sys.modules[family.__module__])
-    if module.get("num2words", True) is None:  # SmolVLM needs this package only for video lengths in words
+    if module.get("num2words", True) is None:  # SmolVLM needs this package only to spell out the lengths of videos
         module["num2words"] = str
 
     def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
@@ -61,6 +61,6 @@ def without_videos(family: Any) -> Any:
     members = {
         "get_attributes": classmethod(lambda cls: kept),
         "_get_arguments_from_pretrained": classmethod(arguments),
-        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # SmolVLM's chat template reads these
+        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # SmolVLM's chat template reads these attributes
     }
     return type(family.__name__, (family, base), members)

@@ -1,4 +1,4 @@
-"""Reads and loads the weights in files that authors published, without unpickling code."""
+"""Reads and loads weights from files that authors published, without unpickling code."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class EggCheckpoint(NamedTuple):
 
 
 def read_state(path: Path) -> State:
-    """Reads the weights in a file, top-level or under ``model``, ``state_dict`` or ``model_state_dict``.
+    """Reads the weights in a file, at the top level or under ``model``, ``state_dict`` or ``model_state_dict``.
 
-    The only pickled class that is allowed is EGG's tuple, by its name (`EggCheckpoint`).
+    The only pickled class that is allowed is EGG's tuple; it is replaced with `EggCheckpoint`.
     """
     if path.suffix == ".safetensors":
         with loading_errors(str(path), "a safetensors checkpoint"):
             return load_file(path)
     if is_program(path):
         raise TellapartError(
-            f"{path} is a TorchScript program, as OpenAI distributes CLIP; expected only weights; "
-            'if you trust it, run: python -c "import torch; torch.save(torch.jit.load('
+            f"{path} is a TorchScript program, the format in which OpenAI distributes CLIP; expected only weights; "
+            'if you trust this file, run: python -c "import torch; torch.save(torch.jit.load('
             f"'{path}', map_location='cpu').state_dict(), '{path.stem}-weights.pt')\""
         )
     known: list[Any] = [(EggCheckpoint, "egg.core.callbacks.Checkpoint"), (EggCheckpoint, "egg.core.util.Checkpoint")]
@@ -57,12 +57,12 @@ def read_state(path: Path) -> State:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise TellapartError(f"{path} contains no named weights; expected a checkpoint of ClipCap or BLIP")
+        raise TellapartError(f"{path} does not contain named weights; expected a ClipCap or BLIP checkpoint")
     return {str(key).removeprefix("module."): value for key, value in content.items()}
 
 
 def is_program(path: Path) -> bool:
-    """Returns whether a file is TorchScript, which contains code as well as weights."""
+    """Returns True if a file is a TorchScript program, which contains code as well as weights."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -70,16 +70,18 @@ def is_program(path: Path) -> bool:
 
 
 def plain_line(error: Exception) -> str:
-    """Returns the first line of an error message without torch's escape codes, or the error's class if it is empty."""
+    """Returns the first line of an error message without torch's escape codes. If it is empty, returns the error's
+    class.
+    """
     first = next(iter(str(error).strip().splitlines()), "")
     return re.sub(r"\x1b\[[0-9;]*m", "", first)[:160].strip() or type(error).__name__
 
 
 def load_weights(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:
-    """Loads all weights into the model, except names that start with ``skip``.
+    """Loads all weights into the model, except those whose names start with ``skip``.
 
-    Skips and lists keys that match ``stray``. Raises `TellapartError` for missing or unknown keys and for mismatched
-    shapes; the message mentions ``named``.
+    Skips and reports keys that match ``stray``. Raises `TellapartError` for missing or unknown keys and for mismatched
+    shapes. ``named``: describes the expected models in error messages.
     """
     left = sorted(key for key in state if re.match(stray, key))
     expected = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
@@ -87,7 +89,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
     tied = {key for key in expected if key not in given and is_tied(expected, given, key)}
     for what, keys in (("lacks", expected.keys() - given.keys() - tied), ("also has", given.keys() - expected.keys())):
         if keys:
-            raise TellapartError(f"{path} {what} {len(keys)} weights such as {min(keys)}; it does not fit {named}")
+            raise TellapartError(f"{path} does not fit {named}: it {what} {len(keys)} weights, such as {min(keys)}")
     for key, tensor in given.items():
         if tensor.shape != expected[key].shape:
             raise TellapartError(
@@ -100,7 +102,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
 
 
 def is_tied(expected: State, given: State, key: str) -> bool:
-    """Returns whether ``key`` is tied to another tensor in the checkpoint; tied weights are needed only once."""
+    """Returns True if ``key`` is tied to another tensor in the checkpoint. Tied weights are needed only once."""
     return any(
         other in given and expected[other].data_ptr() == expected[key].data_ptr() for other in expected if other != key
     )

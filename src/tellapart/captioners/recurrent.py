@@ -1,8 +1,8 @@
-"""The captioner of paper 4: picture features and an LSTM, optionally with attention (Anderson et al. 2018).
+"""Paper 4's captioner: picture features and an LSTM, optionally with attention (Anderson et al. 2018).
 
-A picture is one or several vectors (grid cells, detected regions, frames of a clip). Without attention, the LSTM starts
-from their mean, projected to its width by a linear layer (section 4.3 of the paper). With attention, it also attends to
-them at every word, like the Top-Down captioner.
+A picture is represented by one or several vectors (grid cells, detected regions, frames of a clip). Without attention,
+the LSTM starts from the mean vector, which a linear layer projects to the LSTM's width (section 4.3 of the paper). With
+attention, the LSTM also attends to all vectors at every word, like the Top-Down captioner.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ State = tuple[torch.Tensor, ...]  # LSTM states, each R×H
 
 
 class RecurrentConfig(PreTrainedConfig):
-    """Configuration of a recurrent captioner; the default widths are paper 4's.
+    """Configuration of a recurrent captioner. The default widths are those of paper 4.
 
-    ``vision_config``: any vision encoder from transformers; None if features come from files, with ``visual_size``
-    values each. ``attention``: whether to attend to all grid cells or regions at each word, instead of using their mean
-    once.
+    vision_config: any vision encoder from transformers. None: features of size ``visual_size`` come from files.
+    attention: whether to attend to all grid cells or regions at each word, instead of using their mean once.
     """
 
     model_type = "recurrent_captioner"
@@ -73,7 +72,7 @@ class PooledDecoder(nn.Module):
 
 
 class AttentionDecoder(nn.Module):
-    """Top-Down (Anderson et al. 2018, section 3.2): one LSTM attends to regions, a second one predicts the next word.
+    """Top-Down (Anderson et al. 2018, section 3.2): one LSTM attends to regions, another LSTM predicts the next word.
 
     The initial hidden state of the first LSTM is the mean of the regions, as in `PooledDecoder`.
     """
@@ -87,8 +86,8 @@ class AttentionDecoder(nn.Module):
         self.dropout, self.head = nn.Dropout(config.dropout), nn.Linear(H, config.vocab_size)
 
     def start(self, values_RPH: torch.Tensor, there_RP: torch.Tensor) -> State:
-        """Returns h and c (R×H) of the first LSTM and of the second, and the regions' keys R×P×H, which
-        stay the same.
+        """Returns h and c of the first and of the second LSTM, R×H each, and the regions' keys R×P×H, which never
+        change.
         """
         mean_RH = mean_of(values_RPH, there_RP)
         none_RH = torch.zeros_like(mean_RH)
@@ -111,16 +110,16 @@ class AttentionDecoder(nn.Module):
 
 
 def mean_of(values_RPH: torch.Tensor, there_RP: torch.Tensor) -> torch.Tensor:
-    """Averages the vectors R×P×H that are present (``there_RP``); returns R×H."""
+    """Averages the vectors R×P×H for which ``there_RP`` is True. Returns R×H."""
     share_RP = there_RP / there_RP.sum(1, keepdim=True)
     return torch.einsum("rp,rph->rh", share_RP.to(values_RPH.dtype), values_RPH)
 
 
 def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the vectors of each picture, B×P×D, and a mask B×P of those present.
+    """Returns the vectors of each picture, B×P×D, and a mask B×P that is True for vectors that are not padding.
 
-    One vector B×D becomes one region; the cells of frames, B×F×P×D, are flattened. Rows of zeros are padding for
-    pictures with fewer regions than others in the batch.
+    If a picture has one vector, B×D, the vector becomes its only region. The cells of frames, B×F×P×D, are flattened.
+    Rows of zeros pad pictures that have fewer regions than other pictures in the batch.
     """
     visual_BPD = visual[:, None] if visual.ndim == 2 else visual.flatten(1, -2)
     there_BP = visual_BPD.ne(0).any(2)
@@ -129,7 +128,7 @@ def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class LstmState:
-    """The state of an LSTM for N rows, and the regions it attends to.
+    """The state of an LSTM for N rows, and the regions that the LSTM attends to.
 
     ``hidden_N1H`` is computed lazily from the start token, so that each caption has its own dropout.
     """
@@ -179,12 +178,12 @@ class RecurrentModel(PreTrainedModel):
         PreTrainedModel.post_init(self)
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes picture features: the spatial mean B×D, or B×cells×D with attention."""
+        """Computes picture features: the spatial mean, B×D, or all cells, B×cells×D, if the model has attention."""
         output = self.vision(pixel_values=pixels_BCHW)
         return cells_of(output) if self.config.attention else pooled_of(output)
 
     def look(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns values_BPH, the projected regions, and there_BP, the mask of regions that are present."""
+        """Returns values_BPH, the projected regions, and there_BP, the mask of regions that are not padding."""
         visual_BPD, there_BP = regions(visual)
         return self.mapper(visual_BPD), there_BP
 
@@ -225,7 +224,7 @@ class Recurrent(Captioner):
         return self.model.language_model.head
 
     def parts(self) -> dict[str, nn.Module]:
-        """Returns the parts; ``mapper`` is the linear layer before the LSTM, the ``language_model``."""
+        """Returns the parts. ``mapper`` is the linear layer before the LSTM, and ``language_model`` is the LSTM."""
         vision = {} if self.model.vision is None else {"vision": self.model.vision}
         return {**vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
 
@@ -235,7 +234,7 @@ AutoModel.register(RecurrentConfig, RecurrentModel)
 
 
 def load_recurrent(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder`` in float32; returns it with its captioner class."""
+    """Loads the model in ``folder`` in float32. Returns the model and its captioner class."""
     return load_whole(RecurrentModel, folder, dtype=torch.float32), Recurrent
 
 

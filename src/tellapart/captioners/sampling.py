@@ -1,4 +1,4 @@
-"""Greedy decoding and sampling, and the protocols that decoding requires of a captioner."""
+"""Greedy decoding and sampling, and the protocols that a captioner must implement for decoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellapart.models.decoding import Decoding
 
 
 class DecoderState(Protocol):
-    """State of a decoder for N rows after the tokens so far; the captioner's `decode` updates it in place."""
+    """State of a decoder for N rows after the tokens so far. The captioner's `decode` updates it in place."""
 
     def __len__(self) -> int: ...
 
@@ -26,12 +26,12 @@ class DecoderState(Protocol):
         ...
 
     def select(self, row_M: torch.Tensor) -> Self:
-        """Returns a new state of these rows, which may repeat; does not change this state."""
+        """Returns a new state with these rows, which may repeat. Does not change this state."""
         ...
 
 
 class Decoder(Protocol):
-    """The interface of captioners that decoding uses; see `Captioner` for its members."""
+    """The part of the captioner interface that decoding uses. `Captioner` documents its members."""
 
     name: str
     tokenizer: Any
@@ -53,7 +53,8 @@ def suppress(score_NV: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tenso
 
 
 def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Tensor | None) -> torch.Tensor:
-    """Chooses the next token of each row: the likeliest, or by inverse transform sampling with ``uniform_R``.
+    """Chooses the next token of each row: the likeliest token or, with ``uniform_R``, a token drawn by inverse
+    transform sampling.
 
     Each row uses one random number, so its token does not depend on other rows.
     """
@@ -65,9 +66,9 @@ def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Ten
 
 
 class SampleSearch:
-    """Generates one caption for each of R = B·samples rows: greedily, or sampled with ``uniform_RT``.
+    """Generates one caption for each of R = B·samples rows, greedily or by sampling with ``uniform_RT``.
 
-    ``running_N``: True for rows in the batch that have not stopped. Tokens after a row's first stop token are
+    ``running_N``: True for rows in the batch that have not stopped yet. Tokens after a row's first stop token are
     undefined.
     """
 
@@ -112,12 +113,12 @@ class SampleSearch:
 
 
 def token_ids(tokens: Sequence[int], device: torch.device) -> torch.Tensor | None:
-    """Returns the ids as a tensor on the device; None if there are none."""
+    """Returns the ids as a tensor on the device, or None if there are no ids."""
     return torch.tensor(list(tokens), device=device) if tokens else None
 
 
 def token_table(tokens: Sequence[int], logits_NV: torch.Tensor) -> torch.Tensor:
-    """Returns a boolean table over V that is True for ``tokens``; skips ids beyond the vocabulary."""
+    """Returns a boolean table over the vocabulary that is True for ``tokens``. Skips ids beyond the vocabulary."""
     known = [token for token in tokens if token < logits_NV.shape[-1]]
     table_V = torch.zeros(logits_NV.shape[-1], dtype=torch.bool)
     table_V[known] = True

@@ -10,16 +10,17 @@ import torch.nn.functional as F
 
 from tellapart.captioners.sampling import Decoder, DecoderState
 
-MANY_SCORES = 2**22  # with fewer scores than this, computing padding is cheaper than skipping it
-GROUPS, AT_LEAST = 4, 32  # maximum number of length groups, and minimum rows per group
+MANY_SCORES = 2**22  # with fewer logits than this, computing those of padding is cheaper than skipping them
+GROUPS, AT_LEAST = 4, 32  # maximum number of length groups, and minimum number of rows per group
 
 
 def hidden_cached(
     captioner: Decoder, state: DecoderState, tokens_RT: torch.Tensor, length_R: torch.Tensor
 ) -> torch.Tensor:
-    """Computes hidden_RTH with teacher forcing from the state after B pictures; R = B·S, a picture's S rows adjacent.
+    """Computes hidden_RTH with teacher forcing, from the decoder state after B pictures.
 
-    Rows are valid up to ``length_R``. Hidden states beyond the longest row of a group are zero.
+    R = B·S, with each picture's S rows adjacent. Rows are valid up to ``length_R``. Hidden states beyond the longest
+    row in a group are zero.
     """
     S = len(tokens_RT) // len(state)
     groups, outputs = length_groups(length_R), []
@@ -34,7 +35,7 @@ def hidden_cached(
 
 
 def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
-    """Groups rows of similar length; uses a single group on a GPU, where a kernel launch costs more than padding."""
+    """Groups rows of similar length. On a GPU, uses a single group, because a kernel launch costs more than padding."""
     count = min(GROUPS, len(length_R) // AT_LEAST) if length_R.device.type == "cpu" else 1
     return list(length_R.argsort(stable=True).tensor_split(count)) if count > 1 else [
         torch.arange(len(length_R), device=length_R.device)

@@ -1,7 +1,7 @@
-"""A text-only language model, fine-tuned on instructions by the same training loop (paper 1, appendix B).
+"""A text-only language model, which can be fine-tuned on instructions by the same training loop (paper 1, appendix B).
 
-The prompt replaces the picture, and the answer replaces the caption. The prompt is therefore excluded from
-losses and from SMILE's subset, and all objectives, decoding methods and checkpoints work as for captions.
+The prompt replaces the picture, and the answer replaces the caption. The prompt is therefore excluded from losses and
+from SMILE's subset, and all objectives, decoding methods and checkpoints work as they do for captions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tellapart.errors import UsageError
 from tellapart.models.training_mode import in_mode
 from tellapart.types import Encoder
 
-NONE = -1  # left padding of prompt rows; differs from every token id, including the padding token's
+NONE = -1  # value that pads prompt rows on the left; differs from every token id, including that of the padding token
 
 
 class TextOnly(Captioner):
@@ -53,14 +53,17 @@ class TextOnly(Captioner):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        """Maximum answer length in tokens: half of the model's positions. The other half is for prompts."""
+        """Maximum number of tokens in an answer: half of the model's positions. The other half is for prompts."""
         return None if self.positions is None else self.positions // 2
 
     def prompt_rows(self, prompts: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Tokenizes N prompts (id, text) to int32 N×P. Raises `UsageError` if a prompt leaves no room for an answer."""
+        """Tokenizes N prompts, given as (id, text), to int32 N×P.
+
+        Raises `UsageError` if a prompt leaves no room for an answer.
+        """
         rows = [list(row) for row in self.tokenizer([text for _, text in prompts])["input_ids"]]
         begin = self.end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
-        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some add an end
+        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # drop the end token, if any
         for (name, _), row in zip(prompts, rows, strict=True):
             if self.positions is not None and len(row) > self.positions - (self.positions // 2) + 1:
                 raise UsageError(
@@ -87,7 +90,9 @@ class TextOnly(Captioner):
         return self._outputs(self._run(inputs, use_cache=False))[:, P - 1 :]
 
     def _inputs(self, ids_NT: torch.Tensor, there_NP: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns the model's inputs for ``ids`` whose first P are prompts; positions start where the prompt starts."""
+        """Returns the model's inputs for ``ids_NT``, whose first P tokens are prompts. Positions count from the start
+        of the prompt, without padding.
+        """
         mask_NT = F.pad(there_NP, (0, ids_NT.shape[1] - there_NP.shape[1]), value=True).long()
         inputs = {"input_ids": ids_NT, "attention_mask": mask_NT}
         if self.takes_positions:
@@ -98,7 +103,7 @@ class TextOnly(Captioner):
         return (self.model.base_model if self.linear else self.model)(**inputs, **settings)
 
     def _outputs(self, output: Any) -> torch.Tensor:
-        """Returns the last hidden states, or logits if they are not a single linear layer of the states."""
+        """Returns the last hidden states, or the logits if they are not computed by a single linear layer."""
         outputs: torch.Tensor = output.last_hidden_state if self.linear else output.logits
         return outputs
 
@@ -126,8 +131,9 @@ class TextOnly(Captioner):
 
     @property
     def linear(self) -> bool:
-        """Returns whether logits are a single linear layer of the last states; some models scale or squash them.
-        The test runs once.
+        """Returns True if a single linear layer computes the logits from the last hidden states.
+
+        Some models also scale or squash the logits. The test runs only once.
         """
         if self._linear is None:
             layer = self.model.get_output_embeddings()
@@ -145,7 +151,7 @@ class TextOnly(Captioner):
         return self._linear
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns token ids_BP and their mask there_BP, trimmed to the longest prompt in the batch."""
+        """Returns the token ids ids_BP and their mask there_BP, trimmed to the longest prompt in the batch."""
         there_BP = visual != NONE
         width = int(there_BP.sum(1).max())
         ids_BP, there_BP = visual[:, -width:].long(), there_BP[:, -width:]

@@ -1,4 +1,4 @@
-"""Decoding without a KV cache: every step processes all tokens so far, which is slow but works for any captioner."""
+"""Decodes without a KV cache: every step processes all tokens so far, which is slow but works for any captioner."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Uncached:
         return self.hidden(state)[:, -tokens_NT.shape[1] :]
 
     def hidden(self, state: TokenHistory) -> torch.Tensor:
-        """Computes hidden_N(T+1)H before the first and after each of the T tokens so far."""
-        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last token need not be read
+        """Computes the hidden states N×(T+1)×H before the first and after each of the T tokens so far."""
+        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last token is never read
         hidden: torch.Tensor = self.captioner.hidden(state.visual, tokens_NT, torch.ones_like(tokens_NT).bool())
         return hidden
 
@@ -52,7 +52,7 @@ class TokenHistory:
     def prompt_tokens(self) -> int:
         raise UsageError(
             f"length_penalty_over is 'all', but {self.captioner.name} does not report the number of prompt "
-            "tokens; set it to 'new'"
+            "tokens; set length_penalty_over = 'new'"
         )
 
     @property
