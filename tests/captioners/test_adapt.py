@@ -120,7 +120,7 @@ def test_with_lora_a_part_learns_in_it_alone_and_the_mapper_in_full(captioner: C
 
 def test_names_that_no_layer_has_are_one_line(captioner: ClipCap) -> None:
     with pytest.raises(
-        UsageError, match=r"captioner.lora.modules: no layer of vision of tiny is named query; .* end in"
+        UsageError, match=r"captioner.lora.modules: no layer in vision of tiny is named query; .* end in"
     ):
         add_lora(captioner, ["vision"], modules=["query"])
 

@@ -55,7 +55,7 @@ def test_a_model_that_is_no_captioner(tmp_path: Path) -> None:
 
 def test_a_saved_captioner_of_its_own_takes_no_options(copy: Path) -> None:
     (copy / "tellapart.json").write_text(json.dumps({"made_by": "mine:captioner"}))
-    assert "was saved with its options by a custom captioner; remove '?prompt=a'" in told(
+    assert "was saved by a custom captioner, together with its options; remove '?prompt=a'" in told(
         f"{copy}?prompt=a", UsageError
     )
 
@@ -130,7 +130,9 @@ def test_options_that_it_does_not_have(llava: Path, tiny_captioner: Path) -> Non
     assert "unknown option 'promt=hi'; did you mean 'prompt'?" in told(f"{llava}?promt=hi", UsageError)
     assert "unknown option 'prompt'; did you mean 'prompt'?" in told(f"{llava}?prompt", UsageError)
     assert ": visual_tokens must be a number; got 'many'" in told(f"{llava}?visual_tokens=many", UsageError)
-    assert "visual_tokens is 9; all its pictures have one shape" in told(f"{llava}?visual_tokens=9", UsageError)
+    assert "visual_tokens is 9; it has no effect, because all pictures have the same shape" in told(
+        f"{llava}?visual_tokens=9", UsageError
+    )
     assert "unknown option 'promt=hi'; did you mean 'prompt'?" in told(f"{tiny_captioner}?promt=hi", UsageError)
 
 
@@ -194,7 +196,7 @@ def test_a_peft_adapter_loads_with_its_base(adapter: tuple[Path, Path, Any], tmp
 def test_the_base_of_an_adapter_may_lie_elsewhere(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
     folder, base, _ = adapter
     base.rename(tmp_path / "moved")
-    assert "if the base is elsewhere, use '" in told(str(folder))
+    assert "if the base model is in another place, use '" in told(str(folder))
     assert load_captioner(f"{folder}?base_model={tmp_path / 'moved'}&prompt=a dog").name.startswith(str(folder))
 
 
@@ -298,7 +300,7 @@ def test_an_adapter_that_saved_no_embeddings_of_its_tokens_is_refused(tmp_path: 
 def test_an_adapter_beside_another_tokenizer_is_refused(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
     blip = save_blip(tmp_path, ["a", "dog"])
     AutoTokenizer.from_pretrained(blip).save_pretrained(adapter[0])
-    assert "tokens of the base are missing or have" in told(str(adapter[0]))
+    assert "of the base's tokens are missing or have" in told(str(adapter[0]))
 
 
 def test_the_cause_of_weights_that_do_not_fit_is_told_and_not_its_heading_alone(

@@ -95,7 +95,8 @@ def test_lora_beside_an_output_layer_whose_weights_are_read_past_it_is_refused(
 ) -> None:
     captioner = made(name, tmp_path)
     with pytest.raises(
-        UsageError, match=rf"{layer} is the output layer of .*remove it from modules, or train the part in full"
+        UsageError,
+        match=rf"{layer} is the output layer of .*remove the layer from modules, or train the part without LoRA",
     ):
         add_lora(captioner, ["language_model"], rank=2, modules=("query", "c_attn", layer))
 
@@ -145,7 +146,8 @@ def test_language_models_of_the_gpt2_kind(kind: str, size: dict[str, Any], endin
 
 def test_a_language_model_without_linear_layers_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"language_model of .* has no linear layer .* remove .*--lora to train it in full"
+        UsageError,
+        match=r"language_model of .* has no linear layer .* remove .*--lora to train language_model without LoRA",
     ):
         add_lora(made("LSTM", tmp_path), ["language_model"])
 

@@ -556,7 +556,8 @@ def test_a_caption_longer_than_the_model_can_write_is_refused(
     command = ("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--beams", 1)
     done = cli(*command, "--max-tokens", 64)
     assert (
-        done.status == 2 and "tokens does not fit: 2 of the language model's 64 positions are taken, so at" in done.line
+        done.status == 2
+        and "tokens does not fit into the context: 2 of the language model's 64 positions are taken, so at" in done.line
     )
     assert not (tmp_path / "c.jsonl").exists()
     assert cli(*command, "--max-tokens", 63).status == 0

@@ -293,7 +293,7 @@ def test_wrong_models_addresses_and_options_are_one_line(
 
 
 def test_training_with_it_is_refused(cli: Cli, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="openai:m runs on a server and has no local weights; it"):
+    with pytest.raises(UsageError, match="openai:m runs on a server and has no local weights, so it"):
         load_captioner("openai:m@http://127.0.0.1:9/v1")
     (tmp_path / "r.toml").write_text(
         'name = "r"\n[data]\ntrain = "scenes:plain?n=20"\nvalidation = "scenes:plain?n=20"\n'

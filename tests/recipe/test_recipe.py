@@ -174,7 +174,11 @@ def test_a_wrong_value_is_shown_with_what_was_expected(tmp_path: Path, setting: 
             ["objective.decoding={kind='greedy', samples=2}"],
             "objective.decoding: samples is 2, but kind = 'greedy'",
         ),
-        (REINFORCE, ["objective.decoding={kind='beam', samples=6}"], "objective.decoding: samples is 6, but kind = 'beam'"),
+        (
+            REINFORCE,
+            ["objective.decoding={kind='beam', samples=6}"],
+            "objective.decoding: samples is 6, but kind = 'beam'",
+        ),
         (
             REINFORCE,
             ["validation.decoding={kind='sample', samples=2}"],
@@ -282,7 +286,10 @@ def test_a_default_that_changes_is_a_change_of_results() -> None:
     [
         ({"kind": "greedy", "temperature": 0.5}, "temperature is 0.5, but kind = 'greedy' does not use temperature"),
         ({"kind": "beam", "temperature": 0.5}, "set kind to 'sample' or 'consensus'"),
-        ({"kind": "sample", "beams": 3}, "beams is 3, but kind = 'sample' does not use beams; remove beams (or set its"),
+        (
+            {"kind": "sample", "beams": 3},
+            "beams is 3, but kind = 'sample' does not use beams; remove beams (or set its",
+        ),
         ({"kind": "consensus", "beams": 3}, "set kind to 'beam'"),
         ({"candidates": 8}, "candidates is 8, but kind = 'greedy' does not use candidates; remove"),
         ({"kind": "sample", "scorer_weight": 0.1}, "scorer_weight is 0.1"),
