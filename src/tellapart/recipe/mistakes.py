@@ -1,4 +1,4 @@
-"""Explains the mistakes in a recipe in one line each."""
+"""Explains mistakes in a recipe, each in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from tellapart.errors import nearest
 
-# The location of a table in pydantic's form: keys, where a key of a tagged union is followed by the tag, e.g.
+# The location of a table in pydantic's format: its keys, where the key of a tagged union is followed by the tag, e.g.
 # ("objective", "reinforce", "decoding").
 Location = tuple[int | str, ...]
 Tables = dict[Location, list[str]]
@@ -21,7 +21,7 @@ NAMED = "*"  # placeholder in a location for a table name that the user chose
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Describes the first mistake to fix.
 
-    Unknown keys come before missing ones, because an unknown key can be a misspelling of the missing one.
+    Unknown keys come before missing keys, because an unknown key can be a misspelled version of a missing key.
     """
     mistakes = error.errors(include_url=False)
     first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
@@ -45,7 +45,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
-    """Returns the keys of every table in ``model``, by location. Outer tables come before inner ones."""
+    """Returns the keys of every table in ``model``, by location. Outer tables come before inner tables."""
     tables: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
         if get_origin(field.annotation) is dict and (inside := models_in(field.annotation)):
@@ -58,7 +58,7 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
 
 
 def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
-    """Returns the tables that a key, or the list under it, can contain, each with the name of its discriminator."""
+    """Returns the tables that a key (or the list under that key) can contain, each with its discriminator's name."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, discriminator)]
     for metadata in getattr(annotation, "__metadata__", ()):
@@ -86,14 +86,16 @@ def with_names(text: str, names: Sequence[str]) -> str:
 
 
 def typed(place: Location, tables: Tables) -> str:
-    """Formats a location as a user would type it, without tags and list indices."""
+    """Formats a location as a user would type it, without tags or list indices."""
     return ".".join(str(part) for n, part in enumerate(place) if place[:n] in tables)
 
 
 def near(place: Location, tables: Tables) -> str:
-    """Returns a hint with the probably intended key: in the same table, or a clearly closer match in another table.
+    """Returns a hint with the key that the user probably meant.
 
-    Prefers tables that are nearer and less deeply nested."""
+    This is the closest match in the same table, unless another table has a clearly closer match. Prefers tables that
+    are nearer and less deeply nested.
+    """
     table, name = place[:-1], str(place[-1])
     close_here = difflib.get_close_matches(name, tables[table], n=1)
     least = max(0.8, likeness(name, close_here[0]) + 0.1) if close_here else 0.8
@@ -105,7 +107,7 @@ def near(place: Location, tables: Tables) -> str:
 
 
 def likeness(a: str, b: str) -> float:
-    """Returns the similarity of two words, 0 to 1, as in `difflib.get_close_matches`."""
+    """Returns the similarity of two words, from 0 to 1, as in `difflib.get_close_matches`."""
     return difflib.SequenceMatcher(None, b, a).ratio()
 
 
@@ -115,13 +117,13 @@ def shared(a: Location, b: Location) -> int:
 
 
 def excludes(a: Location, b: Location, tables: Tables) -> bool:
-    """Returns whether two tables exclude each other, that is, their locations differ at a tag."""
+    """Returns True if two tables exclude each other, that is, if their locations differ at a tag."""
     n = shared(a, b)
     return n < min(len(a), len(b)) and a[:n] not in tables
 
 
 def requirement(mistake: Any) -> str:
-    """Describes the requirement on a value, e.g. ``must be greater than or equal to 1``."""
+    """Describes the requirement that a value violates, e.g. ``must be greater than or equal to 1``."""
     if mistake["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "must be a table"
     if mistake["type"] == "tuple_type":

@@ -1,4 +1,4 @@
-"""Test sets of the papers' tables, by name."""
+"""Looks up test sets of the papers' tables by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAPERS = (1, 2, 3, 4)
 
 @cache
 def read_tables(paper: int) -> dict[str, Any]:
-    """Reads the definitions of a paper's tables (`recipe.paper_tables`) as a plain dict."""
+    """Reads the definitions of a paper's tables (see `recipe.paper_tables`) as a plain dict."""
     return tomllib.loads((SHIPPED / "tables" / f"paper{paper}.toml").read_text(encoding="utf-8"))
 
 
@@ -33,7 +33,7 @@ def put_test_sets(table: dict[str, Any], source: str) -> None:
         paper, _, test = name.partition(":")
         if paper not in map(str, PAPERS):
             raise UsageError(
-                f"{source}: evaluation.test_sets.{key} is '{name}'; expected a table with data = 'kind:path' or "
+                f"{source}: evaluation.test_sets.{key} is '{name}'; expected a table with data = 'kind:path', or "
                 "PAPER:NAME for a test set of the papers' tables, such as '2:coco'"
             )
         known = read_tables(int(paper))["tests"]

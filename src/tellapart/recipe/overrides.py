@@ -1,4 +1,4 @@
-"""Settings such as ``--set training.steps=200``."""
+"""Applies settings such as ``--set training.steps=200`` to recipes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tellapart.utils.messages import say
 
 
 def apply_override(table: dict[str, Any], setting: str) -> None:
-    """Applies a setting such as ``training.steps=200`` to the table. A value that is not TOML is plain text.
+    """Applies a setting such as ``training.steps=200`` to the table. Values that are not valid TOML are plain text.
 
-    A relative path to another recipe is relative to the current folder. Raises `UsageError` for a malformed setting.
+    Relative paths to other recipes are relative to the current folder. Raises `UsageError` if the setting is malformed.
     """
     key, equals, text = setting.partition("=")
     keys = [part.strip() for part in key.split(".")]
@@ -34,11 +34,11 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
 
 
 def leave_unread(decoding: dict[str, Any], setting: str) -> None:
-    """Drops the settings in a ``decoding`` table that its new kind does not use, and prints them."""
+    """Removes the settings from a ``decoding`` table that its new kind does not use, and prints them."""
     read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
     for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
         if name in decoding:
-            say(f"--set {setting}: ignored {name} = {decoding.pop(name)}, which this decoding does not use")
+            say(f"--set {setting}: ignored {name} = {decoding.pop(name)}, which this kind of decoding does not use")
 
 
 def parse_value(text: str) -> Any:

@@ -1,7 +1,8 @@
 """The papers' tables: their systems, test sets and metrics, and the published figures.
 
-There is one TOML file per paper in ``shipped/tables``; it also names the experimental conditions and measures that
-correspond to a system and a column on `scenes`. `recipe.table_plan` plans the commands that reproduce a table.
+There is one TOML file per paper in ``shipped/tables``. For each system and column, it also names the experimental
+condition and the measure that correspond to it on `scenes`. `recipe.table_plan` plans the commands that reproduce a
+table.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ SOURCES = ("metric", "words", "setting", "log", "study", "command")
 
 
 class Column(Strict):
-    """A column of a table; its cells usually show a metric on a test set.
+    """A column in a table. Its cells usually show a metric on a test set.
 
-    metric: a metric of ``eval``.
-    words: shows each system's most distinctive words instead of a figure: "adjective" or "noun".
-    setting: a key of the row's recipe, or several joined by ``*`` for their product.
+    metric: the name of a metric in ``eval``.
+    words: "adjective" or "noun", to show each system's most distinctive words of this kind instead of a figure.
+    setting: a key in the row's recipe, or several keys joined by ``*`` for the product of their values.
     log: name of a value that training logs at each validation.
-    study: a figure from the table's human study.
-    command: arguments of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}``
-        stand for the row's captioner, the test set and the options.
+    study: name of a figure from the table's human study.
+    command: arguments of a command whose output file is the cell. ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}``
+        stand for the row's captioner, the test set, and the options --llm and --mllm.
     file: name of the command's output file.
     scenes: the measure that corresponds to the column on `scenes`.
-    note: for a column without any of these, why it cannot be measured here.
+    note: why the column cannot be measured here, if none of the fields above is set.
     """
 
     name: str
@@ -50,19 +51,19 @@ class Column(Strict):
 
     @property
     def evaluated(self) -> bool:
-        """Returns whether ``eval`` measures the column."""
+        """Returns True if ``eval`` measures the column."""
         return bool(self.metric or self.words)
 
     @property
     def source(self) -> str:
-        """Returns the name of the field that defines the cells; "" if there is none."""
+        """Returns the name of the field that defines the cells, or "" if no such field is set."""
         return next((name for name in SOURCES if getattr(self, name)), "")
 
 
 class Row(Strict):
-    """A row: its labels, its system, and the published cells (a figure, words, or "" if empty).
+    """A row in a table: its labels, its system, and the published cells (a figure, words, or "" for an empty cell).
 
-    instead: test sets that replace a column's for this row, e.g. with other references.
+    instead: test sets to use for this row instead of the columns' test sets, e.g. with other references.
     """
 
     labels: tuple[str, ...]
@@ -75,14 +76,14 @@ class System(Strict):
     """The source of a row's captions: exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
 
     recipe, set: a recipe to train, and overrides as in ``--set``.
-    start: the system whose model the training starts from.
-    until: the system whose run sets the value at which training stops (``validation.until``).
-    run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
-    model: a captioner's name.
+    start: the system whose model is the starting point for training.
+    until: the system whose run determines the value at which training stops (``validation.until``).
+    run: the system whose model is used with other ``caption`` options. "3:NAME" names a system in another paper.
+    model: the name of a captioner.
     human: how to use references as captions, as in ``eval --human``.
     file: description of a captioner or captions that the user must provide.
     caption: command-line arguments for ``tellapart caption``.
-    scenes: the condition that corresponds to the system on `scenes`.
+    scenes: the experimental condition that corresponds to the system on `scenes`.
     stage: the stage whose boosted captions are the system's references.
     """
 
@@ -106,11 +107,11 @@ class System(Strict):
 
 
 class PaperTable(Strict):
-    """A printed table or figure.
+    """A table or figure that a paper prints.
 
-    id: "5", "F3" for a figure, or "S1" for a sweep described in the text.
+    id: "5" for a table, "F3" for a figure, or "S1" for a sweep that the text describes.
     study: arguments of ``study create``, for columns that report people's answers.
-    note: how this table differs from the paper's.
+    note: how our table differs from the paper's.
     """
 
     id: str
@@ -165,10 +166,10 @@ def read_paper(number: int) -> Paper:
 
 
 def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
-    """Returns the tables for names such as ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4), in order. Default:
-    all.
+    """Returns the tables for names such as ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4), in order.
 
-    Raises `UsageError` for a malformed name, an unknown paper or an unknown table.
+    If there are no names, returns all tables. Raises `UsageError` for a malformed name, an unknown paper or an unknown
+    table.
     """
     tables: dict[tuple[int, str], tuple[Paper, PaperTable]] = {}
     for name in names or list(map(str, PAPERS)):
@@ -192,6 +193,7 @@ def _expand(ids: str, name: str) -> Iterator[str]:
         start, stop = first.removeprefix(letter), (last or first).removeprefix(letter)
         if not (start.isdecimal() and stop.isdecimal()) or (dash and int(stop) < int(start)):
             raise UsageError(
-                f"'{name}': cannot parse '{part}'; expected a number, F and a number, or a range such as 1-5"
+                f"'{name}': cannot parse '{part}'; expected a table such as 5, a figure such as F3, or a range such as "
+                "1-5"
             )
         yield from (f"{letter}{number}" for number in range(int(start), int(stop) + 1))

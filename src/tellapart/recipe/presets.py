@@ -17,7 +17,7 @@ SELF_RETRIEVAL: dict[str, Any] = {
     "kl_temperature": 1.0,
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    # penalizes words that few samples contain, and captions that are unlikely under the initial model
+    # Penalizes words that few samples contain, and captions that are unlikely under the initial model.
     "truthful-self-retrieval": {
         **SELF_RETRIEVAL,
         "kl": 0.1,
@@ -63,24 +63,24 @@ DEFAULTS = {
     "kind": "reinforce",
     "baseline": "leave_one_out",
     "length_normalization": "length",
-}  # template for a reward without a preset
+}  # the [objective] table for a reward without a preset
 
 
 def objective_names() -> list[str]:
-    """Returns the presets, followed by the objectives and rewards of installed packages.
+    """Returns the names of the presets, followed by those of objectives and rewards from installed packages.
 
-    The package's other objectives and rewards (``exact_truth``, ``paid_words``, …) are for recipes only.
+    tellapart's other objectives and rewards (``exact_truth``, ``paid_words``, …) can only be used in recipes.
     """
     plugins = (name for parts in (OBJECTIVES, REWARDS) for name in parts.installed() if name not in parts.builtin())
     return list(dict.fromkeys([*PRESETS, *plugins]))
 
 
 def default_objective(*, photos: bool) -> str:
-    """Returns the default preset.
+    """Returns the name of the default preset.
 
-    The captioner for the synthetic world describes pictures when prompted, so it learns from its own descriptions. On
-    photos, a captioner is confident about only a few words of its descriptions, and the details that these add do not
-    make up for what the captions lose in quality (docs/research/flickr8k.md).
+    The captioner for the synthetic world can describe pictures in detail when prompted, so it learns from its own
+    descriptions. On photos, a captioner is confident about only a few words in its descriptions, and the detail that
+    these words add does not make up for the captions' loss in quality (docs/research/flickr8k.md).
     """
     return "truthful-self-retrieval" if photos else "self-distillation"
 
@@ -88,7 +88,7 @@ def default_objective(*, photos: bool) -> str:
 def objective_table(name: str) -> dict[str, Any]:
     """Returns the [objective] table of a preset, objective or reward.
 
-    Raises `UsageError`, with the nearest name, for a name that is unknown or for recipes only.
+    Raises `UsageError` if the name is unknown (with the nearest known name) or can only be used in recipes.
     """
     if name in PRESETS:
         return PRESETS[name]
@@ -101,6 +101,6 @@ def objective_table(name: str) -> dict[str, Any]:
 
 
 def reads_references(table: Mapping[str, Any]) -> bool:
-    """Returns whether the objective, or one of its rewards, needs references."""
+    """Returns True if the objective, or one of its rewards, needs references."""
     rewards = [REWARDS.find(reward["kind"]) for reward in table.get("rewards", ())]
     return any("references" in entry.needs for entry in (OBJECTIVES.find(table["kind"]), *rewards))

@@ -22,9 +22,10 @@ from tellapart.utils.untrusted_text import broken
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a recipe from a TOML file, and applies ``--set key.sub=value``. Names of recipes become absolute paths.
+    """Reads a recipe from a TOML file and applies overrides such as ``training.steps=200``.
 
-    Raises a `UsageError` that names the file, the key and the most similar existing key.
+    Names of recipes become absolute paths. Raises a `UsageError` that names the file, the key and the most similar
+    existing key.
     """
     expected = "expected a TOML file such as recipes/scenes_sr_l.toml"
     try:
@@ -44,9 +45,9 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Recipe:
-    """Validates a plain table. ``folder``: where to look for other recipes.
+    """Validates a plain table. Raises a one-line `UsageError` that starts with ``source``.
 
-    Raises a one-line `UsageError` that starts with ``source``.
+    ``folder``: the folder in which to look for other recipes.
     """
     copied = copy.deepcopy(dict(table))
     put_test_sets(copied, source)

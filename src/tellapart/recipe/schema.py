@@ -21,47 +21,48 @@ BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
 
 Epoch = Annotated[int, Field(ge=0)]
 BagSize = Annotated[int, Field(ge=2)]
-LARGEST_SIZE = 1 << 16  # limit on layers, width, heads and positions of a new model; a larger value is a typo
+LARGEST_SIZE = 1 << 16  # maximum number of layers, units, heads or positions in a new model; larger values are typos
 
 
 class Bags(Strict):
-    """Settings of ``batches = "bags"``. Without ``size`` or ``schedule``, bags grow as in paper 2 (BagCurri)."""
+    """Settings for ``batches = "bags"``. Without ``size`` or ``schedule``, bags grow as in paper 2 (BagCurri)."""
 
     kind: Literal["lookalike", "hard", "random"] = Field(
         "lookalike",
-        description="lookalike: mined bags; random: random bags, as a control; hard: shuffled pictures, each "
-        "with its nearest neighbours as distractors without captions (paper 3, appendix D.2)",
+        description="lookalike: mined bags; random: random bags, as a control; hard: shuffled pictures, where the "
+        "nearest neighbours of each picture are distractors without captions (paper 3, appendix D.2)",
     )
-    size: BagSize | None = Field(None, description="pictures per bag; default: given by schedule, or by BagCurri")
+    size: BagSize | None = Field(None, description="pictures per bag; default: from schedule, or as in BagCurri")
     schedule: tuple[tuple[Epoch, BagSize], ...] | None = Field(
         None,
         min_length=1,
-        description="list of [first epoch, bag size]: [[0, 2], [3, 5]] uses bags of 2, and bags of 5 from "
-        "the fourth epoch on",
+        description="list of [first epoch, bag size]; for example, [[0, 2], [3, 5]] uses bags of 2 pictures for three "
+        "epochs, and bags of 5 from the fourth epoch on",
     )
-    hard: int | None = Field(None, ge=1, description="distractors per picture, for kind = 'hard'")
-    neighbours: int = Field(200, ge=1, description="number of nearest neighbours that a bag may be filled from")
+    hard: int | None = Field(None, ge=1, description="number of distractors per picture, for kind = 'hard'")
+    neighbours: int = Field(200, ge=1, description="number of nearest neighbours with which a bag may be filled")
     max_cosine: float | None = Field(
         None,
         gt=-1,
         le=1,
-        description="maximum cosine between pictures in a bag; more similar pictures count as "
-        "near-duplicates; default: none",
+        description="maximum cosine between pictures in a bag; more similar pictures count as near-duplicates; by "
+        "default, there is no maximum",
     )
     scorer: ModelName | None = Field(None, description="scorer whose features define look-alikes; default: [scorer]")
     captions: FileName | None = Field(
-        None, description="references, or a file of captions, to include text similarity, as in algorithm 1 of paper 2"
+        None,
+        description="references, or a file of captions, to mine bags by text similarity too (paper 2, algorithm 1)",
     )
 
     @model_validator(mode="after")
     def fits_together(self) -> Bags:
         if (self.kind == "hard") != (self.hard is not None):
-            raise ValueError("kind = 'hard' requires hard, for example hard = 5, and vice versa; set both or neither")
+            raise ValueError("kind = 'hard' and hard require each other; set both, for example hard = 5, or neither")
         if sum(given is not None for given in (self.size, self.schedule, self.hard)) > 1:
-            raise ValueError("size, schedule and hard all set the bag size; keep only one of them")
+            raise ValueError("size, schedule and hard all set the size of bags; keep only one of them")
         mined = {"scorer", "captions", "max_cosine"} & {key for key, value in self if value is not None}
         if self.kind == "random" and mined:
-            raise ValueError(f"{sorted(mined)[0]} has no effect on random bags, which are not mined; remove it")
+            raise ValueError(f"{sorted(mined)[0]} has no effect on random bags, which are not mined; remove this key")
         starts = [start for start, _ in self.stages]
         if starts[0] != 0 or starts != sorted(set(starts)):
             raise ValueError(
@@ -71,7 +72,7 @@ class Bags(Strict):
 
     @property
     def stages(self) -> tuple[tuple[int, int], ...]:
-        """Returns the schedule as (first epoch, bag size)."""
+        """Returns the schedule as pairs of (first epoch, bag size)."""
         if self.hard is not None:
             return ((0, self.hard + 1),)
         return ((0, self.size),) if self.size is not None else self.schedule or BAGCURRI
@@ -87,18 +88,18 @@ def changed(table: Strict, keys: Collection[str]) -> list[str]:
 
 
 class NewCaptioner(Strict):
-    """A new ClipCap: a vision encoder, a mapper, and a small new GPT-2 or an existing ``language_model``."""
+    """A new ClipCap: a vision encoder, a mapper, and either a small new GPT-2 or an existing ``language_model``."""
 
     kind: Literal["clipcap"] = "clipcap"
     vision: ModelName = Field(
-        description="vision encoder: a transformers or timm model, a scorer's encoder, or a recipe that trains one"
+        description="vision encoder: a transformers or timm model, a scorer's encoder, or a recipe that trains a scorer"
     )
     language_model: ModelName | None = Field(
-        None, description="language model: any causal LM from transformers; default: a new word-level GPT-2"
+        None, description="any causal language model from transformers; default: a new word-level GPT-2"
     )
     visual: Literal["pooled", "cells"] = "pooled"
     grid: int = Field(
-        0, ge=0, le=32, description="pool the encoder's grid features to this many cells per side; 0: no pooling"
+        0, ge=0, le=32, description="number of cells per side to which grid features are pooled; 0: no pooling"
     )
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
     prefix_length: int = Field(4, ge=1, le=LARGEST_SIZE)
@@ -106,12 +107,12 @@ class NewCaptioner(Strict):
     layers: int = Field(3, ge=1, le=LARGEST_SIZE)
     heads: int = Field(6, ge=1, le=LARGEST_SIZE)
     dropout: float = Field(0.1, ge=0, lt=1)
-    min_count: int = Field(1, ge=1, description="words that occur less often in the training references become unknown")
+    min_count: int = Field(1, ge=1, description="minimum count of words in the references; rarer words become unknown")
     max_tokens: int = Field(
-        64, ge=4, le=LARGEST_SIZE, description="number of positions of the language model, including the prefix"
+        64, ge=4, le=LARGEST_SIZE, description="number of positions in the language model, including the prefix"
     )
     sentences: bool = Field(
-        False, description="keep full stops between sentences as words; otherwise all punctuation is dropped"
+        False, description="keep full stops between sentences as words; otherwise, all punctuation is dropped"
     )
 
     @model_validator(mode="after")
@@ -125,8 +126,7 @@ class NewCaptioner(Strict):
         of_new = {"width", "layers", "heads", "dropout", "min_count", "max_tokens", "sentences"}
         if self.language_model is not None and (idle := changed(self, of_new)):
             raise ValueError(
-                f"{idle[0]} configures a new language model, but language_model names an existing one; remove one "
-                "of the two"
+                f"{idle[0]} configures a new language model, but language_model is set; remove one of them"
             )
         return self
 
@@ -141,33 +141,33 @@ class NewRecurrent(Strict):
     )
     width: int = Field(512, ge=8, le=LARGEST_SIZE)
     dropout: float = Field(0.5, ge=0, lt=1)
-    min_count: int = Field(5, ge=1, description="words that occur less often in the training references become unknown")
+    min_count: int = Field(5, ge=1, description="minimum count of words in the references; rarer words become unknown")
 
 
 class NewScorer(Strict):
-    """A new dual encoder, from scratch (a small ResNet and a small CLIP text tower) or from two existing encoders.
+    """A new dual encoder: either a small ResNet and a small CLIP text tower, or two existing encoders.
 
     The existing encoders are ``vision`` and ``text``, each with a new head. ``scorer.train`` selects the parts to
-    train, by default only the heads.
+    train; by default, only the heads are trained.
     """
 
     vision: ModelName | None = Field(
         None, description="vision encoder: a transformers or timm model, or a scorer's encoder"
     )
-    text: ModelName | None = Field(None, description="text encoder: any from transformers")
+    text: ModelName | None = Field(None, description="text encoder: any text encoder from transformers")
     visual: Literal["pooled", "cells"] = Field("pooled", description="cells: average the cells with learned weights")
     grid: int = Field(
-        0, ge=0, le=32, description="pool the encoder's grid features to this many cells per side; 0: no pooling"
+        0, ge=0, le=32, description="number of cells per side to which grid features are pooled; 0: no pooling"
     )
     pooling: Literal["mean", "first", "pooler"] = Field("mean", description="vector that represents a text")
     hidden: int = Field(
-        0, ge=0, le=LARGEST_SIZE, description="width of an additional hidden layer in each head; 0: none"
+        0, ge=0, le=LARGEST_SIZE, description="width of an additional hidden layer in each head; 0: no hidden layer"
     )
     image_size: int = Field(64, ge=16, le=LARGEST_SIZE)
     width: int = Field(32, ge=4, le=LARGEST_SIZE)
     depth: int = Field(1, ge=1, le=LARGEST_SIZE)
     stem_pooling: bool = Field(
-        True, description="downsample the picture first; false keeps features of small pictures at twice the resolution"
+        True, description="halve the resolution before the first stage; set false for small pictures"
     )
     text_width: int = Field(192, ge=8, le=LARGEST_SIZE)
     text_layers: int = Field(2, ge=1, le=LARGEST_SIZE)
@@ -185,34 +185,34 @@ class NewScorer(Strict):
                 "of them"
             )
         if (self.vision is None) != (self.text is None):
-            raise ValueError("vision and text must be set together; name two existing encoders, or remove both")
+            raise ValueError("vision and text must be set together; name two existing encoders, or remove both keys")
         scratch = {"image_size", "width", "depth", "stem_pooling", "text_width", "text_layers", "text_heads"}
         scratch |= {"min_count", "max_tokens"}
         parts = {"visual", "grid", "pooling", "hidden"}
         if idle := changed(self, parts if self.vision is None else scratch):
             whose = "a scorer built from existing encoders" if self.vision is None else "a scorer trained from scratch"
-            raise ValueError(f"{idle[0]} applies only to {whose}; remove it, or change vision and text")
+            raise ValueError(f"{idle[0]} applies only to {whose}; remove {idle[0]}, or change vision and text")
         if self.grid and self.visual != "cells":
             raise ValueError("grid requires visual = 'cells'; set visual = 'cells' or remove grid")
         return self
 
 
 class Lora(Strict):
-    """LoRA for the vision encoder and the language model, if they are trained. The defaults are paper 2's.
+    """LoRA for the vision encoder and the language model, if they are trained. The defaults are those of paper 2.
 
-    If a part's attention has none of the default ``modules``, LoRA adapts all its linear layers.
+    If a part's attention layers are not among the default ``modules``, LoRA adapts all linear layers in that part.
     """
 
     rank: int = Field(32, ge=1, description="rank of the update")
     alpha: int = Field(16, ge=1, description="scaling: the update is multiplied by alpha / rank")
     modules: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = Field(
         ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2"),
-        description="name suffixes of the adapted layers, or all-linear",
+        description="suffixes of the names of layers to adapt, or all-linear",
     )
 
 
 class CaptionerOptions(Strict):
-    """The captioner: an existing one by ``name``, or a ``new`` one."""
+    """The captioner: either the ``name`` of an existing captioner, or a ``new`` captioner."""
 
     name: ModelName | None = Field(None, description="existing captioner: a hub name, a folder, a run or a recipe")
     new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = Field(
@@ -220,19 +220,20 @@ class CaptionerOptions(Strict):
     )
     features: FileName | None = Field(
         None,
-        description="folder or HDF5 file with features by item id, used instead of the vision encoder; off: "
-        "encode the pictures in each step and store nothing on disk",
+        description="folder or HDF5 file with features by item id, used instead of the vision encoder; off: encode the "
+        "pictures again in each step instead of storing features on disk",
     )
     new_words: int | None = Field(
         None,
         ge=1,
-        description="add words that occur at least this often in the references to a word-level tokenizer",
+        description="minimum number of occurrences in the references of words to add to a word-level tokenizer; by "
+        "default, no words are added",
     )
-    frames: int | None = Field(None, ge=1, le=64, description="frames per clip; default: as saved with the model, or 1")
+    frames: int | None = Field(None, ge=1, le=64, description="frames per clip; default: the saved number, or 1")
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(
-        None, min_length=1, description="parts to train; default: all but the vision encoder"
+        None, min_length=1, description="parts to train; default: all parts except the vision encoder"
     )
-    lora: Lora | None = Field(None, description="train these parts with LoRA, except the mapper")
+    lora: Lora | None = Field(None, description="LoRA for the trained parts, except the mapper")
     dropout: float | None = Field(
         None,
         ge=0,
@@ -249,7 +250,7 @@ class CaptionerOptions(Strict):
 
     @property
     def feature_files(self) -> str | None:
-        """Returns the files that ``features`` names."""
+        """Returns the path in ``features``, or None if there is none."""
         return None if self.features == "off" else self.features
 
     @model_validator(mode="after")
@@ -262,24 +263,28 @@ class CaptionerOptions(Strict):
         if isinstance(self.new, NewCaptioner) and files is not None:
             raise ValueError("features requires captioner.name or a new captioner of kind 'recurrent'; remove features")
         if self.new is not None and self.new_words is not None:
-            raise ValueError("new_words requires captioner.name; a new captioner knows the references' words anyway")
+            raise ValueError(
+                "new_words requires captioner.name; a new captioner is built from the references' words; remove new_words"
+            )
         if self.new is not None and self.dropout is not None:
             raise ValueError("dropout requires captioner.name; for a new captioner, set captioner.new.dropout")
         if files is not None and "vision" in (self.train or ()):
-            raise ValueError("features replace the vision encoder, which then cannot be trained; remove one of the two")
+            raise ValueError(
+                "features replace the vision encoder, so it cannot be trained; remove features, or 'vision' from train"
+            )
         return self
 
 
 class ScorerOptions(Strict):
-    """The scorer: an existing one by ``name``, or a ``new`` one (only if the recipe trains it)."""
+    """The scorer: either the ``name`` of an existing scorer, or a ``new`` scorer (only if the recipe trains it)."""
 
     name: ModelName | None = Field(None, description="existing scorer: a hub name, a folder, a run or a recipe")
     new: NewScorer | None = Field(None, description="scorer trained from scratch, or built from two encoders")
     train: tuple[Literal["vision", "text", "heads"], ...] | None = Field(
         None,
         min_length=1,
-        description="parts to train of a scorer built from two encoders; default: heads. Other scorers are "
-        "trained as a whole",
+        description="parts to train, for scorers built from two encoders; default: heads (all other scorers are "
+        "trained as a whole)",
     )
 
 
@@ -291,15 +296,15 @@ else:
 
 
 class Data(Strict):
-    """The data, as ``kind:path?key=value``; a list is read as one data set."""
+    """The data, given as ``kind:path?key=value``. A list of several is read as one data set."""
 
     train: DataSpecs = Field(description="training data")
-    validation: DataSpecs = Field(description="validation data, which select the checkpoint")
+    validation: DataSpecs = Field(description="validation data, by which the checkpoint is selected")
     test: DataSpecs | None = Field(None, description="test data for the final evaluation; default: no evaluation")
     clean: Literal["none", "blip"] = Field(
         "none",
-        description="blip: normalize references as in BLIP's training: lower case, at most 30 words, without "
-        '.!"()*#:;~',
+        description="blip: normalize references as in BLIP's training (lower case, at most 30 words, without "
+        '.!"()*#:;~)',
     )
 
 
@@ -309,29 +314,29 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 class Training(Strict):
     """The training settings. ``training.steps`` and ``training.learning_rate`` have no default."""
 
-    steps: int = Field(ge=1, description="optimizer steps")
+    steps: int = Field(ge=1, description="number of optimizer steps")
     batch_size: int = Field(100, ge=2, description="pictures per step, summed over all ranks and micro-batches")
     gradient_accumulation_steps: int = Field(
         1,
         ge=1,
-        description="number of micro-batches per step, processed one by one; rewards still see the whole batch",
+        description="number of micro-batches per step, processed one at a time; rewards still compare the whole batch",
     )
     batches: Literal["shuffled", "families", "bags"] = Field(
         "shuffled",
-        description="families: batches of families of look-alike scenes; bags: the bags of [bags], for any data",
+        description="families: batches of families of look-alike scenes; bags: batches of bags, as set in [bags]",
     )
-    captions_per_picture: int = Field(1, ge=1, description="number of references per picture and step")
+    captions_per_picture: int = Field(1, ge=1, description="number of references per picture in each step")
     max_reference_tokens: int | None = Field(
         None,
         ge=2,
-        description="maximum reference length; longer ones are truncated and counted; default: the model's maximum",
+        description="maximum reference length in tokens; longer references are truncated; default: the model's limit",
     )
     learning_rate: float = Field(gt=0, le=1000, description="peak learning rate")
     learning_rates: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
-        {}, description="learning rates of individual parts, which override learning_rate, such as { vision = 1e-5 }"
+        {}, description="learning rates for individual parts, which override learning_rate, such as { vision = 1e-5 }"
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="decay of the learning rate to 0 after the warm-up; constant: no decay"
+        "constant", description="decay of the learning rate to 0 after warmup; constant: no decay"
     )
     schedule_every: int = Field(
         1,
@@ -339,11 +344,11 @@ class Training(Strict):
         description="number of steps between updates of the learning rate; to update it once per epoch, as LAVIS does, "
         "use the number of steps per epoch",
     )
-    warmup: int = Field(0, ge=0, description="number of warm-up steps, in which the learning rate rises from 0")
+    warmup: int = Field(0, ge=0, description="number of warmup steps, during which the learning rate rises from 0")
     optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: decoupled weight decay")
-    weight_decay: float = Field(0.0, ge=0, le=1000, description="weight decay of the parameters selected by decayed")
+    weight_decay: float = Field(0.0, ge=0, le=1000, description="weight decay for the parameters that decayed selects")
     decayed: Literal["matrices", "all"] = Field(
-        "matrices", description="all: also norms, biases and scalars, as in BLIP's code"
+        "matrices", description="parameters with weight decay; all: norms, biases and scalars too, as in BLIP's code"
     )
     betas: tuple[Moment, Moment] = Field((0.9, 0.999), description="Adam's β₁ and β₂")
     max_grad_norm: float = Field(1.0, gt=0, description="L2 norm to which gradients are clipped")
@@ -352,8 +357,8 @@ class Training(Strict):
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="recompute the language model's activations in the backward pass, which takes less "
-        "memory but more time",
+        description="recompute the language model's activations in the backward pass, which takes less memory but more "
+        "time",
     )
     sharding: Literal["none", "full"] = Field(
         "none",
@@ -366,18 +371,19 @@ class Training(Strict):
     )
     log_every: int = Field(10, ge=1, description="number of steps between log records")
     checkpoint_every: int = Field(100, ge=1, description="number of steps between checkpoints")
-    trackers: tuple[str, ...] = Field((), description="accelerate trackers, such as tensorboard or wandb")
+    trackers: tuple[str, ...] = Field((), description="names of accelerate's trackers, such as tensorboard or wandb")
 
     @model_validator(mode="after")
     def has_a_schedule(self) -> Training:
         if self.schedule_every > 1 and self.schedule == "constant":
             raise ValueError(
-                "schedule_every requires a schedule that changes the learning rate; set schedule, or remove "
-                "schedule_every"
+                "schedule_every requires a schedule that changes the learning rate; set schedule = 'linear' or "
+                "'cosine', or remove schedule_every"
             )
         if self.decayed == "all" and not self.weight_decay:
             raise ValueError(
-                "decayed requires weight_decay, which is 0; set, for example, weight_decay = 0.05, or remove decayed"
+                "decayed has no effect, because weight_decay is 0; set, for example, weight_decay = 0.05, or remove "
+                "decayed"
             )
         return self
 
@@ -387,50 +393,50 @@ class Validation(Strict):
 
     every: int = Field(100, ge=1, description="number of steps between validations")
     limit: int | None = Field(
-        None, ge=2, description="number of pictures to validate on, taken from the start; default: all"
+        None, ge=2, description="maximum number of validation pictures, taken from the start; default: all pictures"
     )
     select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss", "step"] | None = Field(
         None,
-        description="metric that selects the checkpoint; step: select the last one; default: set by the "
-        "objective (loss for mle, cider for rewards that compare with references, otherwise "
+        description="metric that selects the checkpoint; step: select the last checkpoint; the default depends on the "
+        "objective (loss for mle, cider for rewards that compare captions with references, otherwise "
         "recall@1.random100)",
     )
     until: float | ModelName | None = Field(
         None,
-        description="stop training once the selected metric reaches this value, or the best value of the "
-        "named run (paper 2, Table 14)",
+        description="stop training when the metric in select reaches this value, or the best value of the named run "
+        "(paper 2, Table 14)",
     )
-    decoding: Decoding = Field(Decoding(kind="greedy"), description="decoding for the validation captions")
+    decoding: Decoding = Field(Decoding(kind="greedy"), description="decoding settings for the validation captions")
 
 
 class TestSet(Strict):
-    """A test set of a recipe or a paper's table: pictures with references, and how to evaluate captions of them.
+    """A test set in a recipe or a paper's table: pictures with references, and how to evaluate their captions.
 
-    ``$TELLAPART_DATA`` is kept as a variable; `filled_in` replaces it.
+    Paths may contain the variable ``$TELLAPART_DATA``, which `filled_in` replaces.
     """
 
     __test__ = False  # not a pytest test
 
     data: DataName = Field(description="pictures, as in eval --data")
-    captioned: DataName | None = Field(None, description="pictures to caption; the others are only candidates")
-    bags: tuple[FilePath, ...] = Field((), description="files of candidate sets; only their pictures need captions")
-    distractors: PoolName | None = Field(None, description="additional pictures of a hard pool, or a list of ids")
+    captioned: DataName | None = Field(None, description="pictures to caption; all others are only candidates")
+    bags: tuple[FilePath, ...] = Field((), description="files of candidate sets; only pictures in them need captions")
+    distractors: PoolName | None = Field(None, description="more pictures for a hard pool, or a list of their ids")
     references: tuple[FilePath, ...] = Field(
         (), description="reference files, used instead of the data's own references"
     )
     language_model: ModelName | None = Field(None, description="language model for perplexity")
     max_tokens: int | None = Field(
-        None, ge=1, description="maximum caption length for these pictures; default: as set by the decoding"
+        None, ge=1, description="maximum caption length in tokens for these pictures; default: decoding.max_tokens"
     )
-    needs: dict[str, str] = Field(default_factory=dict, description="required files, each with its source")
+    needs: dict[str, str] = Field(default_factory=dict, description="maps each required file to its source")
 
     @property
     def has_pictures(self) -> bool:
-        """Returns whether the data are pictures that a scorer can encode, not instructions."""
+        """Returns True if the data consists of pictures that a scorer can encode rather than instructions."""
         return not self.data.startswith("instructions:")
 
     def options(self, metrics: Collection[str] = ("recall@1.hard", "ppl")) -> Iterator[str]:
-        """Yields the equivalent ``eval`` options that ``metrics`` need, without ``--data``."""
+        """Yields the options of ``eval``, except ``--data``, that evaluate ``metrics`` on this test set."""
         pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
         model = self.language_model if "ppl" in metrics else None
         for option, values in {"bags": self.bags, "distractors": (pool,), "references": self.references}.items():
@@ -444,23 +450,23 @@ class TestSet(Strict):
         return TestSet.model_validate_json(fill_in(self.model_dump_json()))
 
     def absent(self) -> dict[Path, str]:
-        """Returns the required files that are missing, each with its source."""
+        """Returns a dict from each required file that is missing to its source."""
         return {path: why for name, why in self.needs.items() if not (path := Path(fill_in(name))).exists()}
 
 
 class Evaluation(Strict):
-    """The evaluation of the result on ``data.test`` and on additional ``test_sets``, whose names you choose.
+    """The final evaluation on ``data.test`` and on additional ``test_sets``, whose names you choose.
 
-    Write PAPER:NAME for a test set of the papers' tables: ``test_sets = { truematch = "2:truematch" }``.
+    PAPER:NAME selects a test set of the papers' tables: ``test_sets = { truematch = "2:truematch" }``.
     """
 
     decoding: Decoding = Field(
         Decoding(kind="beam", beams=5),
-        description="decoding for the final evaluation, which is also saved with the model",
+        description="decoding settings for the final evaluation, which are also saved with the model",
     )
-    lookalike: int = Field(10, ge=2, description="pictures per look-alike set, including the target")
+    lookalike: int = Field(10, ge=2, description="number of pictures per look-alike set, including the target")
     eval_scorers: tuple[ModelName, ...] = Field((), description="held-out scorers, used only in the final evaluation")
-    gallery: int = Field(24, ge=0, description="pictures in the report's gallery")
+    gallery: int = Field(24, ge=0, description="number of pictures in the report's gallery")
     test_sets: dict[str, TestSet] = Field({}, description="additional test sets, each with its own bags and hard pool")
 
     @field_validator("test_sets")
@@ -469,13 +475,13 @@ class Evaluation(Strict):
         for name in tests:
             if not re.fullmatch(r"\w[\w+-]*", name):
                 raise ValueError(
-                    f"'{name}' is not a valid name because it becomes a folder; use letters, digits, '-' and '_'"
+                    f"'{name}' is not a valid name because it becomes a folder name; use letters, digits, '-' and '_'"
                 )
         return {name: on.filled_in() for name, on in tests.items()}
 
 
 class Recipe(Strict):
-    """One run. The objective determines ``trains``: contrastive trains a scorer, all others a captioner."""
+    """One run. The objective ``contrastive`` trains a scorer; all other objectives train a captioner."""
 
     name: str
     about: str = ""
@@ -495,13 +501,13 @@ class Recipe(Strict):
 
     @property
     def select(self) -> str:
-        """The metric that selects the checkpoint: ``validation.select``, or else the objective's default."""
+        """The metric that selects the checkpoint: ``validation.select`` or, if unset, the objective's default."""
         measure = self.objective.measure
         return self.validation.select or ("recall@1.random100" if measure == "recall" else measure)
 
     @property
     def frozen_vision(self) -> bool:
-        """Returns whether the recipe trains a scorer built from two encoders and keeps its vision encoder frozen."""
+        """Returns True if the recipe trains a scorer built from two encoders and keeps its vision encoder frozen."""
         scorer = self.scorer if self.trains == "scorer" else None
         from_parts = scorer is not None and scorer.new is not None and scorer.new.vision is not None
         return scorer is not None and "vision" not in (scorer.train or ()) and (from_parts or scorer.train is not None)
@@ -511,7 +517,7 @@ class Recipe(Strict):
     def names_a_folder(cls, name: str) -> str:
         if not re.fullmatch(r"\w[\w .+-]*", name):
             raise ValueError(
-                f"'{name}' is not a valid name because it becomes a folder; use letters, digits, '.', '-' and '_'"
+                f"'{name}' is not a valid name because it becomes a folder name; use letters, digits, '.', '-' and '_'"
             )
         return name
 
@@ -522,7 +528,7 @@ class Recipe(Strict):
         return self
 
     def contradictions(self) -> Iterator[str]:
-        """Yields errors about keys that are valid on their own but not together, so that no key is silently ignored."""
+        """Yields errors about keys that are valid individually but not together, so that no key is silently ignored."""
         learner = self.scorer if self.trains == "scorer" else self.captioner
         if learner is None or (learner.name is None) == (learner.new is None):
             yield f"[{self.trains}] requires either name = '…' or a [{self.trains}.new] table, but not both"
@@ -534,16 +540,16 @@ class Recipe(Strict):
         if self.validation.decoding.asks_scorer:
             yield (
                 "validation.decoding.scorer_weight would select captions by the metric that validation computes; "
-                "remove it"
+                "remove scorer_weight"
             )
         learned = getattr(self.objective, "decoding", None)
         if getattr(learned, "kind", "") == "consensus":
             yield (
-                "objective.decoding.kind = 'consensus' selects one of several samples, but training learns from "
-                "all of them; set kind = 'sample'"
+                "objective.decoding.kind = 'consensus' selects one of several samples, but training uses all samples; "
+                "set kind = 'sample'"
             )
         if getattr(learned, "confidence", 0.0):
-            yield "objective.decoding.confidence edits captions, but training requires unedited captions; remove it"
+            yield "objective.decoding.confidence edits captions, but training needs unedited ones; remove confidence"
         yield from self._of_bags()
         yield from self._of_tests()
         yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()
@@ -551,14 +557,14 @@ class Recipe(Strict):
     def _of_bags(self) -> Iterator[str]:
         batches, size = self.training.batches, self.training.batch_size
         if self.bags is not None and batches != "bags":
-            yield f"[bags] requires training.batches = 'bags', but it is '{batches}'; change it or remove [bags]"
+            yield f"[bags] requires training.batches = 'bags', but got '{batches}'; change it, or remove [bags]"
         if batches != "bags":
             return
         bags = self.bags or Bags()
         if bags.largest > size:
             yield (
-                f"bags of {bags.largest} pictures do not fit into training.batch_size = {size}; make the bags "
-                "smaller or the batch larger"
+                f"bags of {bags.largest} pictures do not fit into training.batch_size = {size}; use smaller bags or a "
+                "larger batch"
             )
         if bags.kind != "random" and bags.scorer is None and (self.scorer is None or self.scorer.name is None):
             yield "bags.scorer is missing; name the scorer whose features define which pictures look alike"
@@ -569,35 +575,35 @@ class Recipe(Strict):
             yield "evaluation.test_sets requires data.test; set data.test"
         for name, on in tests.items():
             if self.trains == "captioner" and self.scorer is None and (on.bags or on.distractors):
-                yield f"[scorer] is missing; evaluation.test_sets.{name} requires one to choose among its candidates"
+                yield f"[scorer] is missing; evaluation.test_sets.{name} requires a scorer to choose among candidates"
 
     def _of_a_scorer(self) -> Iterator[str]:
         if self.training.sharding != "none":
-            yield "training.sharding applies to captioners, but this recipe trains a scorer; remove it"
+            yield "training.sharding applies to captioners, but this recipe trains a scorer; remove training.sharding"
         if self.captioner is not None:
-            yield "[captioner] has no effect with objective 'contrastive', which trains a scorer; remove it"
+            yield "[captioner] has no effect with objective 'contrastive', which trains a scorer; remove [captioner]"
         if self.scorer is not None and self.scorer.train and (new := self.scorer.new) and new.vision is None:
-            yield "scorer.train applies to a scorer built from two encoders, but this one is new; remove it"
+            yield "scorer.train requires a scorer built from two encoders; remove scorer.train"
         if self.training.augment != "none" and self.frozen_vision:
             yield (
                 "training.augment changes pixels, but a frozen vision encoder encodes each picture only once; remove it"
             )
         if (select := self.select) in ("loss", "cider"):
-            yield f"validation.select is '{select}', which is not defined for a scorer; expected a recall"
+            yield f"validation.select is '{select}', which scorers do not support; expected a recall, or 'step'"
         if self.training.gradient_checkpointing:
             yield (
                 "training.gradient_checkpointing applies to a captioner's language model, but this recipe trains "
-                "a scorer; remove it"
+                "a scorer; remove training.gradient_checkpointing"
             )
         if self.training.max_reference_tokens is not None:
             yield (
-                "training.max_reference_tokens applies to captioners; a scorer reads as many tokens as fit its "
-                "window; remove it"
+                "training.max_reference_tokens applies to captioners; a scorer reads as many tokens as fit into its "
+                "context window; remove training.max_reference_tokens"
             )
         if self.training.gradient_accumulation_steps > 1:
             yield (
                 "training.gradient_accumulation_steps splits the batch, but objective 'contrastive' needs the "
-                "whole batch; remove it"
+                "whole batch; remove training.gradient_accumulation_steps"
             )
 
     def _of_a_captioner(self) -> Iterator[str]:
@@ -606,34 +612,34 @@ class Recipe(Strict):
         writes = f"objective '{self.objective.kind}', which generates its own captions"
         writes_captions = not self.objective.learns_references
         if self.scorer is not None and self.scorer.name is None:
-            yield "[scorer] requires name = '…' because it must be trained before the captioner, by its own recipe"
+            yield "[scorer] requires name = '…' because the scorer must be trained first, by its own recipe"
         recalls = self.select.startswith("recall")
         if self.scorer is None and (needs_scorer or recalls or self.evaluation.eval_scorers):
             yield (
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
-                "evaluation.eval_scorers requires it, so set scorer.name"
+                "evaluation.eval_scorers requires a scorer, so set scorer.name"
             )
         if self.scorer is None and self.evaluation.decoding.asks_scorer:
-            yield "[scorer] is missing; evaluation.decoding.scorer_weight requires it, so set scorer.name"
+            yield "[scorer] is missing; evaluation.decoding.scorer_weight requires a scorer, so set scorer.name"
         if self.objective.kind == "self_distillation" and self.training.augment in ("crop-flip", "blip"):
             yield (
-                f"training.augment flips pictures, but {writes}, learns one fixed caption of each; set "
+                f"training.augment flips pictures, but {writes}, learns one fixed caption for each picture; set "
                 "training.augment = 'crop'"
             )
         if writes_captions and self.training.captions_per_picture > 1:
-            yield f"training.captions_per_picture has no effect with {writes}; remove it"
+            yield f"training.captions_per_picture has no effect with {writes}; remove training.captions_per_picture"
         if writes_captions and self.training.max_reference_tokens is not None:
             yield (
-                "training.max_reference_tokens truncates references that are learned, so it has no effect with "
-                f"{writes}; remove it"
+                "training.max_reference_tokens truncates the references to learn from, so it has no effect with "
+                f"{writes}; remove training.max_reference_tokens"
             )
         if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
             yield (
                 f"objective '{self.objective.kind}' requires an initial model (as do objective.kl and some rewards), "
-                "but [captioner.new] has none; set captioner.name"
+                "but [captioner.new] has random weights; set captioner.name"
             )
         if writes_captions and self.captioner and self.captioner.new_words is not None:
-            yield f"captioner.new_words come from references, so they have no effect with {writes}; remove them"
+            yield f"captioner.new_words adds words from references, so it has no effect with {writes}; remove it"
         if rewards and self.training.gradient_checkpointing:
             yield (
                 "training.gradient_checkpointing disables the key-value cache, which objective 'reinforce' needs "
@@ -654,16 +660,16 @@ class Recipe(Strict):
         new = self.captioner.new if self.captioner else None
         scratch = new is not None and getattr(new, "language_model", None) is None
         if self.captioner and self.captioner.lora and (scratch or learns == ("mapper",)):
-            yield "[captioner.lora] adapts an existing vision encoder or language model; name one and train it"
+            yield "[captioner.lora] adapts an existing vision encoder or language model; name one, and train it"
         if self.training.augment != "none" and "vision" not in learns:
             yield (
                 "training.augment changes pixels, but a frozen vision encoder encodes each picture only once; remove it"
             )
 
     def dump(self, resolver: Resolver | None, **how: Any) -> dict[str, Any]:
-        """Dumps the recipe as a plain dict, with names of models, data and files replaced by the resolver's results.
+        """Dumps the recipe as a plain dict. Replaces the names of models, data and files with the resolver's results.
 
-        ``how``: arguments of `model_dump`. Raises whatever the resolver raises.
+        ``how``: arguments for `model_dump`. Raises the errors that the resolver raises.
         """
         try:
             return self.model_dump(context=resolver, **how)
@@ -671,7 +677,7 @@ class Recipe(Strict):
             raise (error.__cause__ or error) from None
 
     def scorers(self) -> Iterator[tuple[str, str]]:
-        """Yields (key, name) of every named scorer."""
+        """Yields the key and the name of every scorer that the recipe names."""
         if self.scorer is not None and self.scorer.name is not None:
             yield "scorer.name", self.scorer.name
         if self.bags is not None and self.bags.scorer is not None:

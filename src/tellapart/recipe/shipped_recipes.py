@@ -1,4 +1,4 @@
-"""The recipes that ship with the package."""
+"""Finds the recipes that ship with the package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def shipped() -> dict[str, Path]:
 
 
 def absolute(name: str, folder: Path) -> str:
-    """Returns the absolute path for a recipe's name: the file in ``folder`` or, if there is none, a shipped recipe."""
+    """Returns the absolute path for a recipe's name: the file in ``folder`` or, if there is none, the shipped recipe.
+
+    Returns names that do not end in ``.toml`` unchanged.
+    """
     if not name.endswith(".toml"):
         return name
     file = (folder / name).resolve()
@@ -28,15 +31,18 @@ def absolute(name: str, folder: Path) -> str:
 
 
 def shipped_recipe(name: str) -> Path | None:
-    """Returns the shipped recipe of this name, with or without ``recipes/`` and ``.toml``; None if there is none."""
+    """Returns the file of the shipped recipe with this name, or None if there is no such recipe.
+
+    The name may include ``recipes/`` and ``.toml``.
+    """
     return shipped().get(name.removesuffix(".toml").removeprefix("recipes/"))
 
 
 def find_recipe(name: str | Path) -> Path:
     """Returns the file for ``name``: a path, or the name of a shipped recipe (``recipes/`` and ``.toml`` are optional).
 
-    An existing file takes precedence. A path to a missing file is returned unchanged, so that reading it raises the
-    error. Raises `UsageError`, with the nearest name, for an unknown recipe name.
+    Existing files take precedence. A path to a missing file is returned unchanged, so that reading the file raises the
+    error. Raises `UsageError`, with the nearest known name, if the name is unknown.
     """
     path = Path(name)
     if path.is_file():

@@ -1,7 +1,7 @@
 """Plans the commands that reproduce a paper's table, and reads their results.
 
 `Plan.commands` turns a table into ``train``, ``caption`` and ``eval`` commands, which ``tellapart tables`` prints or
-runs; `Plan.figures` reads their results.
+runs. `Plan.figures` reads the results of these commands.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ CLIP = "openai/clip-vit-base-patch32"
 
 @dataclass(frozen=True)
 class Step:
-    """A command of a plan.
+    """A command in a plan.
 
-    words: the arguments of ``tellapart``. out: the file or folder that it writes.
-    system: the system whose model it runs.
-    read_by: the next command's output. It shows that ``out`` is complete, for commands that write ``out`` step by step.
+    words: the command-line arguments of ``tellapart``.
+    out: the file or folder that the command writes.
+    system: the system whose model the command runs.
+    read_by: the output of the next command. If it exists, ``out`` is complete; needed for commands that write ``out``
+        incrementally.
     """
 
     words: tuple[str, ...]
@@ -48,17 +50,17 @@ class Step:
 
     @property
     def done(self) -> bool:
-        """Returns whether the command can be skipped. ``boost`` always runs, to request the missing answers."""
+        """Returns True if the command can be skipped. ``boost`` always runs, so that it requests missing answers."""
         return self.words[0] != "boost" and self.out.exists() and (self.read_by is None or self.read_by.exists())
 
     @property
     def uses_models(self) -> bool:
-        """Returns whether the command takes ``--device``, which ``eval`` without a model rejects."""
+        """Returns True if the command accepts ``--device``, which ``eval`` rejects if it does not use a model."""
         scoring = self.words[0] == "eval" and "--scorer" in self.words
         return self.system is not None or scoring
 
     def typed(self) -> str:
-        """Formats the command as a user would type it; keeps ``$TELLAPART_DATA`` as a variable."""
+        """Formats the command as a user would type it. Keeps ``$TELLAPART_DATA`` as a variable."""
         return " ".join(("tellapart", *map(_quoted, self.words)))
 
 
@@ -74,9 +76,9 @@ def _quoted(word: str) -> str:
 class Given:
     """The inputs that the user provides for the tables.
 
-    files, captioners: caption files and captioners' names, by system.
-    settings: ``--set`` values added to every ``train`` command, after the system's own.
-    without: metrics that cannot be computed here, each with the reason.
+    files, captioners: caption files and names of captioners, by system.
+    settings: values of ``--set`` for every ``train`` command, which follow the system's own settings.
+    without: maps each metric that cannot be computed here to the reason.
     judge, llm, mllm: models for ``eval --llm-judge``, ``boost --llm`` and ``boost --mllm``.
     """
 
@@ -89,7 +91,7 @@ class Given:
     mllm: str = ""
 
 
-Figure = float | str | list[tuple[int, float]]  # a number, words, a file, or values by training step
+Figure = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,14 @@ class Plan:
     given: Given = Given()
 
     def missing(self) -> dict[str, str]:
-        """Returns, by system, why rows cannot be computed."""
+        """Returns a dict from each system whose rows cannot be computed to the reason."""
         return {row.system: why for row in self.rows if (why := self._lacking(row.system))}
 
     def _lacking(self, system: str, *, model: bool = False) -> str:
-        """Returns which inputs a system's captions, or its ``model``, still need from the user; "" if none."""
+        """Returns which inputs the user must still provide for a system's captions (or, with ``model``, its model).
+
+        Returns "" if no inputs are missing.
+        """
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners or (name in self.given.files and not model):
@@ -121,12 +126,12 @@ class Plan:
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
-        """Resolves a system from any paper, such as "3:blip", to that paper's plan and its name in that plan."""
+        """Resolves a system from any paper, such as "3:blip". Returns that paper's plan and the system's name in it."""
         number, _, name = system.rpartition(":")
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 
     def notes(self) -> list[str]:
-        """Returns notes for the table's readers: its own note, why cells are empty, and the notes in the results."""
+        """Returns notes for readers of the table: its own note, why cells are empty, and the notes in the results."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
         empty: dict[str, list[str]] = {}
         for column in self.table.columns:
@@ -138,7 +143,7 @@ class Plan:
         return [*filter(None, [self.table.note]), *rows, *without, *lines_by_name]
 
     def _why_empty(self, column: Column) -> str:
-        """Returns why a column has no figures here; "" if it has some."""
+        """Returns why a column has no figures here, or "" if it has figures."""
         models = {"llm": self.given.llm, "mllm": self.given.mllm}
         if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
             return "requires models: " + " ".join(f"--{name} BACKEND" for name in lacking)
@@ -168,10 +173,9 @@ class Plan:
         return tests
 
     def needed_files(self) -> dict[Path, str]:
-        """Returns the missing files below ``$TELLAPART_DATA`` that commands read, each with a description.
+        """Returns a dict from each missing file below ``$TELLAPART_DATA`` that commands read to its description.
 
-        The description is the source that the test set gives for the file, otherwise the layout that the reader
-        expects.
+        The description is the file's source, if the test set names it, or else the layout that the reader expects.
         """
         named = {fill_in(name): why for on in self.paper.tests.values() for name, why in on.needs.items()}
         folders = {(Path(name).parent, Path(name).suffix): why for name, why in named.items()}
@@ -186,7 +190,7 @@ class Plan:
         return needed
 
     def commands(self) -> list[Step]:
-        """Returns every command once, each after the commands whose results it reads."""
+        """Returns all commands without duplicates. Each command follows the commands whose results it reads."""
         steps: dict[Path, Step] = {}
         for row, column, test in self.cells():
             brought = row.system in self.given.files and column.source != "log"
@@ -206,12 +210,12 @@ class Plan:
         return list(steps.values())
 
     def run_of(self, system: str) -> Path:
-        """Returns the folder of a system's training run, which all tables of a paper share."""
+        """Returns the folder of a system's training run, which all tables in a paper share."""
         plan, name = self._at(system)
         return self.folder / "runs" / f"paper{plan.paper.number}-{name}"
 
     def model_of(self, system: str) -> str:
-        """Returns the captioner's name: the user's captioner, a trained system's run, or the model."""
+        """Returns the name of a system's captioner: the user's captioner, the system's training run, or its model."""
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners:
@@ -225,7 +229,7 @@ class Plan:
         )
 
     def _code(self, system: str) -> tuple[str, ...]:
-        """Returns the option that allows a model trained from the user's own code to run."""
+        """Returns the option that allows the user's own code to run, if a system's model was trained from such code."""
         plan, name = self._at(system)
         if name in self.given.captioners:
             code = self.given.captioners[name].partition("?")[0]
@@ -251,7 +255,7 @@ class Plan:
         for setting in (*settings, *self.given.settings):
             words += ["--set", setting]
         step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", definition)
-        if recipe_of(step).data.test is None:  # e.g. instructions, for which a run has no results
+        if recipe_of(step).data.test is None:  # e.g. instructions; such a run has no results
             step = replace(step, out=plan.run_of(name) / "model" / "config.json")
         yield step
 
@@ -287,7 +291,7 @@ class Plan:
             words += ["--set", "words=10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
             words += ["--llm-judge", self.given.judge, "--set", f"ledger={self.folder / 'judge.ledger.jsonl'}"]
-        words.append("--allow-missing")  # for pictures without references and captions of other pictures
+        words.append("--allow-missing")  # some pictures have no references, and some captions are for other pictures
         words += self._captioned(test, systems)
         words += [option for system in systems if (definition := self.paper.systems[system]).human
                   for option in ("--human", definition.human)]  # fmt: skip
@@ -296,7 +300,7 @@ class Plan:
         return Step((*words, "-o", str(out)), out)
 
     def _captioned(self, test: str, systems: Sequence[str]) -> list[str]:
-        """Returns the options with the systems' caption files, except for references used as a system."""
+        """Returns the options that name the systems' caption files. Omits systems that consist of references."""
         return [
             option
             for system in systems
@@ -322,7 +326,7 @@ class Plan:
         return self.folder / "studies" / f"paper{self.paper.number}-{self.table.id}"
 
     def _study(self) -> Iterator[Step]:
-        """Yields the commands that prepare the table's study: caption the pictures and create the study."""
+        """Yields the commands that prepare the table's human study: they caption pictures and create the study."""
         tests = {test: None for _, _, test in self.cells("study")}
         systems = list(dict.fromkeys(row.system for row, _, _ in self.cells("study")))
         for test in tests:
@@ -333,14 +337,14 @@ class Plan:
             yield Step((*words, *self._captioned(test, systems)), out)
 
     def _results(self, test: str) -> dict[str, Any]:
-        """Returns the results of ``eval`` on a test set; empty if it has not run."""
+        """Returns the results of ``eval`` on a test set, or an empty dict if it has not run yet."""
         path = self.result_of(test)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def figures(self, study: Mapping[str, Mapping[str, float]] | None = None) -> dict[tuple[int, int], Figure]:
-        """Returns our figures by row and column, for commands that have run.
+        """Returns the figures that we measured, by row and column, from the commands that have run so far.
 
-        ``study``: figures of the table's study, by system and name.
+        ``study``: figures from the table's human study, by system and name.
         """
         places = {id(row): place for place, row in enumerate(self.table.rows)}
         results = {test: self._results(test) for test in self._tests()}
@@ -370,7 +374,7 @@ class Plan:
         return figures
 
     def intervals(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Returns the 95% intervals of measured figures, by row and column of the table."""
+        """Returns the 95% confidence intervals of the measured figures, by row and column."""
         places = {id(row): place for place, row in enumerate(self.table.rows)}
         results = {test: self._results(test) for test in self._tests()}
         names = {test: self._names(result, test) for test, result in results.items()}
@@ -383,7 +387,7 @@ class Plan:
         return result
 
     def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
-        """Returns the names that ``eval`` gives to the systems: in file order, then ``human``."""
+        """Returns the name that ``eval`` gives to each system: the names in file order, followed by ``human``."""
         systems = self._tests()[test]
         files = [system for system in systems if not self.paper.systems[system].human]
         names = [name for name in results.get("systems", {}) if name != "human"]
@@ -392,16 +396,16 @@ class Plan:
 
 
 def _data_file() -> re.Pattern[str]:
-    """Returns a pattern that matches ``kind:FILE`` or ``FILE`` below the folder of the real data."""
+    """Returns a pattern that matches ``kind:FILE`` or ``FILE``, where the file is below ``$TELLAPART_DATA``."""
     return re.compile(rf"(?:(\w+):)?({re.escape(fill_in('$TELLAPART_DATA'))}/[^'\"?,\]\s]+)")
 
 
 def make_plan(
     paper: Paper, table: PaperTable, folder: Path, rows: Sequence[str] = (), given: Given | None = None
 ) -> Plan:
-    """Plans a table's rows. ``rows``: systems, or labels joined by spaces; empty for all rows.
+    """Plans the rows of a table. Raises `UsageError` for an unknown row.
 
-    Raises `UsageError` for an unknown row.
+    ``rows``: names of systems, or a row's labels joined by spaces. If empty, plans all rows.
     """
     names = [{row.system, " ".join(filter(None, row.labels))} for row in table.rows]
     for name in rows:
@@ -415,18 +419,19 @@ def make_plan(
 
 
 def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
-    """Returns one field of a system's interval for a metric. Judge metrics have a suffix with the judge
-    and the dates.
+    """Returns a field of a system's result for a metric: its value, or an end of its interval.
+
+    The names of judge metrics have a suffix with the judge and the dates.
     """
     keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
     return results[keys[0]].get(part) if keys else None
 
 
-JUDGED = "smile_"  # prefix of metrics that an LLM judge on a server measures
+JUDGED = "smile_"  # prefix of the metrics that an LLM judge on a server measures
 
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
-    """Returns the metrics that cannot be measured here, each with the command that would enable it."""
+    """Returns a dict from each metric that cannot be measured here to what would enable it."""
     absent = {}
     if not judge:
         metrics = {
@@ -441,9 +446,10 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
 
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:
-    """Returns the (step, value) pairs that a run's validations logged under a name, in order; empty before the run.
+    """Returns the (step, value) pairs that a run's validations logged under a name, in order.
 
-    name: a name or a prefix, because "recall@1.random" is followed by the pool size.
+    Returns an empty list if the run has not started. ``name``: a name or a prefix, because "recall@1.random" is
+    followed by the pool size.
     """
     path = run / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -458,6 +464,6 @@ def product_of(recipe: Recipe, keys: str) -> float:
 
 
 def recipe_of(step: Step) -> Recipe:
-    """Reads the recipe of a ``train`` command with its settings."""
+    """Reads the recipe of a ``train`` command and applies the command's settings."""
     settings = [word for before, word in zip(step.words, step.words[1:], strict=False) if before == "--set"]
     return read_recipe(find_recipe(step.words[1]), settings)
