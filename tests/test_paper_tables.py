@@ -266,7 +266,10 @@ def paper_test(name: str) -> TestSet:
         (["x={data='folder:photos', bgas=[]}"], "unknown key 'evaluation.test_sets.x.bgas'; did you mean 'bags'?"),
         (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it to the recipe or"),
         (["x={data=7}"], "evaluation.test_sets.x.data must be a valid string; found 7"),
-        (["a/b={data='folder:photos'}"], "'a/b' is not a valid name because it becomes a folder; use letters, digits"),
+        (
+            ["a/b={data='folder:photos'}"],
+            "'a/b' is not a valid name because it becomes a folder name; use letters, digits",
+        ),
         (
             ["x={data='scenes:plain?n=20', bags=['none.json']}"],
             "evaluation.test_sets.x: none.json does not exist; expected",

@@ -294,12 +294,12 @@ def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_p
 @pytest.mark.parametrize(
     ("batches", "bags", "told"),
     [
-        ("shuffled", {"size": 5}, "[bags] requires training.batches = 'bags', but it is"),
+        ("shuffled", {"size": 5}, "[bags] requires training.batches = 'bags', but got"),
         ("bags", {"size": 30}, "bags of 30 pictures do not fit into training.batch_size = 20;"),
         ("bags", {"kind": "hard", "hard": 20}, "bags of 21 pictures do not fit into training.batch_size = 20;"),
-        ("bags", {"kind": "hard"}, "kind = 'hard' requires hard, for example"),
-        ("bags", {"hard": 3}, "kind = 'hard' requires hard, for example"),
-        ("bags", {"size": 3, "schedule": [[0, 3]]}, "size, schedule and hard all set the bag size; keep only one"),
+        ("bags", {"kind": "hard"}, "kind = 'hard' and hard require each other; set both, for example"),
+        ("bags", {"hard": 3}, "kind = 'hard' and hard require each other; set both, for example"),
+        ("bags", {"size": 3, "schedule": [[0, 3]]}, "size, schedule and hard all set the size of bags; keep only one"),
         ("bags", {"schedule": [[1, 3]]}, "schedule must be a list of [first epoch, bag"),
         ("bags", {"schedule": [[0, 3], [0, 4]]}, "schedule must be a list of [first epoch, bag"),
         ("bags", {"schedule": [[0, 1]]}, "bags.schedule"),

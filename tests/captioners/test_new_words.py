@@ -61,7 +61,7 @@ def test_a_run_learns_them(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_words_that_cannot_be_learned_are_told_before_any_training(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="new_words come from references"):
+    with pytest.raises(UsageError, match="new_words adds words from references"):
         check_recipe({**tiny_recipe, "captioner": {**tiny_recipe["captioner"], "new_words": 2}}, "test")
     (tmp_path / "blip").mkdir()
     save_blip(tmp_path / "blip", ["a", "red", "circle"])

@@ -146,7 +146,7 @@ def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Pat
         ("data.train={a=1}", "data.train must be a valid string; found a table"),
         ("data.train=[]", "data.train must"),
         ("seed=-1", "seed must be greater than or equal to 0; found -1"),
-        ("name='a/b'", "name: 'a/b' is not a valid name because it becomes a folder; use letters, digits,"),
+        ("name='a/b'", "name: 'a/b' is not a valid name because it becomes a folder name; use letters,"),
         ("name='..'", "name: '..' is not a valid name"),
         ("objective.kind='rienforce'", "unknown objective 'rienforce'; did you mean 'reinforce'?"),
         (
@@ -168,7 +168,7 @@ def test_a_wrong_value_is_shown_with_what_was_expected(tmp_path: Path, setting: 
         (MLE, ["captioner={name='scenes', new={vision='scenes'}}"], "[captioner] requires either name = '…' or a"),
         (MLE, ["validation.select='recall@1.lookalike'"], "[scorer] is missing"),
         (MLE, ["evaluation.eval_scorers=['scenes']"], "[scorer] is missing"),
-        (REINFORCE, ["scorer={new={}}"], "[scorer] requires name = '…' because it must"),
+        (REINFORCE, ["scorer={new={}}"], "[scorer] requires name = '…' because the scorer must"),
         (
             REINFORCE,
             ["objective.decoding={kind='greedy', samples=2}"],
@@ -310,7 +310,7 @@ def test_what_a_run_writes_with_all_defaults_is_read_and_kind_alone_can_be_set(
     table = {"objective": {"decoding": {"kind": "sample", "temperature": 0.3, "max_tokens": 8}}}
     apply_override(table, "objective.decoding.kind=beam")
     assert table == {"objective": {"decoding": {"kind": "beam", "max_tokens": 8}}}
-    assert ": ignored temperature = 0.3, which this decoding does not use" in capsys.readouterr().err
+    assert ": ignored temperature = 0.3, which this kind of decoding does not use" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", [99999999999999999999, 2**32, -1])

@@ -176,8 +176,8 @@ def test_tables_are_named_by_paper_and_number() -> None:
     for name, line in {
         "5": "'5' is not a table; expected PAPER:TABLE, such as 2:5, 3:1-5, 1:F4, or",
         "2:99": "paper 2 has no table '99'",
-        "2:x": "': cannot parse 'X'; expected a number, F",
-        "2:5-3": "': cannot parse '5-3'; expected a number, F",
+        "2:x": "': cannot parse 'X'; expected a table such as 5",
+        "2:5-3": "': cannot parse '5-3'; expected a table such as 5",
     }.items():
         with pytest.raises(UsageError, match=line):
             find_tables([name])

@@ -55,5 +55,5 @@ def test_norms_and_biases_are_decayed_where_all_are() -> None:
         made.step()
         found[decayed] = layer.weight.unique().tolist() + layer.bias.unique().tolist()
     assert found["matrices"] == pytest.approx([0.95, 1]) and found["all"] == pytest.approx([0.95, 0.95])
-    with pytest.raises(ValidationError, match="decayed requires weight_decay, which is 0; set,"):
+    with pytest.raises(ValidationError, match="decayed has no effect, because weight_decay is 0; set,"):
         Training(steps=1, batch_size=2, learning_rate=0.1, decayed="all")

@@ -264,7 +264,7 @@ class CaptionerOptions(Strict):
             raise ValueError("features requires captioner.name or a new captioner of kind 'recurrent'; remove features")
         if self.new is not None and self.new_words is not None:
             raise ValueError(
-                "new_words requires captioner.name; a new captioner is built from the references' words; remove new_words"
+                "new_words requires captioner.name; new captioners know the references' words; remove new_words"
             )
         if self.new is not None and self.dropout is not None:
             raise ValueError("dropout requires captioner.name; for a new captioner, set captioner.new.dropout")
