@@ -1,4 +1,4 @@
-"""Loads adapters saved by PEFT: their settings, their base model, and the merged weights."""
+"""Loads adapters saved by PEFT: reads their settings, finds their base model, and merges their weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def adapter_settings(folder: Path) -> dict[str, Any]:
     """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` if it is invalid."""
     settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
-        raise TellapartError(f"{folder / ADAPTER} is not an adapter configuration as saved by PEFT")
+        raise TellapartError(f"{folder / ADAPTER} is not a valid adapter configuration; expected a file saved by PEFT")
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise TellapartError(f"{folder} does not contain {ADAPTER_WEIGHTS}; expected an adapter saved by PEFT or TRL")
     if settings.get("megatron_config"):
@@ -32,23 +32,23 @@ def adapter_settings(folder: Path) -> dict[str, Any]:
 
 
 def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -> str:
-    """Returns the adapter's base captioner: ``named`` if given, otherwise the one in its configuration."""
+    """Returns the name of the adapter's base captioner: ``named`` if given, or else the name in its configuration."""
     base = named or settings.get("base_model_name_or_path")
     if not base:
         raise UsageError(f"{folder} is an adapter that does not name its base model; use '{folder}?base_model=NAME'")
     if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
         raise UsageError(
-            f"{folder} is an adapter for {base}, which is itself an adapter; expected a complete captioner"
+            f"{folder} is an adapter for {base}, which is itself an adapter; expected a complete captioner as its base"
         )
     return str(base)
 
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
-    """Merges a PEFT adapter into ``model`` in place. Raises `TellapartError` if they do not fit together."""
+    """Merges a PEFT adapter into ``model`` in place. Raises `TellapartError` if the adapter does not fit the model."""
     from peft import PeftModel, get_peft_model_state_dict
 
     wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
-    with loading_errors(str(folder), "an adapter whose weights fit its base"):
+    with loading_errors(str(folder), "an adapter whose weights fit its base model"):
         with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
             given = set(file.keys())
             check_vocabulary(model, folder, {key: file.get_slice(key).get_shape() for key in given})
@@ -71,22 +71,24 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
 
 
 def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
-    """Returns the adapter's tokenizer if it has tokens that its base lacks, otherwise the base's ``own``.
+    """Returns the adapter's tokenizer if it has tokens that the base model's tokenizer lacks; otherwise returns
+    ``own``, the base model's tokenizer.
 
-    Adds embedding rows for these tokens to the base ``model``. Raises `TellapartError` if the tokenizer is not the
-    base's with extra tokens at the end, or if the adapter did not save the embeddings of the extra tokens.
+    Adds embedding rows for these tokens to the base ``model``. Raises `TellapartError` if the adapter's tokenizer is
+    not the base model's tokenizer with extra tokens at the end, or if the adapter does not contain the embeddings of
+    the extra tokens.
     """
     if not (folder / "tokenizer_config.json").is_file():
         return own
-    with loading_errors(str(folder), "the tokenizer of its base, with the tokens that were added"):
+    with loading_errors(str(folder), "its base model's tokenizer, with the tokens that were added"):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     before, after = own.get_vocab(), tokenizer.get_vocab()
     if before == after:
         return own
     if moved := sorted(token for token, id_ in before.items() if after.get(token) != id_):
         raise TellapartError(
-            f"{folder} has a different tokenizer than its base: {len(moved):,} tokens of the base are missing or "
-            f"have a different id (first: {moved[0]!r}); expected the base's tokens, followed by new ones"
+            f"{folder} has a different tokenizer than its base: {len(moved):,} of the base's tokens are missing or "
+            f"have a different id (first: {moved[0]!r}); expected the base's tokens, followed by new tokens"
         )
     tables = embedding_layers(model)
     rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1
@@ -102,25 +104,26 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
         if lacking and not (len(lacking) < len(tables) and model.config.tie_word_embeddings):
             added = sorted(after.keys() - before.keys())
             raise TellapartError(
-                f"{folder} has a tokenizer with {needed:,} tokens, but its base has only {rows:,} word embeddings; the "
-                f"adapter saved none of the {len(added):,} added tokens ({', '.join(added[:3])}, …) in "
-                f"{' and '.join(lacking)}; save it again with model.save_pretrained(FOLDER, save_embedding_layers=True)"
+                f"{folder} has a tokenizer with {needed:,} tokens, but its base has only {rows:,} word embeddings, and "
+                f"the adapter does not contain {' and '.join(lacking)} for the {len(added):,} added tokens "
+                f"({', '.join(added[:3])}, …); save the adapter again with model.save_pretrained(FOLDER, "
+                "save_embedding_layers=True)"
             )
         model.resize_token_embeddings(max(saved.values()), mean_resizing=False)
     return tokenizer
 
 
 def embedding_layers(model: Any) -> dict[str, Any]:
-    """Returns the layers with one row per token, keyed by the last part of their names."""
+    """Returns the layers that have one row per token, keyed by the last part of their names."""
     getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
     layers = [layer for get in getters if get is not None and (layer := get()) is not None]
     return {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
 
 
 def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raises `TellapartError` if the adapter was trained with more tokens than its base has.
+    """Raises `TellapartError` if the adapter was trained with a different number of tokens than its base model has.
 
-    ``shapes``: the shapes of the adapter's tensors by name.
+    ``shapes``: maps the names of the adapter's tensors to their shapes.
     """
     for end, layer in embedding_layers(model).items():
         tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
@@ -130,6 +133,6 @@ def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int
         if counts and tokens != have:
             raise TellapartError(
                 f"{folder} has {tokens:,} word embeddings, but its base has {have:,}: tokens were added before "
-                f"training, but {folder} does not contain their tokenizer; save it there with "
+                f"training, but {folder} does not contain the tokenizer with these tokens; save the tokenizer with "
                 f"tokenizer.save_pretrained('{folder}')"
             )

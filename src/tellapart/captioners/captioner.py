@@ -143,7 +143,7 @@ class Captioner(ABC):
         texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))])
         self._stop_ids = [id_ for id_, token_text in enumerate(texts) if text in token_text and id_ not in special]
         if not self._stop_ids:
-            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; remove stop, or use another text")
+            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; remove stop or use another text")
 
     @property
     def encoder(self) -> Encoder:

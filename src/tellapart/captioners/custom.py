@@ -1,4 +1,4 @@
-"""Loads captioners that user code makes (``package.module:make``)."""
+"""Loads captioners that user code creates (``package.module:make``)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ CONFIG = {"model_type": "own"}  # model folders are recognized by their config.j
 def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
     """Calls the user's factory at ``path`` with ``options`` and returns its captioner.
 
-    The captioner's ``save`` also records the factory, so that the ``folder`` can be loaded again; the factory is then
-    called with ``folder=FOLDER`` only. Raises `UsageError` if user code is not allowed to run (`utils.registry`), or if
-    the factory does not return a captioner.
+    The captioner's ``save`` also records the factory, so that the saved folder can be loaded again. In that case, the
+    factory is called with ``folder=FOLDER`` only. Raises `UsageError` if user code is not allowed to run
+    (`utils.allowed_code`), or if the factory does not return a captioner.
     """
     asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
     captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})
@@ -64,7 +64,9 @@ def saving_factory(captioner: Captioner, path: str) -> Callable[[Path], None]:
 
 
 def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
-    """Wraps a ``generate`` without ``seeds``: calls it per picture after seeding torch's default generator."""
+    """Wraps a ``generate`` method without ``seeds``: calls it for each picture, after seeding torch's default
+    generator.
+    """
     generate: Callable[[torch.Tensor, Decoding], Rollout] = captioner.generate
 
     @functools.wraps(generate)

@@ -16,11 +16,11 @@ def check_fit(captioner: Captioner) -> None:
         check_pictures(captioner)
     check_tokens(captioner)
     prompt = getattr(captioner, "before", None)
-    getattr(prompt, "of_blank", None)  # evaluated here, so that a prompt that the processor rejects fails early
+    getattr(prompt, "of_blank", None)  # evaluate this here, so that a prompt that the processor rejects fails early
 
 
 def check_pictures(captioner: Captioner) -> None:
-    """Raises `TellapartError` if the processor's picture size differs from the vision encoder's input size."""
+    """Raises `TellapartError` if the processor's picture size does not match the vision encoder's input size."""
     config: Any = captioner.model.config
     side = getattr(getattr(config, "vision_config", None), "image_size", None)
     pixels = captioner.pixels([Image.new("RGB", (64, 48))])
@@ -33,13 +33,15 @@ def check_pictures(captioner: Captioner) -> None:
 
 
 def check_tokens(captioner: Captioner) -> None:
-    """Checks that the language model has a word embedding for every token in the tokenizer, except picture tokens."""
+    """Raises `TellapartError` if the tokenizer has a token, other than a picture token, without a word embedding in the
+    language model.
+    """
     places = set(getattr(captioner, "places", ()))
     highest = max(set(captioner.tokenizer.get_vocab().values()) - places, default=0)
     text = getattr(captioner.model.config, "text_config", captioner.model.config)
     rows = getattr(text, "vocab_size", None)
     if isinstance(rows, int) and highest >= rows:
         raise TellapartError(
-            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens, but its language model has {rows:,}; "
-            "use the tokenizer saved with the model"
+            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens, but its language model has only {rows:,} "
+            "word embeddings; use the tokenizer saved with the model"
         )

@@ -40,27 +40,27 @@ def load_captioner(
 ) -> Captioner:
     """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (included in the package).
 
-    Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``. Saved captioners
-    remember their options. With ``stop=.``, captions also end with any token whose text contains ".". The folder of a
-    PEFT adapter loads its base and merges the adapter; ``base_model`` overrides the location of the base. ``FILE.pt``
-    and ``FILE.pth`` are published checkpoints (`official`). ``clipcap?vision=NAME&language_model=NAME`` builds a
-    ClipCap with a new mapper. ``package.module:make?key=value`` is user code (`load_custom`), which runs only if the
-    command line, `tellapart.utils.allowed_code.allow_code` or an installed entry point names it. Everything else loads
-    safetensors only.
+    Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``. A captioner's options
+    are saved with it. With ``stop=.``, captions also end with any token whose text contains ".". If the folder contains
+    a PEFT adapter, loads the adapter's base model and merges the adapter; ``base_model`` overrides the location of the
+    base model. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`).
+    ``clipcap?vision=NAME&language_model=NAME`` builds a ClipCap with a new mapper. ``package.module:make?key=value`` is
+    user code (`load_custom`), which runs only if the command line, `tellapart.utils.allowed_code.allow_code` or an
+    installed entry point names it. For all other names, only safetensors are loaded.
 
-    adapter: folder of a PEFT adapter to merge; it may contain a tokenizer with additional tokens.
     device: ``auto`` selects an accelerator if there is one.
-    precision: ``auto`` selects ``bf16`` if the device supports it, otherwise ``fp32``. Weights below ``fp32`` are for
-        inference only and take no gradient, so pass ``fp32`` for training. User-defined captioners keep their own
-        precision unless one is given.
+    precision: ``auto`` selects ``bf16`` if the device supports it, otherwise ``fp32``. Weights in less than ``fp32``
+        are for inference only and do not require gradients, so pass ``fp32`` for training. With ``auto``, user-defined
+        captioners keep their own precision.
+    adapter: folder of a PEFT adapter to merge, which may contain a tokenizer with additional tokens.
 
     Raises `TellapartError`, with the command to run, if the model does not exist, and `UsageError` for unknown options
     and for a device or precision that this machine does not support.
     """
     if is_server(name):
         raise UsageError(
-            f"{name.partition('@')[0]} runs on a server and has no local weights; it works with 'tellapart "
-            "caption' and 'tellapart eval --captioner' only, so use a local captioner here"
+            f"{name.partition('@')[0]} runs on a server and has no local weights, so it works only with 'tellapart "
+            "caption' and 'tellapart eval --captioner'; use a local captioner here"
         )
     device = resolve_device(device)
     chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
@@ -77,7 +77,7 @@ def load_captioner(
     where = checked_model_folder(bare, "captioner")
     if (maker := saved_options(where).get("made_by")) is not None:
         if written:
-            raise UsageError(f"{bare} was saved with its options by a custom captioner; remove '?{written}'")
+            raise UsageError(f"{bare} was saved by a custom captioner, together with its options; remove '?{written}'")
         custom = load_custom(str(maker), {}, where)
         if precision != "auto":
             set_precision(custom.model, chosen)
@@ -102,7 +102,7 @@ def load_captioner(
 
 
 def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None) -> tuple[Any, Any, Any, Any]:
-    """Returns the model in a folder, its family, its tokenizer and its processor, with the adapter merged."""
+    """Returns a folder's model (with the adapter merged), the model's family, its tokenizer and its processor."""
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if (loaded := load_family(kind, where)) is not None:
@@ -130,7 +130,10 @@ def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None
 
 
 def load_adapted(name: str, folder: Path, written: str, device: torch.device, precision: str) -> Captioner:
-    """Loads the base of a PEFT adapter and merges the adapter. ``written``: options of the adapter and its base."""
+    """Loads the base model of a PEFT adapter and merges the adapter.
+
+    ``written``: options for the adapter and for its base model.
+    """
     settings = adapter_settings(folder)
     check_sums(folder)
     pairs = [pair for pair in written.split("&") if pair]
@@ -140,9 +143,9 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
     try:
         captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision, folder)
     except TellapartError as error:
-        if str(folder) in str(error).partition(":")[0]:  # the error is about the adapter, not its base
+        if str(folder) in str(error).partition(":")[0]:  # the error is about the adapter, not about its base model
             raise
-        elsewhere = f"if the base is elsewhere, use '{folder}?base_model=PLACE'"
+        elsewhere = f"if the base model is in another place, use '{folder}?base_model=PLACE'"
         raise type(error)(f"{folder} is an adapter for {base}: {error}; {elsewhere}") from None
     captioner.name = name
     return captioner
@@ -160,7 +163,9 @@ def load_without_folder(name: str, written: str) -> Captioner | None:
 
 
 def load_family(model_type: str, folder: str) -> tuple[Any, type[Captioner]] | None:
-    """Loads the model in a folder with its captioner class; returns None if no family is registered for its type."""
+    """Loads the model in a folder. Returns the model and its captioner class, or None if no family is registered for
+    ``model_type``.
+    """
     if model_type not in CAPTIONERS or not (entry := CAPTIONERS.find(model_type)).model_type:
         return None
     loaded: tuple[Any, type[Captioner]] = entry.factory(folder)

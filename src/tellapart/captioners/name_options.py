@@ -1,4 +1,4 @@
-"""The options in a captioner's name, ``NAME?key=value&key=value``."""
+"""Parses the options in a captioner's name, ``NAME?key=value&key=value``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tellapart.models.captioner_options import (
     prompt_of_detail,
 )
 
-STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # option of every family
-DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # option of captioners with levels of detail
+STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # option for captioners of every family
+DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # option for captioners with levels of detail
 
 
 def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
             prompt_of_detail((), 0.0, name)
         if key not in known or not equals:
             raise UsageError(
-                f"{name}: unknown option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
+                f"{name}: unknown option '{pair}'{nearest(key, known) if known else '; this captioner has no options'}"
             )
         try:
             options[key] = known[key](parse_value(value))
@@ -34,12 +34,15 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
 
 
 def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, Any]:
-    """Replaces the option ``detail`` with the prompt for that level. Raises `UsageError` if both are given."""
+    """Replaces the option ``detail`` with the prompt for that level of detail.
+
+    Raises `UsageError` if both ``detail`` and ``prompt`` are given.
+    """
     if "detail" not in typed:
         return typed
     if "prompt" in typed:
         raise UsageError(
-            f"{name}: prompt and detail cannot be combined, because detail selects the prompt; remove one of them"
+            f"{name}: prompt and detail cannot be combined, because detail selects the prompt; remove prompt or detail"
         )
     rest = {key: value for key, value in typed.items() if key != "detail"}
     prompt = prompt_of_detail(levels, typed["detail"], name)

@@ -35,7 +35,7 @@ from tellapart.utils.checksums import write_sums
 from tellapart.utils.documentation import page_url
 
 VISUAL_TOKENS = 256  # default limit per picture if pictures keep their shapes
-TOLERANCE = 1e-3  # tolerance for the outputs after a cached prompt, in float32
+TOLERANCE = 1e-3  # tolerance for comparing outputs with and without a cached prompt, in float32
 
 
 def identity(states: torch.Tensor) -> torch.Tensor:
@@ -45,13 +45,14 @@ def identity(states: torch.Tensor) -> torch.Tensor:
 class Hf(Captioner):
     """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and similar models.
 
-    ``visual`` is the output of the vision tower (B×patches×D), so a picture is encoded once even if the projector after
-    the tower is trained. For families of unknown layout (`families`), it is the pixels, and the tower runs in every
-    step. If pictures keep their shapes (Qwen-VL), rows are packed by `Grids`, with at most ``visual_tokens`` tokens per
-    picture; if they are split into tiles or the family is unknown, rows are packed by `Tiles`.
+    ``visual`` is the output of the vision tower (B×patches×D), so a picture is encoded only once, even if the projector
+    after the tower is trained. For families whose layout is unknown (`families`), ``visual`` contains the pixels, and
+    the tower runs in every step. If pictures keep their shapes (Qwen-VL), `Grids` packs the rows, with at most
+    ``visual_tokens`` tokens per picture. If pictures are split into tiles, or the family is unknown, `Tiles` packs the
+    rows.
 
-    ``prompt``: the question to the model, inserted into its chat template if it has one. Captions are the answers. The
-    loss excludes the prompt and the picture tokens, and picture tokens are never generated.
+    ``prompt``: the question to the model. If the model has a chat template, the prompt is inserted into it. Captions
+    are the answers. The loss excludes the prompt and the picture tokens, and picture tokens are never generated.
     """
 
     options: ClassVar = {"prompt": str, "visual_tokens": int}
@@ -66,7 +67,7 @@ class Hf(Captioner):
         prompt: str | None = None,
         visual_tokens: int | None = None,
     ) -> None:
-        """Wraps the model; ``processor`` is the combined one, for pictures and text."""
+        """Wraps the model. ``processor``: the model's combined processor for pictures and text."""
         super().__init__(model, tokenizer, processor.image_processor, name)
         self.whole, self.visual_tokens = processor, visual_tokens or VISUAL_TOKENS
         self.layout = layout_of(model)
@@ -77,7 +78,11 @@ class Hf(Captioner):
         marker = None if self.grids is not None else picture_marker(self.layout, processor, model.config)
         self.tiles = None if marker is None else Tiles.of(processor, marker, self.accepted, always=self.tower is None)
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
-            reason = "all its pictures have one shape; remove it" if self.grids is None else "expected at least 4"
+            reason = (
+                "it has no effect, because all pictures have the same shape; remove visual_tokens"
+                if self.grids is None
+                else "expected at least 4"
+            )
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {reason}")
         if visual_tokens is not None and most is not None and visual_tokens > most:
             raise UsageError(
@@ -164,7 +169,7 @@ class Hf(Captioner):
         return None if self.grids is None else self.grids.tokens(visual[:, 0, :3].round().long())
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes the tower's output B×patches×D, or packed rows if pictures keep their shapes."""
+        """Computes the tower's output, B×patches×D. If pictures keep their shapes, returns packed rows."""
         pixels = self.inputs(pixels_BCHW)
         if self.tower is None:
             return pixels
@@ -177,7 +182,7 @@ class Hf(Captioner):
         return self._states(pixels)
 
     def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Returns whichever of the tower's outputs the rest of the model reads, B×patches×D."""
+        """Returns the output of the tower that the rest of the model reads, B×patches×D."""
         if self.layout.output == "hidden_states":
             layer = self.model.config.vision_feature_layer
             states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
@@ -187,7 +192,7 @@ class Hf(Captioner):
 
     @contextmanager
     def _precomputed_vision(self) -> Iterator[None]:
-        """Makes the tower return its input within the context, because the input is already the tower's output."""
+        """Within the context, makes the tower return its input, because the input is already the tower's output."""
         try:
             with replaced_forward(self.tower, self._pass_through) if self.tower is not None else nullcontext():
                 yield
@@ -251,7 +256,7 @@ class Hf(Captioner):
         if self.is_encoder_decoder:
             return max_tokens_after(self.text_config, self._begun(1).shape[1])
         before = self.before.of_blank["input_ids"].shape[1]
-        if self.grids is not None:  # other shapes may take more positions than the blank picture
+        if self.grids is not None:  # pictures of other shapes may take more positions than the blank picture
             before += self.visual_tokens - len(self.before.blank_ids)
         if self.tiles is not None:
             before += self.tiles.most_tokens - len(self.before.blank_ids)
@@ -266,9 +271,12 @@ class Hf(Captioner):
 
     @cached_property
     def plain(self) -> bool:
-        """Returns whether logits are exactly the output layer of the last states (some models squash or scale them)."""
+        """Returns True if the output layer alone computes the logits from the last hidden states.
+
+        Some models also scale or squash the logits.
+        """
         if hasattr(self._last_layer, "base_layer"):
-            return False  # LoRA adapts it
+            return False  # LoRA adapts the output layer
         device = self.device.type
         with in_mode(self.model, False), torch.no_grad(), torch.autocast(device, enabled=False):
             visual = self.blank_visual()
@@ -291,14 +299,15 @@ class Hf(Captioner):
     def caches(self) -> bool:
         reason = no_cache_reason(self.model)
         if reason is None and self.model.config.model_type not in LAYOUTS and not self.cache_is_right:
-            reason = "its outputs change after a cached prompt"
+            reason = "its outputs after a cached prompt differ"
         return explain_no_cache(self.name, reason)
 
     @cached_property
     def cache_is_right(self) -> bool:
-        """Returns whether outputs after a cached prompt match a single pass, for two captions of a blank picture.
+        """Returns True if outputs after a cached prompt match those of a single pass, for two captions of a blank
+        picture.
 
-        Families with a layout are covered by tests; other families are checked at run time.
+        Tests cover all families that have a layout. All other families are checked at run time.
         """
         tokens_RT = torch.full((2, 3), self.end, device=self.device)
         valid_RT = torch.ones_like(tokens_RT, dtype=torch.bool)
@@ -309,7 +318,7 @@ class Hf(Captioner):
                 cached_RTH = hidden_cached(self, self.prefill(visual, 3), tokens_RT, valid_RT.sum(1)).float()
             gap = TOLERANCE if self.model.dtype == torch.float32 else 100 * TOLERANCE
             return torch.allclose(cached_RTH, plain_RTH, rtol=gap, atol=gap)
-        except Exception:  # an untested family may raise anything
+        except Exception:  # an untested family may raise any exception
             return False
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
@@ -318,11 +327,11 @@ class Hf(Captioner):
             return self._run(visual_R, tokens_RT, valid_RT)
 
     def without_head(self) -> AbstractContextManager[None]:
-        """Makes the model return the input of its output layer within the context, if `plain`."""
+        """Within the context, makes the model return the input to its output layer, if `plain` is True."""
         return replaced_forward(self._last_layer, identity) if self.plain else nullcontext()
 
     def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes the model's output at the T positions that score ``tokens``."""
+        """Computes the model's output at the T positions that score ``tokens_RT``."""
         inputs, T = self._inputs(visual_R), tokens_RT.shape[1]
         with self._precomputed_vision():
             if self.is_encoder_decoder:
@@ -334,7 +343,7 @@ class Hf(Captioner):
             return logits_RTV
 
     def _longer(self, name: str, x: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Extends an input of the prompt by the caption; the last token of a caption is not fed to the model."""
+        """Extends an input for the prompt by the caption. A caption's last token is not fed to the model."""
         if name == "input_ids":
             return torch.cat([x, tokens_RT[:, :-1]], dim=1)
         if name == "attention_mask":
@@ -345,7 +354,7 @@ class Hf(Captioner):
         return x
 
     def _begun(self, rows: int) -> torch.Tensor:
-        """Returns the decoder's input before a caption: the start token and any forced first token (BART)."""
+        """Returns the decoder's input before a caption: the start token and, for BART, the forced first token."""
         owners = (self.model, getattr(self.model, "language_model", None))
         settings = [getattr(owner, "generation_config", None) for owner in owners]
         settings += [self.model.config, self.text_config]
@@ -356,7 +365,7 @@ class Hf(Captioner):
 
     @property
     def pads_prompts(self) -> bool:
-        """Returns whether pictures take different numbers of positions, so that shorter prompts are left-padded."""
+        """Returns True if pictures take different numbers of positions, so that shorter prompts are left-padded."""
         return self.grids is not None or self.tiles is not None
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> KVCache:
@@ -404,7 +413,7 @@ class Hf(Captioner):
         return hidden_NTH
 
     def _decode_beside_encoder(self, state: KVCache, tokens_NT: torch.Tensor, more: dict[str, Any]) -> torch.Tensor:
-        """Computes `decode` of an encoder-decoder; the cache contains the encoder's keys and values."""
+        """Computes `decode` for an encoder-decoder. The cache contains the encoder's keys and values."""
         model = self.model
         if model.config.model_type == "vision-encoder-decoder":
             output = model.decoder(input_ids=tokens_NT, encoder_hidden_states=state.encoded_NPD, **more)
@@ -440,7 +449,7 @@ def load_any(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any,
     """Loads a model that ``AutoModelForImageTextToText`` or ``AutoModelForCausalLM`` supports.
 
     Returns the model, its captioner class, its tokenizer, and its combined processor (None for text-only models).
-    Raises `TellapartError` for any other kind of model.
+    Raises `TellapartError` for all other kinds of models.
     """
     if kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         model = load_whole(transformers.AutoModelForImageTextToText, where, dtype=dtype)

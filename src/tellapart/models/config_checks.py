@@ -47,8 +47,8 @@ def check_config(name: str, config: Path) -> None:
         most = MOST_LAYERS if "layer" in key else MOST_UNITS
         if key in SIZES and isinstance(value, int) and not 0 <= value <= most:
             raise TellapartError(
-                f"{name}: its config.json sets {key} to {value}; expected a value from 0 to {most:,}; copy the file "
-                "again"
+                f"{name}: its config.json sets {key} to {value}, which is not plausible; expected 0 to {most:,}; copy "
+                "the file again"
             )
 
 

@@ -43,7 +43,7 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
         return device
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != device.type:
-        there = "only cpu" if accelerator is None else f"only cpu and {accelerator.type}"
+        there = "only cpu" if accelerator is None else f"cpu and {accelerator.type}"
         raise UsageError(f"device '{name}' is not available: torch finds {there} on this machine; use --device auto")
     if (count := torch.accelerator.device_count()) <= (device.index or 0):
         raise UsageError(

@@ -66,7 +66,7 @@ def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[
 
 
 class Places:
-    """Resolves recipes to their adopted runs, and leaves all other names unchanged (a `utils.recipe_names.Resolver`)."""
+    """Resolves recipes to their adopted runs. Leaves all other names unchanged (a `utils.recipe_names.Resolver`)."""
 
     def __init__(self, adopted: Mapping[str, Path]) -> None:
         self.adopted, self.recipes = adopted, list[str]()
