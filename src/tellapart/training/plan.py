@@ -54,17 +54,15 @@ def plan(
 ) -> Recipe:
     """Plans the recipe for a captioner and pictures.
 
-    Holds out a tenth of the pictures for validation, and another tenth for the test set, which is evaluated before and
-    after training. If there are fewer than forty pictures, holds out a quarter for each; if there are more than ten
-    thousand, a fiftieth.
+    Holds out a tenth of the pictures for validation, and another tenth for the test set (a quarter each if there are
+    fewer than forty pictures, and a fiftieth each if there are more than ten thousand).
 
     Args:
         objective: name of a preset [default: `default_objective`].
         scorer: name of the scorer [default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`].
         steps: number of training steps [default: the steps of the run in ``folder``, otherwise `STEPS`].
         epochs: number of passes over the training pictures; replaces ``steps``.
-        batch_size: pictures per step, split into micro-batches that fit into memory [default: `BATCH_SIZE`, or all
-            training pictures if there are fewer].
+        batch_size: pictures per step, split into micro-batches that fit into memory [default: at most `BATCH_SIZE`].
         settings: additional keys as in ``--set``, which override everything else.
         folder: the run's folder. If it contains a run, the run's precision and number of micro-batches are reused,
             because they affect the result.
