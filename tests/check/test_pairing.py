@@ -17,8 +17,8 @@ from tellapart.data.caption_files import read_caption_lists, read_references
 from tellapart.data.caption_matching import CaptionFile
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.run_eval import run_eval
 
 THINGS = ("dog", "cat", "bus", "boat", "horse", "kite", "pizza", "train", "clock", "bed", "wave", "truck")
 PLACES = ("on the grass", "in the snow", "by the sea", "in a kitchen", "on a street")

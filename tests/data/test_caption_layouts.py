@@ -17,8 +17,8 @@ from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.sidecars import is_prose, lines_in
 from tellapart.errors import UsageError
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.run_eval import run_eval
 
 IDS = (391895, 522418, 184613)
 TEXTS = ("a man on a bike", "a woman cutting a cake", "a child with an umbrella, in the rain")

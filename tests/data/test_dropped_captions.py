@@ -20,9 +20,9 @@ from tellapart.compat import pycocoevalcap as compat
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.matching import match_files
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics import bleu
 
 CAPTIONS = {"a.png": ["a red can", " ", "a can on a table", ""], "b.png": [""]}

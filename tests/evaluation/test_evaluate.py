@@ -28,10 +28,10 @@ from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.formats import latex, markdown, table
 from tellapart.evaluation.gallery import caption_gallery, gallery
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.retrieval import retrieve
+from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.result_cells import intervals_note, system_rows
@@ -725,7 +725,7 @@ def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
 
 def test_text_metrics_load_neither_torch_nor_scipy(files):
     code = (
-        "import sys; from pathlib import Path; from tellapart.evaluation.inputs import run_eval;"
+        "import sys; from pathlib import Path; from tellapart.evaluation.run_eval import run_eval;"
         "from tellapart.metrics.terminal_table import terminal_table;"
         "from tellapart.evaluation.options import EvalOptions;"
         f"options = EvalOptions([Path({str(files / 'before.txt')!r})], Path({str(files / 'references.txt')!r}));"

@@ -11,7 +11,8 @@ import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.evaluation.headroom import Claim, Headroom, measure_headroom
+from tellapart.evaluation.confident_claims import Claim
+from tellapart.evaluation.headroom import Headroom, measure_headroom
 from tellapart.features.store import FeatureStore
 from tellapart.scenes import Scenes
 from tellapart.types import Item, Rollout

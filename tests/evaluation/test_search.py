@@ -50,7 +50,7 @@ def test_queries_of_other_pictures_are_an_error(cli: Cli, tmp_path: Path) -> Non
 
 @pytest.mark.pretrained
 def test_a_sentence_encoder_finds_other_words() -> None:
-    from tellapart.evaluation.text_models import load_sentence_encoder
+    from tellapart.evaluation.sentence_encoder import load_sentence_encoder
 
     encoder = load_sentence_encoder("minilm-l6", "cpu")
     queries = {"a": ["a hound"], "d": ["people having dinner"]}

@@ -15,9 +15,9 @@ from tellapart.bags.file import Bag, BagsFile, Header, read_bags, read_truematch
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import CandidateSets, whole_sets
 from tellapart.evaluation.file_sets import FileSets, read_sets
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.retrieval import per_set, retrieve
+from tellapart.evaluation.run_eval import run_eval
 
 BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
 HEADER = Header("some/clip", "0123456789abcdef", "folder:x", (2, 3), 8, {"copies": 1}, "", "query", None, None, "1")

@@ -15,9 +15,9 @@ from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.text_models import TextEncoder, load_text_encoder
+from tellapart.evaluation.run_eval import run_eval
+from tellapart.evaluation.text_encoder import TextEncoder, load_text_encoder
 from tellapart.metrics import bertscore
 from tellapart.metrics.bert_score import TokenFeatures
 

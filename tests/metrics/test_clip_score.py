@@ -12,8 +12,8 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics import clipsc, clipscore, refclipscore
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scorers import load_scorer

@@ -12,9 +12,9 @@ import pytest
 from tellapart.data.caption_alignment import align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.metric_of_key import describe
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
 from tellapart.metrics.corpus_scores import Sums
 from tellapart.metrics.diversity import COUNTS, mbleu_of, mbleu_stats

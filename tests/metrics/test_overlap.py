@@ -142,7 +142,7 @@ def test_the_command_does_not_load_torch(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("a dog\na cat\n")
     (tmp_path / "r.txt").write_text("a dog\tdogs\nthe cat\tcats\n")
     script = (
-        "import sys; from tellapart.evaluation.inputs import run_eval; "
+        "import sys; from tellapart.evaluation.run_eval import run_eval; "
         "from pathlib import Path; from tellapart.evaluation.options import EvalOptions; "
         "names = ['bleu4', 'rouge_l', 'cider', 'cider_plain']; "
         "run_eval(EvalOptions([Path('c.txt')], Path('r.txt'), metrics=names)); "

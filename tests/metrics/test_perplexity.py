@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from tellapart.cli.entry import whole_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
+from tellapart.evaluation.language_model import LanguageModel, load_language_model
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.text_models import LanguageModel, load_language_model
+from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics import ppl
 from tellapart.metrics.perplexity import caption_losses
 

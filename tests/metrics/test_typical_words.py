@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from tellapart.cli.entry import whole_app
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.run_eval import run_eval
 from tellapart.metrics import associated_words
 from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table

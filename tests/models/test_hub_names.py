@@ -15,7 +15,7 @@ from command_line import Cli
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.text_models import load_language_model
+from tellapart.evaluation.language_model import load_language_model
 from tellapart.scorers import load_scorer
 
 

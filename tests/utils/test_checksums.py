@@ -12,7 +12,7 @@ import pytest
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError
-from tellapart.evaluation.text_models import load_language_model
+from tellapart.evaluation.language_model import load_language_model
 from tellapart.models.names import BUILTIN
 from tellapart.scorers import load_scorer
 from tellapart.utils.checksums import SUMS

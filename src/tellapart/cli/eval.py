@@ -15,10 +15,12 @@ from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.evaluation import formats
 from tellapart.evaluation.eval_page import write_eval_page
-from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.main_metrics import main_metrics
 from tellapart.evaluation.metric_list import list_metrics, metric_table
-from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
+from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.per_caption import per_caption as per_caption_text
+from tellapart.evaluation.run_eval import run_eval
+from tellapart.evaluation.set_keys import key_rows, with_keys
 from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.metrics.typical_words import WORDS_KEY
@@ -88,7 +90,7 @@ def evaluate(
     if out is not None:
         write_output(out, formats.RESULT_FORMATS[chosen_format](results))
     if per_caption is not None:
-        write_output(per_caption, formats.per_caption(results, per_caption))
+        write_output(per_caption, per_caption_text(results, per_caption))
     if report is not None:
         write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":

@@ -22,8 +22,8 @@ from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
+from tellapart.evaluation.judge_inputs import JudgeInputs
 from tellapart.evaluation.judges.arena import run_arena
-from tellapart.evaluation.options import JudgeInputs
 from tellapart.study.analysis import analyse
 from tellapart.study.design import CONTROL, ITEM, ITEMS, STUDY_KINDS, Study, check_pictures, open_study
 from tellapart.study.export import export as write

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import random_pools
 from tellapart.evaluation.facts.by_references import facts_of
-from tellapart.evaluation.gallery import Kind
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
 from tellapart.language.claims import extract
@@ -27,6 +26,8 @@ from tellapart.types import Item
 from tellapart.utils.progress import Progress
 
 POOL = 100
+
+Kind = Literal["better", "equal", "hallucinated"]
 
 
 @dataclass(frozen=True)

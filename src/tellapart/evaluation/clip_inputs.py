@@ -1,24 +1,23 @@
-"""An evaluation's clips: frame features and EMScore's inputs."""
+"""EMScore's inputs: the frame features of an evaluation's clips, and their captions' tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation import retrieval
+from tellapart.evaluation.clip_frames import Frame, frames_seen
 from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.metrics.em_score import EMScore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.types import Item, Picture
+from tellapart.types import Item
 
 if TYPE_CHECKING:
-    from tellapart.scorers import Scorer
+    pass
 
 
 # Features of captions N×D, of their tokens and of the clips' frames, and token weights.
@@ -93,35 +92,3 @@ class ClipInputs:
             lambda: token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window),
         )
         return weights
-
-
-def frames_seen(item: Item, scorer: Scorer) -> int:
-    """Returns how many frames the scorer sees: all of a scene's clip, ``frames`` of a clip file, 1 of a picture."""
-    if not is_clip(item.picture):
-        return 1
-    return int(getattr(item.picture, "length", scorer.frames))
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One frame of a clip, as a picture."""
-
-    clip: Picture
-    number: int
-    count: int
-
-    @property
-    def name(self) -> str:
-        return self.clip.name
-
-    def key(self) -> str:
-        return f"{self.clip.key()}-frame{self.number}of{self.count}"
-
-    def image(self) -> Image.Image:
-        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # but it is hashable
-
-
-@lru_cache(maxsize=2)
-def _frames(clip: Picture, count: int) -> list[Image.Image]:
-    """Returns the frames of a clip, cached for consecutive calls."""
-    return sample_frames(clip, count)

@@ -12,7 +12,8 @@ import numpy as np
 from tellapart.data.pictures import is_clip
 from tellapart.evaluation import candidate_sets, retrieval
 from tellapart.evaluation.candidate_sets import CandidateSets
-from tellapart.evaluation.clip_inputs import ClipInputs, frames_seen
+from tellapart.evaluation.clip_frames import frames_seen
+from tellapart.evaluation.clip_inputs import ClipInputs
 from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts.coco_instances import names_in
@@ -28,7 +29,9 @@ from tellapart.types import Item
 from tellapart.utils.progress import track
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+    from tellapart.evaluation.language_model import LanguageModel
+    from tellapart.evaluation.sentence_encoder import SentenceEncoder
+    from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.scorers import Scorer
 
 

@@ -16,7 +16,9 @@ from tellapart.language.claim_tuples import Synonyms
 from tellapart.types import Item
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+    from tellapart.evaluation.language_model import LanguageModel
+    from tellapart.evaluation.sentence_encoder import SentenceEncoder
+    from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.scorers import Scorer
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tellapart import __version__
 from tellapart.evaluation import gallery
+from tellapart.evaluation.gallery_pictures import save_pictures
 from tellapart.metrics.results import Results
 from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
 from tellapart.report.page import render
@@ -29,7 +30,7 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
         if items is not None:
             sets = gallery.gallery(results, items)
             sets = sets if sets["sets"] else gallery.caption_gallery(results, items)
-            found = Gallery.model_validate({**sets, "pictures": gallery.save_pictures(folder, sets, items)})
+            found = Gallery.model_validate({**sets, "pictures": save_pictures(folder, sets, items)})
         info = RunInfo(
             name=", ".join(results.captions),
             created=datetime.now(UTC).isoformat(timespec="seconds"),

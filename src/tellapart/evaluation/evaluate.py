@@ -1,6 +1,6 @@
 """Evaluation: computes metrics of systems' captions with intervals, paired differences and signatures.
 
-Programs call `evaluate`; ``tellapart eval`` reads files first (`tellapart.evaluation.inputs.run_eval`).
+Programs call `evaluate`; ``tellapart eval`` reads files first (`tellapart.evaluation.run_eval.run_eval`).
 `tellapart.metrics.registry` lists metrics and their requirements.
 """
 
@@ -15,8 +15,8 @@ from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.comparison import Comparison
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
-from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges.judge import Judge
+from tellapart.evaluation.kept_for_pages import keep_for_pages
 from tellapart.evaluation.notes import (
     notes_on_cider,
     notes_on_confidences,
@@ -25,7 +25,6 @@ from tellapart.evaluation.notes import (
     notes_on_queries,
 )
 from tellapart.evaluation.prepare import make_context
-from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.results import Results
@@ -113,30 +112,3 @@ def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str])
     if note not in notes:
         notes.append(note)
     return True
-
-
-_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark claims on a page, in order of preference
-
-
-def keep_for_pages(
-    results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
-) -> None:
-    """Stores captions, marked claims, and retrieval results (look-alike sets and sets from files) for galleries and
-    tables.
-    """
-    results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
-    results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
-    if any(name.endswith(".lookalike") for name in chosen):
-        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
-    all_ids = [*context.ids, *(item.id for item in context.inputs.candidates.items)]
-    results.extra["sets"] = {
-        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
-        for pools in context.file_sets
-        if any(name.endswith(f".{pools}") for name in chosen)
-    }
-
-
-def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
-    """Returns the verdicts on a slot's captions that a metric computed, or () if there is no such metric."""
-    found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
-    return next((verdicts for verdicts in found if verdicts is not None), ())

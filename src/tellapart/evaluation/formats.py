@@ -18,7 +18,7 @@ from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.report.template import template
-from tellapart.utils.strict_json import json_text, json_value
+from tellapart.utils.strict_json import json_text
 from tellapart.utils.terminal_text import console, for_terminal
 
 TABLE = "table"
@@ -87,7 +87,7 @@ def comma_separated(results: Results) -> str:
         for name, metric, found, test in cells
     )
     heads = ["system", "metric", "value", "low", "high", "n", "candidates", "chance", "signature", "against", "p"]
-    return _csv([*heads, "p_holm"] if results.corrected else heads, rows)
+    return csv_text([*heads, "p_holm"] if results.corrected else heads, rows)
 
 
 def _setting(found: Candidates | None) -> tuple[str, str]:
@@ -126,31 +126,6 @@ def format_of(out: Path | None, format: str | None) -> str:
     return _SUFFIXES[out.suffix.lower()]
 
 
-def per_caption(results: Results, path: Path) -> str:
-    """Formats a record per system and picture: ``id``, ``system``, ``caption`` (``captions`` if there are several), and
-    the value of each per-picture metric. Uses CSV if ``path`` ends in .csv, else JSON lines.
-    """
-    lists = results.extra.get("caption_lists", {})
-    records = [
-        {
-            "id": id_,
-            "system": name,
-            **({"captions": lists[name][row]} if name in lists else {"caption": captions[row]}),
-            **{metric: json_value(value_N[row]) for metric, value_N in results.values.get(name, {}).items()},
-        }
-        for name, captions in results.captions.items()
-        for row, id_ in enumerate(results.ids)
-    ]
-    if path.suffix.lower() == ".csv":
-        heads = list(dict.fromkeys(key for record in records for key in record))
-        return _csv(heads, ([_cell(record.get(head)) for head in heads] for record in records))
-    return "".join(json_text(record) + "\n" for record in records)
-
-
-def _cell(value: Any) -> Any:
-    return "" if value is None else json_text(value) if isinstance(value, list) else value
-
-
 def _number(value: float) -> str:
     return "" if math.isnan(value) else repr(float(value))
 
@@ -159,7 +134,7 @@ def _marks(results: Results) -> dict[str, int]:
     return {metric: number for number, metric in enumerate(system_rows(results)[1], start=1)}
 
 
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tellapart.data.pictures import preview_image
-from tellapart.errors import PictureError
 from tellapart.evaluation.retrieval import Retrieval
 from tellapart.metrics.results import Results
 from tellapart.scenes.truth import mark_caption
@@ -58,30 +54,6 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None) -> di
             for row in rows
         ]
     }
-
-
-def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) -> dict[str, str]:
-    """Saves thumbnails of a gallery's pictures (four frames for a clip) in ``folder``/gallery. Returns a mapping from
-    id to file.
-
-    Skips unreadable pictures.
-    """
-    keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
-    by_id = {item.id: item for item in items if item.id in keys}
-    pictures = {}
-    (folder / "gallery").mkdir(exist_ok=True)
-    for number, key in enumerate(keys):
-        try:
-            image = preview_image(by_id[key].picture)
-        except PictureError:
-            continue
-        small = max(image.size) <= 96  # keeps small pixel art as is, to be enlarged later
-        name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
-        if not small:
-            image.thumbnail((160, 160))
-        image.save(folder / "gallery" / name, quality=85)
-        pictures[key] = f"gallery/{name}"
-    return pictures
 
 
 def _references(results: Results, items: Sequence[Item] | None) -> dict[str, list[str]]:
@@ -163,6 +135,3 @@ def _set(
             for name, own in found.items()
         },
     }
-
-
-Kind = Literal["better", "equal", "hallucinated"]

@@ -11,30 +11,32 @@ words, true if a reference contains them, and recall is over the references' con
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log
 from typing import Any
 
 import numpy as np
 import torch
 
 from tellapart.captioners import Captioner, load_captioner
-from tellapart.captioners.generate import without_gaps
 from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.evaluation.confident_claims import (
+    Claim,
+    Pool,
+    captions_with_log_probs,
+    claims_of,
+    distinct,
+    fact_count,
+    without_implied,
+)
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
-from tellapart.language.english_words import FUNCTION_WORDS, WORD
-from tellapart.language.token_spans import token_spans
 from tellapart.metrics.draws import bootstrap_weights
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import resolve_device
-from tellapart.scenes.parser import token_spans as word_spans
-from tellapart.scenes.truth import count_claims, stated_claims
-from tellapart.types import Item, Rollout
+from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
 
 Interval = tuple[float, float, float]  # a value, and its 95% interval over pictures
@@ -42,22 +44,6 @@ Interval = tuple[float, float, float]  # a value, and its 95% interval over pict
 PICTURES_PER_BATCH = 50
 PRECISION_LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
 QUANTILES = (0.025, 0.975)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A distinct claim about one picture.
-
-    confidence: in nats, at most 0. The joint log-probability of its words, averaged over the captions that make the
-        claim, plus the logarithm of the share of captions that make it.
-    """
-
-    picture: int
-    true: bool
-    confidence: float
-
-
-Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by (picture, statement)
 
 
 @dataclass(frozen=True)
@@ -198,111 +184,14 @@ def measure_headroom(
         rows = torch.as_tensor(np.asarray(visual[start : start + PICTURES_PER_BATCH])).to(captioner.device)
         seeds = ItemSeeds(tuple(item.id for item in block), seed)
         for decoding, pools in ways:
-            rollout, log_p_RT = _captions(captioner, rows, decoding, seeds)
-            for claim, fact in _claims_of(rollout, log_p_RT, captioner, block, on_scenes):
+            rollout, log_p_RT = captions_with_log_probs(captioner, rows, decoding, seeds)
+            for claim, fact in claims_of(rollout, log_p_RT, captioner, block, on_scenes):
                 own = replace(claim, picture=start + claim.picture)
                 for pool in pools:
                     pool.setdefault((own.picture, fact), []).append(own)
-    facts_N = np.array([_fact_count(item, on_scenes) for item in items], dtype=float)
-    known_claims = _distinct(known, samples + 1)
+    facts_N = np.array([fact_count(item, on_scenes) for item in items], dtype=float)
+    known_claims = distinct(known, samples + 1)
     if on_scenes:
-        known_claims = _without_implied(known_claims, items)
+        known_claims = without_implied(known_claims, items)
     truth = "the scenes' ground truth" if on_scenes else "the references' words"
-    return Headroom(tuple(known_claims.values()), tuple(_distinct(of_greedy, 1).values()), facts_N, truth)
-
-
-def _distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
-    """Merges equal claims. captions: the number of captions per picture.
-
-    Probabilities of single words would not suffice: after one improbable word ("half") a false claim's next word is
-    certain.
-    """
-    return {
-        key: replace(own[0], confidence=sum(c.confidence for c in own) / len(own) + min(0.0, log(len(own) / captions)))
-        for key, own in pool.items()
-    }
-
-
-def _captions(
-    captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
-) -> tuple[Rollout, torch.Tensor]:
-    """Generates captions, and computes the log-probability of each token at temperature 1."""
-
-    captioner.model.eval()
-    with without_gaps(captioner):
-        rollout = captioner.generate(rows, decoding, seeds)
-    with torch.no_grad():
-        logits_RTV = captioner.logits(rows, rollout.tokens_RT, rollout.valid_RT)
-        log_p_RT = logits_RTV.float().log_softmax(-1).gather(2, rollout.tokens_RT[..., None])[..., 0]
-    return rollout, log_p_RT.cpu()
-
-
-def _claims_of(
-    rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
-) -> Iterator[tuple[Claim, Hashable]]:
-    """Yields every claim of every caption with its statement; a false claim's statement is its words."""
-    spans = token_spans(rollout.rows(), rollout.texts, captioner.tokenizer)
-    for r, text in enumerate(rollout.texts):
-        number = r // rollout.samples
-        find = _scene_claims if on_scenes else _word_claims
-        for parts, fact, true in find(text, items[number]):
-            tokens = [
-                t
-                for t, (start, end) in enumerate(spans[r])
-                if any(start < stop and first < end for first, stop in parts)
-            ]
-            if tokens:
-                yield Claim(number, true, float(log_p_RT[r, tokens].sum())), fact
-
-
-def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Yields claims verified by the scene: the spans of their words, the fact (or the words, if false), and whether
-    they are true.
-    """
-    where = word_spans(text)
-    for claim in stated_claims(text, item.truth):
-        parts = [where[word] for word in claim.words]
-        wording = ("false", *(text[start:end].lower() for start, end in parts))
-        yield parts, claim.fact or wording, claim.fact is not None
-
-
-def _word_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Yields content words, true if a reference contains them."""
-    known = _reference_words(item)
-    for word in _content_words(text):
-        yield [word.span()], word.group().lower(), word.group().lower() in known
-
-
-def _reference_words(item: Item) -> set[str]:
-    return {word.group().lower() for text in item.references for word in _content_words(text)}
-
-
-def _content_words(text: str) -> list[re.Match[str]]:
-    return [word for word in WORD.finditer(text) if word.group().lower() not in FUNCTION_WORDS]
-
-
-def _fact_count(item: Item, on_scenes: bool) -> int:
-    if not on_scenes:
-        return len(_reference_words(item))
-
-    return count_claims("", item.truth).attributes
-
-
-def _without_implied(
-    known: Mapping[tuple[int, Hashable], Claim], items: Sequence[Item]
-) -> dict[tuple[int, Hashable], Claim]:
-    """Removes surplus relations between objects that others already connect, keeping the most confident ones.
-
-    A caption connects n objects with n-1 relations, but different captions may connect different ones.
-    """
-    kept = {}
-    connected = {number: list(range(len(item.truth.facts))) for number, item in enumerate(items)}
-    for (picture, fact), claim in sorted(known.items(), key=lambda entry: -entry[1].confidence):
-        if isinstance(fact, tuple) and fact[0] == "relation":
-            group, (one, other) = connected[picture], fact[1:]
-            if group[one] == group[other]:
-                continue
-            old, new = group[other], group[one]
-            connected[picture] = [new if number == old else number for number in group]
-        kept[picture, fact] = claim
-    return kept
+    return Headroom(tuple(known_claims.values()), tuple(distinct(of_greedy, 1).values()), facts_N, truth)

@@ -12,10 +12,12 @@ import torch
 
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
-from tellapart.evaluation import text_models
 from tellapart.evaluation.eval_inputs import CandidateInputs, EvalInputs
 from tellapart.evaluation.file_sets import HARD
+from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.sentence_encoder import load_sentence_encoder
+from tellapart.evaluation.text_encoder import load_text_encoder
 from tellapart.features.store import FeatureStore
 from tellapart.models import devices
 from tellapart.models.training_domain import warn_outside_scenes
@@ -78,9 +80,9 @@ def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> t
     def load(model: Callable[[str, str, str], M], name: str | None) -> M | None:
         return None if name is None else model(name, *on)
 
-    language_model = load(text_models.load_language_model, options.language_model)
-    text_encoder = load(text_models.load_text_encoder, options.bertscore)
-    query_encoder = load(text_models.load_sentence_encoder, options.query_encoder)
+    language_model = load(load_language_model, options.language_model)
+    text_encoder = load(load_text_encoder, options.bertscore)
+    query_encoder = load(load_sentence_encoder, options.query_encoder)
     first, features_ND = scorers[0] if scorers else (None, None)
     candidates = readable_candidates(inputs, items or (), first, notes) if first is not None else inputs.candidates
     loaded = [model.model for model in (*(s for s, _ in scorers), language_model, text_encoder, query_encoder) if model]

@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
-from tellapart.errors import UsageError, nearest
-from tellapart.evaluation.judges.judge import Judge
-from tellapart.evaluation.judges.prompts import check_folder
+from tellapart.errors import UsageError
+from tellapart.evaluation.judge_inputs import LEDGER, JudgeInputs
 
 PAIRS = ("first", "all")
 CORRECTIONS = ("none", "holm")
 LONG_TEXTS = ("truncate", "sentences")
 EMSCORE_IDF = ("references", "captions")
-LEDGER = Path("judge.ledger.jsonl")
 
 
 def metric_names(incomplete: str) -> list[str]:
@@ -30,31 +27,6 @@ def metric_names(incomplete: str) -> list[str]:
     metrics = import_module("tellapart.metrics.registry").METRICS  # the types are those of the evaluation's context
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + name for name in ("all", "list", *metrics) if name.startswith(begun)]
-
-
-@dataclass(frozen=True)
-class JudgeInputs:
-    """The options of commands that ask a judge; files are opened only when needed."""
-
-    llm_judge: Annotated[
-        str | None,
-        typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
-    ] = None
-    ledger: Annotated[Path, typer.Option(help="File of the judge's answers; stored answers are reused.")] = LEDGER
-    prompts: Annotated[
-        Path | None, typer.Option(help="Folder of custom prompts for the judge: clair.txt, arena.txt, …")
-    ] = None
-
-    def open(self) -> Judge | None:
-        """Returns the judge, or None if the user named none. Raises `UsageError`."""
-        if self.llm_judge is None:
-            if self.prompts is not None:
-                raise UsageError("prompts requires a judge; add --llm-judge openai:MODEL@URL")
-            return None
-        from tellapart.boost.backends import open_backend
-
-        check_folder(self.prompts)
-        return Judge(open_backend(self.llm_judge), self.ledger, self.prompts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,34 +162,3 @@ class EvalOptions(EvalSettings, EvalFiles):
         """Adds caption files that were generated on ``device``. Resets ``device`` if no other model uses it."""
         device = self.device if self.models or self.precision != "auto" else "auto"
         return replace(self, captions=[*(self.captions or ()), *files], device=device)
-
-
-def keys() -> dict[str, tuple[Any, str]]:
-    """Returns the keys of ``--set``, with their types and help."""
-    hints = get_type_hints(EvalOptions, include_extras=True, localns={"Judge": Any})
-    help_of = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-    return {name: (hints[name].__origin__, text) for name, text in help_of.items() if isinstance(text, str)}
-
-
-def key_rows() -> list[tuple[str, str, str]]:
-    """Returns each key with its default and help, for ``--set list``."""
-    defaults = EvalOptions()
-    return [(name, str(getattr(defaults, name) or ""), text) for name, (_, text) in keys().items()]
-
-
-def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
-    """Returns the options, updated with ``--set KEY=VALUE``. Raises `UsageError`."""
-
-    values: dict[str, Any] = {}
-    known = keys()
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or name not in known:
-            raise UsageError(f"--set {assignment}: expected KEY=VALUE{nearest(name, known)}")
-        if name in values:
-            raise UsageError(f"--set {name} is given twice; remove one of the two")
-        try:
-            values[name] = TypeAdapter(known[name][0]).validate_python(text)
-        except ValidationError as error:
-            raise UsageError(f"--set {assignment}: {error.errors()[0]['msg']}") from error
-    return replace(options, **values)

@@ -1,6 +1,6 @@
 """BERTScore (Zhang et al. 2020): matches each token of the caption with the nearest reference token, and vice versa.
 
-`bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_models` loads one.
+`bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.hashed_model` loads one.
 """
 
 from __future__ import annotations

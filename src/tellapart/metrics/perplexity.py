@@ -15,7 +15,7 @@ _TOKENS_AT_ONCE = 2048
 def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple[float, np.ndarray]:
     """Computes exp of the mean negative log-likelihood (nats) of a caption's tokens: mean and per caption.
 
-    ``model`` is a `tellapart.evaluation.text_models.LanguageModel`. Values are at least 1; lower is more fluent, and
+    ``model`` is a `tellapart.evaluation.language_model.LanguageModel`. Values are at least 1; lower is more fluent, and
     very low values indicate dull captions. The corpus score is the **mean of the captions' perplexities**, as in
     Hugging Face's ``perplexity`` metric. A caption without scorable tokens is NaN.
     """

@@ -13,12 +13,13 @@ import numpy as np
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_files import read_bag_sets, read_candidates
 from tellapart.evaluation.eval_inputs import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.gallery import gallery, save_pictures
+from tellapart.evaluation.gallery import gallery
+from tellapart.evaluation.gallery_pictures import save_pictures
+from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.matching import match_files, read_references
-from tellapart.evaluation.side_files import read_bag_sets, read_inputs
-from tellapart.evaluation.text_models import load_language_model
 from tellapart.evaluation.word_values import add_word_values
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
@@ -122,7 +123,7 @@ def candidates_of(test: OpenedTest) -> CandidateInputs:
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
-        inputs = read_inputs(sets, test.on.distractors, ids, test.dataset, "the recipe's")
+        inputs = read_candidates(sets, test.on.distractors, ids, test.dataset, "the recipe's")
     except UsageError as error:
         raise UsageError(f"evaluation.test_sets.{test.name}: {error}") from None
     return replace(inputs, notes=[*notes, *inputs.notes])

@@ -16,7 +16,7 @@ from tellapart.evaluation.human_judgements.agreement import measure_agreement
 from tellapart.evaluation.human_judgements.agreement_table import AgreementTable
 from tellapart.evaluation.human_judgements.judgements import Judgements
 from tellapart.evaluation.human_judgements.layouts import read_judgements
-from tellapart.evaluation.options import JudgeInputs
+from tellapart.evaluation.judge_inputs import JudgeInputs
 from tellapart.evaluation.side_files import read_object_inputs
 from tellapart.utils.listed_names import preview_ids
 

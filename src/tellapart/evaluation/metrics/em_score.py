@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tellapart.evaluation.clip_inputs import frames_seen
+from tellapart.evaluation.clip_frames import frames_seen
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.metric_info import CLOSE

@@ -12,7 +12,7 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.facts.by_references import claim_phrase, facts_of
 from tellapart.evaluation.facts.verdict import Verdict
-from tellapart.evaluation.judges import caption_qa, ratings
+from tellapart.evaluation.judges import caption_qa, listed_facts, ratings
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.language.claim_tuples import CLAIM_KINDS
 from tellapart.metrics.corpus_scores import PERCENT, Measurement
@@ -143,7 +143,7 @@ def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
     pictures = [item.picture for item in context.items]
     return context.once(
         ("dcscore", id(slot)),
-        lambda: ratings.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
+        lambda: listed_facts.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
     )
 
 
@@ -174,7 +174,7 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
         for texts in slot.references or []
     ]
     count_N3 = context.once(
-        ("checklist", id(slot)), lambda: ratings.checklist(context.loaded_judge, context.ids, slot.captions, facts)
+        ("checklist", id(slot)), lambda: listed_facts.checklist(context.loaded_judge, context.ids, slot.captions, facts)
     )
     mentioned_N = count_N3[:, 0] + count_N3[:, 1]
     above_N, below_N = (mentioned_N, count_N3.sum(1)) if which == 0 else (count_N3[:, 0], mentioned_N)

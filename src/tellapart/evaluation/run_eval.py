@@ -1,33 +1,18 @@
-"""``tellapart eval``: checks and reads files, specifications and model names, and measures the systems."""
+"""``tellapart eval``: from its options to results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tellapart.data import Dataset, open_data
-from tellapart.data.caption_files import read_caption_file
+from tellapart.data import Dataset
 from tellapart.errors import UsageError
-from tellapart.evaluation.chosen_metrics import ALL, choose, needs_of
+from tellapart.evaluation.chosen_metrics import choose
+from tellapart.evaluation.eval_files import read_files
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.matching import (
-    match_files,
-    name_systems,
-    read_references,
-    with_ids,
-    with_references,
-)
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.prepare import make_context
-from tellapart.evaluation.side_files import (
-    read_bag_sets,
-    read_choice_questions,
-    read_confidences,
-    read_inputs,
-    read_object_inputs,
-    read_queries,
-)
 from tellapart.metrics.results import Results
 from tellapart.metrics.typical_words import check_words
 from tellapart.utils.messages import say
@@ -59,46 +44,6 @@ def check_options(options: EvalOptions) -> None:
         )
     if scorer is not None and options.data is None:
         raise UsageError("a scorer requires pictures; add --data SPEC")
-
-
-def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
-    """Reads each system's captions and the other inputs; models are still names. Adds notes on how the files match."""
-    synonyms, instances = read_object_inputs(options.synonyms, options.instances)
-    paths = name_systems(options.captions or ())
-    systems = {name: read_caption_file(path) for name, path in paths.items()}
-    dataset = None if options.data is None else open_data(options.data)
-    sets, set_notes = read_bag_sets(options.bags or (), dataset)
-    needed = {id_ for own in sets for id_ in own.asked()}
-    kept, references, notes = match_files(
-        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
-    )
-    if references is None and dataset is not None and (options.human or "references" in needs_of(options.metrics)):
-        kept, lacking = with_references(kept, dataset, options.allow_missing)
-        notes += lacking
-    ids = list(next(iter(kept.values()), ()))
-    if dataset is not None and not systems:  # only human references
-        ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
-    items = with_ids(dataset, ids)
-    candidates = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
-    questions, question_notes = read_choice_questions(options.questions, ids, items)
-    queries, query_notes = read_queries(options.queries, ids, items)
-    inputs = EvalInputs(
-        **options.settings(),
-        items=items,
-        references=references,
-        scorer=options.scorer,
-        language_model=options.language_model,
-        text_encoder=options.bertscore,
-        query_encoder=options.query_encoder,
-        candidates=candidates,
-        synonyms=synonyms,
-        instances=instances,
-        judge=options.llm_judge,
-        questions=questions,
-        queries=queries,
-        confidences=read_confidences(paths, ids, items) if "confidences" in needs_of(options.metrics, ALL) else {},
-    )
-    return kept, inputs, [*notes, *set_notes, *candidates.notes, *question_notes, *query_notes]
 
 
 def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:

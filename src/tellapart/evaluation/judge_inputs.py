@@ -1,0 +1,40 @@
+"""The options of commands that ask a judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.judges.judge import Judge
+from tellapart.evaluation.judges.prompts import check_folder
+
+LEDGER = Path("judge.ledger.jsonl")
+
+
+@dataclass(frozen=True)
+class JudgeInputs:
+    """The options of commands that ask a judge; files are opened only when needed."""
+
+    llm_judge: Annotated[
+        str | None,
+        typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
+    ] = None
+    ledger: Annotated[Path, typer.Option(help="File of the judge's answers; stored answers are reused.")] = LEDGER
+    prompts: Annotated[
+        Path | None, typer.Option(help="Folder of custom prompts for the judge: clair.txt, arena.txt, …")
+    ] = None
+
+    def open(self) -> Judge | None:
+        """Returns the judge, or None if the user named none. Raises `UsageError`."""
+        if self.llm_judge is None:
+            if self.prompts is not None:
+                raise UsageError("prompts requires a judge; add --llm-judge openai:MODEL@URL")
+            return None
+        from tellapart.boost.backends import open_backend
+
+        check_folder(self.prompts)
+        return Judge(open_backend(self.llm_judge), self.ledger, self.prompts)

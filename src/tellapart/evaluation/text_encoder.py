@@ -1,0 +1,128 @@
+"""A transformers encoder of texts, for BERTScore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.hashed_model import HashedModel, T, load_text_model
+from tellapart.metrics.bert_score import TokenFeatures
+from tellapart.utils.progress import track
+
+# The layer that agrees best with human judgements (bert-score's table), by kind and number of layers.
+_LAYERS = {
+    ("bert", 12): 9,
+    ("bert", 24): 18,
+    ("roberta", 12): 10,
+    ("roberta", 24): 17,
+    ("xlm-roberta", 12): 9,
+    ("xlm-roberta", 24): 17,
+    ("distilbert", 6): 5,
+}
+_BATCH = 64
+
+
+class BaseEncoder(HashedModel):
+    """A text encoder."""
+
+    def encode_rows(
+        self, rows: list[list[int]], label: str, read: Callable[[Any, torch.Tensor], Iterable[T]], **asked: bool
+    ) -> list[T]:
+        """Returns the result of ``read(output, mask_BT)`` for each row of tokens. Batches rows of similar length.
+
+        ``asked``: additional arguments for the model.
+        """
+        pad = self.tokenizer.pad_token_id or 0
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        found: dict[int, T] = {}
+        starts = range(0, len(order), _BATCH)
+        for start in track(starts, len(starts), f"{label} ({_BATCH} texts per step)"):
+            numbers = order[start : start + _BATCH]
+            token_RT = [torch.tensor(rows[number]) for number in numbers]
+            ids_BT = torch.nn.utils.rnn.pad_sequence(token_RT, batch_first=True, padding_value=pad)
+            length_B1 = torch.tensor([[len(rows[number])] for number in numbers])
+            mask_BT = (torch.arange(ids_BT.shape[1]) < length_B1).long()
+            ids_BT, mask_BT = ids_BT.to(self.device), mask_BT.to(self.device)
+            with torch.inference_mode():
+                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, **asked)
+                found.update(zip(numbers, read(output, mask_BT), strict=True))
+        return [found[number] for number in range(len(rows))]
+
+    def cut_to_window(self, texts: list[str]) -> list[list[int]]:
+        """Returns at most ``window`` tokens of each text. Counts longer texts in ``cut_texts``."""
+        sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+        self.cut_texts += sum(size > self.window for size in sizes)
+        rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
+        return rows
+
+
+class TextEncoder(BaseEncoder):
+    """An encoder for BERTScore. ``layer``: the layer whose hidden states are used (0: the embeddings)."""
+
+    def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
+        config = model.config
+        window = min(int(tokenizer.model_max_length), int(config.max_position_embeddings))
+        if config.model_type in ("roberta", "xlm-roberta"):
+            window = min(window, int(config.max_position_embeddings) - int(config.pad_token_id) - 1)
+        super().__init__(model, tokenizer, name, window)
+        depth = int(config.num_hidden_layers)
+        self.layer = layer if layer is not None else _LAYERS.get((config.model_type, depth), depth)
+
+    @property
+    def signature(self) -> str:
+        """Identifies the model (name, weights) and layer. Only BERTScores with equal signatures are comparable."""
+        return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
+
+    def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
+        """Computes each text's L2-normalized token features and their weights. Batches texts of similar length."""
+        rows = self._rows(texts)
+
+        def states(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
+            state_BTD = torch.nn.functional.normalize(output.hidden_states[self.layer].float(), dim=-1).cpu().numpy()
+            return (state_TD[:length] for state_TD, length in zip(state_BTD, mask_BT.sum(1).tolist(), strict=True))
+
+        unweighted = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
+        return [
+            TokenFeatures(state_TD, np.array([token not in unweighted for token in row], dtype=float))
+            for row, state_TD in zip(
+                rows, self.encode_rows(rows, "BERTScore", states, output_hidden_states=True), strict=True
+            )
+        ]
+
+    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        # A leading space makes RoBERTa treat the first word like the others (as in the bert-score package).
+        front = " " if self.model.config.model_type == "roberta" else ""
+        stripped = [text.strip() for text in texts]
+        return self.cut_to_window([front + text if text else text for text in stripped])
+
+
+def load_text_encoder(
+    name: str,
+    device: str | torch.device = "auto",
+    precision: str = "auto",
+    *,
+    layer: int | None = None,
+    reader: str = "BERTScore",
+    option: str = "--set bertscore=roberta-large",
+) -> TextEncoder:
+    """Loads a text encoder from a folder or a hub name; safetensors only.
+
+    precision: precision of the weights; ``auto`` is fp32.
+    reader, option: the metric and the option that need it, for error messages.
+
+    Raises `TellapartError` with the command to run if there is no such model, and `UsageError` if it is not a text
+    model.
+    """
+    expected = "a text encoder such as roberta-large"
+    model, tokenizer = load_text_model(transformers.AutoModel, name, "text encoder", expected, device, precision)
+    needed = ("num_hidden_layers", "max_position_embeddings")
+    if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
+        raise UsageError(f"{name} is a {model.config.model_type} model; {reader} requires a text encoder; add {option}")
+    return TextEncoder(model, tokenizer, str(name), layer=layer)
