@@ -195,7 +195,8 @@ class Lab:
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return
-        from tellapart.boost.output import Output, record
+        from tellapart.boost.output import open_output
+        from tellapart.boost.records import record
         from tellapart.boost.scripted import boost_scenes
         from tellapart.boost.types import Boosted
         from tellapart.data import open_data
@@ -218,7 +219,7 @@ class Lab:
             boosted = zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True)
             lines = (record(Boosted(item, texts), arm.boosted, path) for item, texts in boosted)
             made = {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}
-        with Output.open(path, made) as output:
+        with open_output(path, made) as output:
             for line in lines:  # writing a line also draws its picture next to the file
                 output.write(line)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import Output, made_by, made_file, read_records, record
+from tellapart.boost.output import made_by, made_file, open_output, stage_identities, stage_of_captions
+from tellapart.boost.records import read_records, record
 from tellapart.boost.types import Boosted, Stage
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
@@ -25,7 +27,9 @@ IN_FLIGHT = 16
 class Summary:
     """Counts items: written, with the last stage's caption, and without an answer because a server failed.
 
-    ``captions_of``: the stage whose texts are the captions; empty if no stage has a good answer.
+    captions_of: the stage whose texts are the captions; empty if no stage has a good answer.
+    without: stages that ran but have no good answer for any item.
+    failure: reason of the last failed request.
     """
 
     out: Path
@@ -34,18 +38,15 @@ class Summary:
     boosted: int
     unanswered: int
     retries: int
-    stages: dict[str, Tally]
     captions_of: str
+    stages: dict[str, Tally]
     without: tuple[str, ...]
-    """Stages that ran but have no good answer for any item."""
-    failure: str = ""  # reason of the last failed request
+    failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON of ``boost --json``."""
-        counts: dict[str, Any] = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
-        counts["captions_of"] = self.captions_of
-        stages = {name: asdict(tally) for name, tally in self.stages.items()}
-        return {"out": str(self.out), "ledger": str(self.ledger), **counts, "stages": stages}
+        value = {**asdict(self), "out": str(self.out), "ledger": str(self.ledger)}
+        return {key: value[key] for key in value if key not in ("without", "failure")}
 
 
 def boost_dataset(
@@ -77,14 +78,14 @@ def boost_dataset(
     check_out(out)
     check_same_data(out, dataset)
     ledger = ledger or ledger_of(out)
-    made = made_by(dataset.spec, dataset, stages, shard, per_reference)
+    made = made_by(dataset.spec, (item.id for item in dataset), stage_identities(stages), shard, per_reference)
     place, of = shard
     part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
     unanswered = written = 0
-    good = {stage.name: 0 for stage in stages}
+    good: Counter[str] = Counter()
     last = stages[-1].name
-    with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
-        job = BoostJob(stages, kept, in_flight, per_reference, **retry)
+    with Ledger.open(ledger) as answers, open_output(out, made) as output, Progress(len(part), "boosting") as progress:
+        job = BoostJob(stages, answers, in_flight, per_reference, **retry)
         try:
             for done in job.run((dataset[row] for row in part), progress.advance):
                 if done.unreadable is not None:
@@ -94,15 +95,13 @@ def boost_dataset(
                 each(done)
                 written += 1
                 unanswered += done.unanswered
-                for name in done.texts:
-                    good[name] += 1
-            captions_of = output.fall_back(good, last)
+                good.update(done.texts.keys())
         except KeyboardInterrupt:
-            say(f"{len(kept):,} answers are in {ledger}")
+            say(f"{len(answers):,} answers are in {ledger}")
             raise
-    without = tuple(name for name, count in good.items() if written and not count)
-    boosted = good.get(captions_of, 0)
-    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally, captions_of, without, job.failure)
+    source = stage_of_captions(good, last)
+    without = tuple(stage.name for stage in stages if written and not good[stage.name])
+    return Summary(out, ledger, written, good[source], unanswered, job.retries, source, job.tally, without, job.failure)
 
 
 def ledger_of(out: Path) -> Path:
@@ -125,10 +124,7 @@ def check_out(out: Path) -> None:
 
 def check_same_data(out: Path, dataset: Dataset) -> None:
     """Raises `UsageError` if ``out`` exists and contains captions of other pictures, which would be lost."""
-    if not out.exists():
-        return
-    known = {item.id for item in dataset}
-    if known.isdisjoint(value["id"] for value in read_records(out)):
+    if out.exists() and {item.id for item in dataset}.isdisjoint(value["id"] for value in read_records(out)):
         raise UsageError(
             f"{out} contains captions of pictures that are not in {dataset.spec}; specify another file with -o"
         )

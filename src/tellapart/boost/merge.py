@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.output import Output, made_file, read_records, relative, texts_of
+from tellapart.boost.output import made_file, open_output
+from tellapart.boost.records import read_records, relative, with_captions_of
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import differing
 from tellapart.utils.strict_json import parse_json
+
+OWN_KEYS = ("data", "shard", "captions_of")  # what can differ between the parts of one job
 
 
 def merge(parts: Iterable[Path], out: Path) -> int:
@@ -18,34 +20,28 @@ def merge(parts: Iterable[Path], out: Path) -> int:
 
     Returns the number of items. Raises `UsageError` if a part is missing, duplicate, or from another job.
     """
-    found: dict[tuple[int, int], tuple[Path, dict[str, Any]]] = {}
+    paths: dict[int, Path] = {}
+    made: dict[str, Any] = {}
     for path in parts:
-        made = _read_made(path)
-        place, of = made.pop("shard")
-        made.pop("data")
-        made.pop("captions_of", None)  # valid only for this part; set for the whole result below
-        if (place, of) in found:
-            raise UsageError(f"{path} and {found[place, of][0]} are both part {place}/{of}")
-        found[place, of] = (path, made)
-    (_, of), (first, same) = min(found.items())
-    for path, made in found.values():
-        if made != same:
-            raise UsageError(f"{path} and {first} are from different jobs: their {differing(same, made)[0]} differ")
-    lacking = [place for place in range(1, of + 1) if (place, of) not in found]
-    if lacking or len(found) != of:
-        raise UsageError(f"part {lacking[0]}/{of} is missing" if lacking else "the parts have different values of N")
-    count, good = 0, Counter[str]()
-    spec, last = _read_made(first)["data"], same["stages"][-1]["name"]
-    with Output.open(out, {"data": spec, **same, "shard": [1, 1]}) as output:
-        for place in range(1, of + 1):
-            path = found[place, of][0]
+        own = _read_made(path)
+        place, of = own["shard"]
+        if place in paths:
+            raise UsageError(f"{path} and {paths[place]} are both part {place}/{of}")
+        shared = {"number of parts": of, **{key: value for key, value in own.items() if key not in OWN_KEYS}}
+        if paths and shared != made:
+            first = next(iter(paths.values()))
+            raise UsageError(f"{path} and {first} are from different jobs: their {differing(made, shared)[0]} differ")
+        paths[place], made, spec = path, shared, own["data"]
+    total = made.pop("number of parts")
+    if lacking := [place for place in range(1, total + 1) if place not in paths]:
+        raise UsageError(f"part {lacking[0]}/{total} is missing")
+    count, last = 0, made["stages"][-1]["name"]
+    with open_output(out, {"data": spec, **made, "shard": [1, 1]}) as output:
+        for _, path in sorted(paths.items()):
             for value in read_records(path):
                 value["image"] = relative(path.parent / value["image"], out)
-                value["captions"] = texts_of(value, last) or value["references"]
-                output.write(value)
-                good.update(value["stages"].keys())
+                output.write(with_captions_of(last, value))
                 count += 1
-        output.fall_back(good, last)
     return count
 
 

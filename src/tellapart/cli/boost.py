@@ -14,8 +14,9 @@ import typer
 
 from tellapart.boost.dataset import Summary, boost_dataset, check_out, parse_shard
 from tellapart.boost.merge import merge
-from tellapart.boost.output import read_records, stage_of_captions
+from tellapart.boost.output import stage_of_captions
 from tellapart.boost.page import write_page
+from tellapart.boost.records import read_records
 from tellapart.boost.stages import stages as make_stages
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
@@ -169,9 +170,9 @@ def _by_workers(
     show_all(value, [f"{out}: {items:,} items from {job.shards:,} shards"], statistics, out, as_json)
     refuse_mostly_unreadable(counts)
     names = [stage["name"] for stage in job.value["models"]["stages"]]
-    good = {name: counts.get(f"good_{name}", 0) for name in names}
-    if without := [name for name in names if not good[name]]:
-        raise TellapartError(no_answers_message(without[0], stage_of_captions(good, names[-1]), out, statistics))
+    if without := [name for name in names if name not in statistics.kinds]:
+        captions_of = stage_of_captions(statistics.kinds, names[-1])
+        raise TellapartError(no_answers_message(without[0], captions_of, out, statistics))
 
 
 def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 from tellapart.boost.dataset import check_out
 from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import Output, read_records, record
+from tellapart.boost.output import made_by, open_output, stage_identities
+from tellapart.boost.records import read_records, record
 from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
@@ -60,18 +60,13 @@ class Boosts:
 
     def models(self) -> dict[str, Any]:
         """See `Work`."""
-        prompts = {stage.name: hashlib.blake2b(stage.prompt.encode(), digest_size=16) for stage in self.stages}
         return {
-            "stages": [
-                {"name": stage.name, "model": stage.backend.name, "prompt": prompts[stage.name].hexdigest()}
-                for stage in self.stages
-            ],
+            "stages": stage_identities(self.stages),
             **({"per_reference": True} if self.per_reference else {}),
         }
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
-        good: Counter[str] = Counter()
         written = unanswered = 0
         self.ledgers.mkdir(parents=True, exist_ok=True)
         first = dataset[0].id if len(dataset) else ""
@@ -89,10 +84,9 @@ class Boosts:
                 file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 written += 1
                 unanswered += done.unanswered
-                good.update(done.texts.keys())
         if unanswered:
             raise TellapartError(f"{unanswered:,} of {written:,} items have no answer ({job.failure})")
-        return Done.of(dataset, written, **{f"good_{name}": count for name, count in good.items()})
+        return Done.of(dataset, written)
 
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
@@ -106,23 +100,16 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
         stages = [{"name": str(stage["name"]), **stage} for stage in job.value["models"]["stages"]]
     except (KeyError, TypeError):
         raise UsageError(f"{job.path}/{JOB}: damaged; {ANEW}") from None
-    good: Counter[str] = Counter()
-    for number in numbers:
-        more = job.summary(number)["more"]
-        good.update({name: more.get(f"good_{name}", 0) for name in (stage["name"] for stage in stages)})
-    ids = hashlib.blake2b(digest_size=16)
-    count = 0
-    header: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
-    with Output.open(Path(out), header) as output:
+    ids: list[str] = []
+    made: dict[str, Any] = {"stages": stages}
+    with open_output(Path(out), made) as output:
         for _, path in results(job, numbers, "merging shards"):
             for value in read_records(path):
                 output.write(value)
-                ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
-                count += 1
-        header |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
-        header |= {"per_reference": True} if job.value["models"].get("per_reference") else {}
-        output.fall_back(good, stages[-1]["name"])
-    return count
+                ids.append(value["id"])
+        per_reference = bool(job.value["models"].get("per_reference"))
+        made |= made_by(" ".join(job.value["typed"]), ids, stages, (1, 1), per_reference)
+    return len(ids)
 
 
 def ledgers_of(path: str) -> str:
