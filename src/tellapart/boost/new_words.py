@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tellapart.boost.stages import STAGE_NAMES, TITLES
+from tellapart.boost.stages import STAGE_NAMES, TITLES, sources_of
 from tellapart.errors import need_extra
 from tellapart.language.tagged_words import analyser
 from tellapart.utils.strict_json import json_value
@@ -106,12 +106,6 @@ def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]
     """Returns the content words of ``text`` that occur in no source, neither as words nor as lemmas."""
     known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
     return [word for word, lemma, tag in analyse(text) if tag.startswith(CONTENT) and known.isdisjoint((word, lemma))]
-
-
-def sources_of(stage: str, references: Sequence[str], texts: Mapping[str, str]) -> list[str]:
-    """Returns the source texts of a stage's caption; empty for the describer."""
-    inputs = ("blend", "describe") if stage == "holistic" else ()
-    return [*references] if stage == "blend" else [texts[name] for name in inputs if name in texts]
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:

@@ -8,25 +8,24 @@ with ``{reference}`` is repeated for each reference.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tellapart.boost.types import Message
 from tellapart.errors import UsageError, nearest
 
 BUILTIN = Path(__file__).parent / "prompts"
-PLACEHOLDERS = {
-    "blend": ("count", "number", "reference"),
-    "describe": (),
-    "holistic": ("blend", "describe"),
-}
-_NEEDED = {"blend": ("reference",), "describe": (), "holistic": ("blend", "describe")}
+# Placeholders that the question of each stage must have.
+INPUTS: dict[str, tuple[str, ...]] = {"blend": ("reference",), "describe": (), "holistic": ("blend", "describe")}
+_OTHER_PLACEHOLDERS = {"blend": ("count", "number")}
 _SECTION = re.compile(r"^\[(\w+)\][ \t]*$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-_SECTIONS = ("settings", "system", "user", "assistant", "again")
-_LEAST: Mapping[str, float] = {"temperature": 0.0, "max_tokens": 1, "max_words": 1}
+_TURNS = ("system", "user", "assistant")
+_SECTIONS = ("settings", *_TURNS, "again")
+_LEAST: Mapping[str, float] = {"temperature": 0, "max_tokens": 1, "max_words": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +45,8 @@ class StagePrompt:
     ) -> tuple[Message, ...]:
         """Fills in the placeholders of all turns and adds ``more`` to the question."""
         known = {**values, "count": str(len(references))}
-        filled = [Message(turn.role, _fill(turn.text, known, references)) for turn in self.turns]
-        if more:
-            last = filled.pop()
-            filled.append(Message(last.role, f"{last.text}\n\n{more}"))
-        return tuple(filled)
+        *examples, question = (replace(turn, text=_fill(turn.text, known, references)) for turn in self.turns)
+        return (*examples, replace(question, text=f"{question.text}\n\n{more}" if more else question.text))
 
     @property
     def examples(self) -> tuple[Message, ...]:
@@ -64,94 +60,84 @@ def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
     if not path.is_file():
         path = BUILTIN / f"{name}.txt"
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return _parse(name, path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not valid UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); expected a prompt, such as {BUILTIN}") from None
-    return _parse(name, text, str(path))
+    except _Mistake as mistake:
+        raise UsageError(f"{path}: {mistake}") from None
 
 
 def check_folder(folder: Path) -> None:
     """Raises `UsageError` if ``folder`` contains no stage's prompt, so that typos do not go unnoticed."""
-    files = [f"{name}.txt" for name in PLACEHOLDERS]
+    files = [f"{name}.txt" for name in INPUTS]
     if not any((folder / file).is_file() for file in files):
         what = "contains none of" if folder.is_dir() else "is not a folder with"
         raise UsageError(f"--prompts {folder} {what} {', '.join(files)}; copy the files in {BUILTIN} and edit them")
 
 
-def _parse(name: str, text: str, where: str) -> StagePrompt:
-    parts = _SECTION.split(text)
-    turns: list[Message] = []
-    settings, again = "", ""
-    for section, body in zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True):
+class _Mistake(Exception):
+    """Raised for a mistake in a prompt file."""
+
+
+def _parse(name: str, text: str) -> StagePrompt:
+    _, *parts = _SECTION.split(text)
+    sections = [(section, body.strip()) for section, body in zip(parts[::2], parts[1::2], strict=True)]
+    for section, _ in sections:
         if section not in _SECTIONS:
-            raise UsageError(f"{where}: unknown section [{section}]{nearest(section, _SECTIONS)}")
-        if section == "settings":
-            settings = body
-        elif section == "again":
-            again = body
-        else:
-            turns.append(Message(section, body))
-    _check_turns(turns, where)
-    _check_placeholders(name, turns, where)
-    numbers = _settings(settings, where)
-    again = again.replace("{max_words}", f"{numbers['max_words']:g}")
+            raise _Mistake(f"unknown section [{section}]{nearest(section, _SECTIONS)}")
+    turns = tuple(Message(section, body) for section, body in sections if section in _TURNS)
+    others = dict(sections)
+    _check_turns(name, turns)
+    numbers = _read_settings(others.get("settings", ""))
+    max_words = int(numbers["max_words"])
+    again = others.get("again", "").replace("{max_words}", str(max_words))
     if not again:
-        raise UsageError(f"{where}: missing section [again], which is added to the question after an unusable answer")
-    return StagePrompt(
-        name, text, tuple(turns), again, numbers["temperature"], int(numbers["max_tokens"]), int(numbers["max_words"])
-    )
+        raise _Mistake("missing section [again], which is added to the question after an unusable answer")
+    return StagePrompt(name, text, turns, again, numbers["temperature"], int(numbers["max_tokens"]), max_words)
 
 
-def _check_turns(turns: Sequence[Message], where: str) -> None:
-    roles = [turn.role for turn in turns if turn.role != "system"]
-    system = [place for place, turn in enumerate(turns) if turn.role == "system"]
-    in_turn = all(role == ("user", "assistant")[place % 2] for place, role in enumerate(roles))
-    if not roles or roles[-1] != "user" or not in_turn or system not in ([], [0]):
-        raise UsageError(
-            f"{where}: expected an optional [system] first, then alternating [user] and [assistant], ending with [user]"
+def _check_turns(name: str, turns: Sequence[Message]) -> None:
+    roles = " ".join(turn.role for turn in turns)
+    if not re.fullmatch("(system )?(user assistant )*user", roles):
+        raise _Mistake(
+            "expected an optional [system] first, then alternating [user] and [assistant], ending with [user]"
         )
-
-
-def _check_placeholders(name: str, turns: Sequence[Message], where: str) -> None:
-    used = {word for turn in turns for word in _PLACEHOLDER.findall(turn.text)}
-    for word in sorted(used - set(PLACEHOLDERS[name])):
-        raise UsageError(f"{where}: unknown placeholder {{{word}}}{nearest(word, PLACEHOLDERS[name] or ['none'])}")
-    for word in _NEEDED[name]:
+    known = (*INPUTS[name], *_OTHER_PLACEHOLDERS.get(name, ()))
+    for word in _PLACEHOLDER.findall("\n".join(turn.text for turn in turns)):
+        if word not in known:
+            raise _Mistake(f"unknown placeholder {{{word}}}{nearest(word, known or ['none'])}")
+    for word in INPUTS[name]:
         if f"{{{word}}}" not in turns[-1].text:
-            raise UsageError(f"{where}: the last [user] section lacks {{{word}}}, so the model would not see it")
+            raise _Mistake(f"the last [user] section lacks {{{word}}}, so the model would not see it")
 
 
-def _settings(body: str, where: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for line in filter(None, map(str.strip, body.splitlines())):
-        key, equals, value = (part.strip() for part in line.partition("="))
+def _read_settings(body: str) -> dict[str, float]:
+    lines = (line.partition("=") for line in body.splitlines() if line.strip())
+    written = {key.strip(): value.strip() for key, _, value in lines}
+    for key in written:
         if key not in _LEAST:
-            raise UsageError(f"{where}: unknown setting '{key}'{nearest(key, _LEAST)}")
+            raise _Mistake(f"unknown setting '{key}'{nearest(key, _LEAST)}")
+    numbers: dict[str, float] = {}
+    for key, least in _LEAST.items():
+        if key not in written:
+            raise _Mistake(f"[settings] lacks {key}; add a line such as {key} = {least:g}")
         try:
-            found[key] = float(value) if key == "temperature" else int(value)
+            numbers[key] = float(written[key]) if key == "temperature" else int(written[key])
         except ValueError:
-            found[key] = -1.0
-        if not equals or not _LEAST[key] <= found[key] < float("inf"):
-            raise UsageError(f"{where}: expected a line such as {key} = {_LEAST[key]:g} (or more), got '{line}'")
-    for key in _LEAST:
-        if key not in found:
-            raise UsageError(f"{where}: [settings] lacks {key}; add a line such as {key} = {_LEAST[key]:g}")
-    return found
+            numbers[key] = math.nan
+        if not least <= numbers[key] < math.inf:
+            raise _Mistake(f"expected a line such as {key} = {least:g} (or more), got '{key} = {written[key]}'")
+    return numbers
 
 
 def _fill(text: str, values: Mapping[str, str], references: Sequence[str]) -> str:
-    lines: list[str] = []
-    for line in text.splitlines():
-        if "{reference}" not in line:
-            lines.append(_put(line, values))
-            continue
-        for number, reference in enumerate(references, 1):
-            lines.append(_put(line, {**values, "number": str(number), "reference": reference}))
+    numbered = [{**values, "number": str(n), "reference": reference} for n, reference in enumerate(references, 1)]
+    lines = [
+        # A single pass, so that braces in a caption are never mistaken for placeholders.
+        _PLACEHOLDER.sub(lambda match, known=known: known.get(match[1], match[0]), line)  # type: ignore[misc]
+        for line in text.splitlines()
+        for known in (numbered if "{reference}" in line else [values])
+    ]
     return "\n".join(lines)
-
-
-def _put(line: str, values: Mapping[str, str]) -> str:
-    # A single pass, so that braces in a caption are never mistaken for placeholders.
-    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), line)

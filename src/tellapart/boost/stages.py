@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.boost.answer_checks import trouble
-from tellapart.boost.stage_prompts import StagePrompt, check_folder, read_prompt
+from tellapart.boost.stage_prompts import INPUTS, StagePrompt, check_folder, read_prompt
 from tellapart.boost.types import Backend, BackendError, Request, Stage
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
-STAGE_NAMES = ("blend", "describe", "holistic")
+STAGE_NAMES = tuple(INPUTS)
 HUMAN = "human"
 CAPTION_KINDS = (HUMAN, *STAGE_NAMES)
 TITLES = {HUMAN: "human", "blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as in paper 2
-_OF_MLLM = ("describe",)
+SEES = "describe"  # the stage of the multimodal model
 PER_REFERENCE = ("blend", "holistic")  # stages that can run once per reference; in paper 2, five times per picture
 AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0, the same question gives the same answer
 
@@ -38,25 +38,30 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
     """
     _check_names(names)
     chosen = [name for name in STAGE_NAMES if name in names]
-    needs = {"llm": [name for name in chosen if name not in _OF_MLLM], "mllm": [n for n in chosen if n in _OF_MLLM]}
-    for option, backend in (("llm", llm), ("mllm", mllm)):
-        if backend is None and needs[option]:
-            raise UsageError(f"stage {needs[option][0]} requires a model; pass --{option} openai:MODEL, or scripted")
-        if backend is not None and not needs[option]:
-            raise UsageError(f"--{option} has no effect on stages {','.join(chosen)}; remove it")
     if prompts is not None:
         check_folder(prompts)
-    made = []
-    for name in chosen:
-        backend = mllm if name in _OF_MLLM else llm
-        assert backend is not None
+    for option, backend in (("llm", llm), ("mllm", mllm)):
+        needs = [name for name in chosen if (name == SEES) == (option == "mllm")]
+        if backend is None and needs:
+            raise UsageError(f"stage {needs[0]} requires a model; pass --{option} openai:MODEL, or scripted")
+        if backend is not None and not needs:
+            raise UsageError(f"--{option} has no effect on stages {','.join(chosen)}; remove it")
         if getattr(backend, "sampling", None):
-            raise UsageError(f"{backend.name}: the temperature is set by boost's prompts; remove it, or pass --prompts")
-        requests = _PromptRequests(read_prompt(name, prompts))
-        made.append(
-            Stage(name, backend, requests.prompt.text, requests.build_request, requests.check, requests.build_retry)
-        )
-    return made
+            name = getattr(backend, "name", "")
+            raise UsageError(f"{name}: the temperature is set by boost's prompts; remove it, or pass --prompts")
+    created = []
+    for name in chosen:
+        backend = mllm if name == SEES else llm
+        assert backend is not None
+        own = _PromptRequests(read_prompt(name, prompts))
+        created.append(Stage(name, backend, own.prompt.text, own.build_request, own.check, own.build_retry))
+    return created
+
+
+def sources_of(stage: str, references: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+    """Returns the texts that a stage's request quotes; the describer's quotes none."""
+    inputs = INPUTS[stage]
+    return [*references] if "reference" in inputs else [texts[name] for name in inputs if name in texts]
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -88,29 +93,24 @@ class _PromptRequests:
 
     def check(self, item: Item, answers: Mapping[str, str], text: str) -> str | None:
         """Returns why an answer cannot be used, or None."""
-        return trouble(text, self._sources(item, answers), self.prompt, item.references)
-
-    def _sources(self, item: Item, answers: Mapping[str, str]) -> list[str]:
-        """Returns the texts that the request quotes."""
-        if self.prompt.name == "blend":
-            return list(item.references)
-        return [answers[name] for name in STAGE_NAMES if name in answers] if self.prompt.name == "holistic" else []
+        return trouble(text, sources_of(self.prompt.name, item.references, answers), self.prompt, item.references)
 
     def _request(
         self, item: Item, answers: Mapping[str, str], more: str, temperature: float, seed: int | None
     ) -> Request:
-        name = self.prompt.name
-        if name == "blend" and not item.references:
+        stage, sees = self.prompt.name, self.prompt.name == SEES
+        sources = sources_of(stage, item.references, answers)
+        if stage == "blend" and not sources:
             raise BackendError("no reference to blend")
-        if name == "holistic" and (lacking := [n for n in ("blend", "describe") if n not in answers]):
-            raise BackendError(f"no answer from stage {lacking[0]}, which stage {name} requires")
-        seen = name in _OF_MLLM
+        if len(sources) < len(INPUTS[stage]):
+            missing = next(name for name in INPUTS[stage] if name not in answers)
+            raise BackendError(f"no answer from stage {missing}, which stage {stage} requires")
         return Request(
             messages=self.prompt.messages(answers, item.references, more),
-            picture=item.picture if seen else None,
+            picture=item.picture if sees else None,
             temperature=temperature,
             max_tokens=self.prompt.max_tokens,
             seed=seed,
-            truth=item.truth if seen else None,
+            truth=item.truth if sees else None,
             item=item.id,
         )

@@ -15,8 +15,8 @@ import rich.table
 import transformers
 
 from tellapart.boost.describer_errors import Errors, describer_errors
-from tellapart.boost.new_words import Analyser, NewWords, new_word_spans, percent, sources_of, word_analyser
-from tellapart.boost.stages import CAPTION_KINDS, HUMAN, STAGE_NAMES, TITLES
+from tellapart.boost.new_words import Analyser, NewWords, new_word_spans, percent, word_analyser
+from tellapart.boost.stages import CAPTION_KINDS, HUMAN, STAGE_NAMES, TITLES, sources_of
 from tellapart.boost.types import Boosted
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError
