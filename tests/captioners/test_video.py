@@ -192,7 +192,7 @@ def test_a_vision_encoder_does_not_learn_from_clips(blip: Path) -> None:
         "validation": {"select": "loss"},
     }
     with pytest.raises(
-        UsageError, match=r"captioner.train contains 'vision', but the captioner reads 3 frames of a clip"
+        UsageError, match=r"captioner.train contains 'vision', but the captioner reads 3 frames per clip"
     ):
         _ = TrainingSetup(check_recipe(table, "test"), lambda name: name).learner
     chosen = {**table, "captioner": {"name": str(blip), "frames": 1, "train": ["vision"]}}

@@ -95,7 +95,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     assert sizes["generate"][:5] == [15, 7, 3, 3, 3] and max(sizes["generate"][2:]) == 3
     assert sizes["encode"][:3] == [8, 4, 2] and max(sizes["encode"][2:]) == 2
     said = capsys.readouterr().err
-    assert "out of memory with batches of 15 pictures (writing captions); continuing with 7" in said
+    assert "out of memory with batches of 15 pictures (writing captions); continuing with batches of 7" in said
 
 
 @pytest.mark.long

@@ -153,7 +153,9 @@ def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
     assert plan(name, ["scenes:plain?n=60&split=train&limit=20"], epochs=1, batch_size=10).training.steps == 2
     with pytest.raises(UsageError, match="remove one of them"):
         plan(name, [WORLD], epochs=2, steps=5)
-    with pytest.raises(UsageError, match=r"--batch-size 49 exceeds the number of training pictures: 48 of 60 remain"):
+    with pytest.raises(
+        UsageError, match=r"--batch-size 49 exceeds the number of training pictures: 48 of 60 pictures remain"
+    ):
         plan(name, [WORLD], batch_size=49)
     with pytest.raises(UsageError, match=r"unknown key 'training.batch_siz'; did you mean 'batch_size'"):
         plan(name, [WORLD], settings=["training.batch_siz=4"])
@@ -308,7 +310,9 @@ def test_more_steps_extend_a_finished_run_fewer_are_refused_and_overwrite_begins
 
     fewer = cli(*command, "--max-tokens", 6, "--set", "training.log_every=1", "--steps", 3)
     assert (
-        fewer.status == 2 and "contains a run of 4 steps; to continue it," in fewer.line and "--overwrite" in fewer.line
+        fewer.status == 2
+        and "contains a run of 4 steps; to continue this run," in fewer.line
+        and "--overwrite" in fewer.line
     )
     other = cli(*command, "--max-tokens", 6, "--steps", 8, "--rate", "1e-3")
     assert other.status == 2 and "training.learning_rate" in other.line and "training.steps" not in other.line
@@ -358,7 +362,7 @@ def test_copies_of_one_picture_are_refused(objective: str, cli: Cli, tmp_path: P
     for path in photos.iterdir():
         path.write_bytes((photos / "0.jpg").read_bytes())
     done = cli("finetune", "scenes", photos, "--scorer", "scenes", "-o", tmp_path / "out", "--objective", objective)
-    assert ": found 12 pictures, of which 1 are distinct; expected at" in done.line
+    assert ": found 12 pictures, of which only 1 are distinct; expected at" in done.line
 
 
 @pytest.mark.parametrize(
