@@ -213,7 +213,7 @@ def test_the_command(tmp_path: Path, cli: Any) -> None:
     assert captions("jobs.jsonl", "--consensus", "6", "--workers", "1") == captions("one.jsonl", "--consensus", "6")
     for other in (("--beams", "3"), ("--samples", "3"), ("--best-of", "3")):
         done = cli(*command, "-o", tmp_path / "no.jsonl", "--consensus", "6", *other)
-        assert done.status == 2 and f"{other[0]} cannot be combined with --consensus 6; remove it" in done.line
+        assert done.status == 2 and f"{other[0]} cannot be combined with --consensus 6; remove this option" in done.line
 
 
 @pytest.mark.long
@@ -252,11 +252,11 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
     for options, told in (
         (
             ["--consensus", "6", "--decoding", "scorer_weight=1"],
-            "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48",
+            "--decoding scorer_weight requires --consensus and --scorer; add, for example, --consensus 48",
         ),
         (
             ["--best-of", "6", *scorer, "--decoding", "scorer_weight=1"],
-            "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48",
+            "--decoding scorer_weight requires --consensus and --scorer; add, for example, --consensus 48",
         ),
         (scorer, "--scorer selects from samples; add --best-of 10 or --consensus 48, or remove"),
         (["--consensus", "6", *scorer, "--workers", "1"], "--scorer compares each picture with all others"),

@@ -144,14 +144,14 @@ def test_confidences_of_a_file_with_one_caption_per_picture(cli: Cli, tmp_path: 
     one, several_value = (0.25**2 + 0.5**2 + 1) / 3, (0.25**2 + 0.5**2 + 0.25**2 + 1) / 4
     values, signature = run("one")
     assert values == pytest.approx({"one": one}) and "|q:share-in-file|" in signature
-    assert "one: calibration omits 2 claims of its captions, such as 'grass' of '1.jpg'" in " ".join(notes)
+    assert "one: calibration omits 2 claims in its captions, such as 'grass' for '1.jpg'" in " ".join(notes)
     values, signature = run("several", "plain")
     assert values == pytest.approx({"several": several_value}) and "|q:share-of-captions|" in signature
     values, signature = run("one", "several")
     assert values == pytest.approx({"one": one, "several": several_value})
     assert "|q:share-of-captions+share-in-file|" in signature
     command = ("eval", "--captions", tmp_path / "plain.jsonl", "--references", tmp_path / "refs.jsonl", "--metrics")
-    assert "repeats ids, or one of tellapart caption --claims" in cli(*command, "calibration").line
+    assert "repeats ids, or one written by tellapart caption --claims" in cli(*command, "calibration").line
     wrong = [{**rows[0], "claims": [claim(75, "ball")]}, rows[1]]
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
     assert "plain.jsonl, record 1: expected claims such as {'kind'" in cli(*command, "calibration").line
@@ -203,7 +203,7 @@ def test_calibration_has_no_best_caption(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "refs.json").write_text(json.dumps(REFERENCES))
     files = ("eval", "--captions", tmp_path / "many.json", "--references", tmp_path / "refs.json")
     assert (
-        "all captions of a picture together, so it has no .oracle; name calibration_brier"
+        "all captions of a picture together, so it has no .oracle; request calibration_brier"
         in cli(*files, "--metrics", "calibration_brier.oracle").line
     )
 

@@ -183,7 +183,7 @@ def test_instances_are_those_of_the_pictures_files(cli: Cli, synonyms_file: Path
     assert "1 of 3 pictures are not in the instances" in cli(*words).out
     instances["images"] = [{"id": 1, "file_name": "COCO_train2014_000000000001.jpg"}]
     (tmp_path / "instances.json").write_text(json.dumps({**instances, "annotations": []}))
-    assert "); pass the instances of these pictures, or" in cli(*words).line
+    assert "); pass the instances file for these pictures, or" in cli(*words).line
 
 
 def test_claims_that_are_all_wrong_have_an_f_of_zero_and_no_rate_leaves_0_to_100() -> None:

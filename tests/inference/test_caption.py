@@ -506,7 +506,7 @@ def test_a_prompt_may_be_an_option(tiny_captioner: Path, photos: Dataset, cli: C
     assert prompted.status == 0 and prompted.out == cli("-q", "caption", f"{tiny_captioner}?prompt=a red %26 blue",
                                                         picture).out  # fmt: skip
     assert (
-        "already specifies a prompt; remove it there, or remove --prompt"
+        "already contains a prompt; remove it from the name, or remove --prompt"
         in cli("caption", f"{tiny_captioner}?prompt=a", picture, "--prompt", "b").line
     )
 

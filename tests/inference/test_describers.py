@@ -58,7 +58,7 @@ def test_instructblip_is_asked_the_question_and_writes_as_in_caption(photos: Pat
         assert [answer.text for answer in answers] == [" ".join(text.split()) for text in told]
     fixed = open_describer(f"local:{model}?prompt=what is it", open_data(str(photos)), "cpu", "fp32")
     assert fixed.complete(asked(files[0])).text == answers[0].text
-    with pytest.raises(BackendError, match="a captioner cannot answer text-only requests; specify it with --mllm"):
+    with pytest.raises(BackendError, match="a captioner cannot answer text-only requests; pass it with --mllm"):
         describer.complete(Request((Message("user", "x"),)))
 
 
@@ -124,7 +124,7 @@ def test_descriptions_come_from_a_file(photos: Path, tiny_captioner: Path, tmp_p
         describer.complete(Request((), item="another"))
     other = tmp_path / "other.jsonl"
     other.write_text('{"id": "x", "caption": "a cat"}\n')
-    with pytest.raises(UsageError, match="contains no captions for the pictures of"):
+    with pytest.raises(UsageError, match="contains no captions for the pictures in"):
         open_describer(f"file:{other}", open_data(str(photos)))
     texts = [f"a picture of thing {number} on a green lawn" for number in range(5)]
     written.write_text("".join(json.dumps({"id": f"{n}.png", "caption": text}) + "\n" for n, text in enumerate(texts)))

@@ -173,7 +173,7 @@ def test_what_cannot_be_rid_of_guesses_is_one_line(blip: Path, photos: Path, tmp
         and "--drop-guesses and --samples cannot be combined, because only a single caption per" in done.err
     )
     done = cli("caption", blip, photos / "00.jpg", "--drop-guesses", "-o", tmp_path / "a.jsonl")
-    assert done.status == 2 and "--drop-guesses compares each picture with others, but" in done.err
+    assert done.status == 2 and "--drop-guesses compares each picture with other pictures, but" in done.err
 
 
 def test_the_best_of_several_is_not_edited(tmp_path: Path, cli: Any) -> None:

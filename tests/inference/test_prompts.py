@@ -145,7 +145,7 @@ def test_what_no_prompt_can_be_made_of_is_one_line(
 def test_a_table_of_other_pictures_and_a_broken_sidecar_are_named(photos: Path, tmp_path: Path) -> None:
     table = tmp_path / "other.csv"
     table.write_text("id,tags\nq,w\nr,w\n")
-    with pytest.raises(UsageError, match=r"other\.csv: no record matches a picture of"):
+    with pytest.raises(UsageError, match=r"other\.csv: no record matches a picture in"):
         Prompts.read("{tags}", open_data(str(photos)), table)
     (photos / "beach" / "0.json").write_text("[1]")
     with pytest.raises(UsageError, match=r"0\.json: expected an object of fields, got a list"):

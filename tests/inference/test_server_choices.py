@@ -135,7 +135,7 @@ def test_what_is_chosen_behind_a_server_is_what_the_captioner_chooses(
     assert [asked.n for asked in service.asked] == [7] * COUNT, "one request for all samples"
     assert (summary.tally.requests, summary.tally.asked, summary.tally.kept) == (COUNT, 7 * COUNT, 0)
     line = capsys.readouterr().err
-    assert f"{COUNT} requests expected ({7 * COUNT} if the server only returns one choice per request), at most" in line
+    assert f"{COUNT} requests expected ({7 * COUNT} if the server returns only one choice per request), at most" in line
     assert f"at most {2 * 7 * COUNT} including retries" in line
     assert len((tmp_path / "there.ledger.jsonl").read_text().splitlines()) == 7 * COUNT
 

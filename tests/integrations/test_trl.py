@@ -129,7 +129,7 @@ def test_cider_is_pickled_as_a_spawned_process_needs_it() -> None:
 )
 def test_a_completion_without_a_text_is_one_line(completion: list[dict[str, Any]], tiny_scorer: Path) -> None:
     for reward in (cider({"a": ["x"]}), self_retrieval(load_scorer(str(tiny_scorer)))):
-        with pytest.raises(UsageError, match=r"a completion has no text \(\[.*; expected a text, or messages"):
+        with pytest.raises(UsageError, match=r"a completion has no text \(\[.*; expected a string, or messages"):
             reward([completion], id=["a"], image=[])
     assert text_of([{"content": [{"type": "text", "text": None}, {"type": "text", "text": " a dog "}]}]) == "a dog"
 

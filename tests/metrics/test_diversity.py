@@ -111,7 +111,7 @@ def test_the_statistic_agrees_with_captions_drawn_again() -> None:
 
 
 def test_one_text_in_place_of_a_list_is_told() -> None:
-    with pytest.raises(UsageError, match="picture 1 has a single text instead of a list"):
+    with pytest.raises(UsageError, match="picture 1 has a single string instead of a list"):
         div1([["a dog"], "a cat"])  # type: ignore[list-item]
 
 

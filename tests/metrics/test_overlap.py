@@ -109,11 +109,11 @@ def test_results_do_not_hang_on_what_was_asked_before() -> None:
 def test_what_does_not_fit_is_said(function) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match=r"2 captions and 1 lists"):
         function(["a", "b"], [["a"]])
-    with pytest.raises(UsageError, match=r"^references\[1\]: expected a list .*; 1 of 2 captions have none$"):
+    with pytest.raises(UsageError, match=r"^references\[1\]: expected a list .*; 1 of 2 captions have no reference$"):
         function(["a", "b"], [["a"], []])
-    with pytest.raises(UsageError, match=r"^references\[1\]: .*; 2 of 4 captions have none$"):
+    with pytest.raises(UsageError, match=r"^references\[1\]: .*; 2 of 4 captions have no reference$"):
         function(["a", "b", "c", "d"], [["a"], [], ["c"], []])
-    with pytest.raises(UsageError, match=r"^references\[0\]: .*; 1 of 1 captions have none$"):
+    with pytest.raises(UsageError, match=r"^references\[0\]: .*; 1 of 1 captions have no reference$"):
         function(["a"], ["a"])
 
 

@@ -1,1 +1,1 @@
-"""Drop-in replacements for other metric libraries: change one import, and only SPICE still needs Java."""
+"""Drop-in replacements for other metric libraries: change one import, and only SPICE will still need Java."""

@@ -1,11 +1,10 @@
-"""Drop-in replacement for pycocoevalcap that needs no Java, except for SPICE: same classes, shapes and values.
+"""Drop-in replacement for pycocoevalcap with the same classes, shapes and values. Only SPICE needs Java.
 
 ``from tellapart.compat.pycocoevalcap import Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap``, or use the
-original module paths: ``tellapart.compat.pycocoevalcap.bleu.bleu``, ``….eval``, ``….tokenizer.ptbtokenizer``. As in
-the original, ``compute_score`` splits texts only at spaces, so tokenize them with `PTBTokenizer` first.
+original module paths: ``tellapart.compat.pycocoevalcap.bleu.bleu``, ``….eval``, ``….tokenizer.ptbtokenizer``. As in the
+original, ``compute_score`` splits captions only at spaces, so tokenize them with `PTBTokenizer` first.
 
-METEOR reads its tables from the package pycocoevalcap (``pip install 'tellapart[meteor]'``). SPICE is the exception: it
-runs the Java tool.
+METEOR reads its tables from the package pycocoevalcap (``pip install 'tellapart[meteor]'``). SPICE runs the Java tool.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ Texts = Mapping[Any, Sequence[str]]
 
 
 def paired(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
-    """Returns the captions and the references of all pictures, in the order of ``gts``.
+    """Returns all pictures' captions and references, in the order of ``gts``.
 
-    Raises `UsageError` if ``gts`` and ``res`` contain different pictures, if a picture has no reference, or if its
-    value in ``res`` is not a list of exactly one caption.
+    Raises `UsageError` if ``gts`` and ``res`` contain different pictures, if a picture has no reference, or if a
+    picture's value in ``res`` is not a list of exactly one caption.
     """
     if gts.keys() != res.keys():
         odd = next(iter(gts.keys() ^ res.keys()))
@@ -66,7 +65,9 @@ class PTBTokenizer:
 
 
 class Bleu:
-    """Corpus BLEU-1 to BLEU-n (0 to 1), with the closest reference length. Raises `UsageError` unless n is 1 to 4."""
+    """Corpus BLEU-1 to BLEU-n (0 to 1), with the closest reference length. Raises `UsageError` unless n is between 1
+    and 4.
+    """
 
     def __init__(self, n: int = ORDERS) -> None:
         if not 1 <= n <= ORDERS:
@@ -74,7 +75,7 @@ class Bleu:
         self._n = n
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
-        """Returns n corpus scores, and n lists with a score for each picture. ``verbose`` prints the counts."""
+        """Returns n corpus scores, and n lists with one score per picture. Prints the counts if ``verbose`` is set."""
         counts_NC = stats_of_tokens(*_single_blanks(gts, res))
         sum_C = counts_NC.sum(0)
         if verbose:
@@ -96,7 +97,7 @@ class Meteor:
         find_tables()
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[float]]:
-        """Returns the corpus score, and the score for each picture."""
+        """Returns the corpus score, and a list with one score per picture."""
         captions, references = paired(gts, res)
         captions = [text.replace("|||", "").replace("  ", " ") for text in captions]
         corpus, value_N = meteor_of_tokens(captions, references)
@@ -111,7 +112,7 @@ class Rouge:
     """ROUGE-L with β = 1.2."""
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
-        """Returns the mean score, and an array with the score for each picture."""
+        """Returns the mean score, and an array with one score per picture."""
         return rouge_of_tokens(*paired(gts, res))
 
     def method(self) -> str:
@@ -127,7 +128,7 @@ class Cider:
             raise UsageError(f"Cider supports only n={ORDERS} and sigma={SIGMA:g}; use Cider() and compute_score")
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
-        """Returns the mean score, and an array with the score for each picture, 0 to 10."""
+        """Returns the mean score, and an array with one score per picture, 0 to 10."""
         return cider_of_tokens(*_single_blanks(gts, res))
 
     def method(self) -> str:
@@ -136,7 +137,7 @@ class Cider:
 
 
 class Spice:
-    """SPICE, computed by the Java tool. Raises `UsageError` if it cannot run, because there is no substitute."""
+    """SPICE, computed by the Java tool. Raises `UsageError` if the tool cannot run, because there is no substitute."""
 
     def __init__(self) -> None:
         try:
@@ -147,7 +148,7 @@ class Spice:
             ) from None
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[dict[str, dict[str, float]]]]:
-        """Returns the mean F-score, and each picture's scores by category, sorted by id."""
+        """Returns the mean F-score, and each picture's scores by category. Pictures are sorted by id."""
         keys = sorted(gts)
         captions, references = paired({key: gts[key] for key in keys}, res)
         scores = spice_scores_of_tokens(captions, references)
@@ -164,14 +165,15 @@ class Annotations(Protocol):
     imgToAnns: Mapping[Any, Sequence[Mapping[str, Any]]]
 
     def getImgIds(self) -> list[Any]:
-        """Returns the ids of the pictures."""
+        """Returns the pictures' ids."""
 
 
 class COCOEvalCap:
-    """Computes all metrics for a COCO results file: ``eval`` by metric, ``imgToEval`` and ``evalImgs`` by picture.
+    """Computes all metrics for a COCO results file. Stores the scores in ``eval`` (by metric), ``imgToEval`` and
+    ``evalImgs`` (by picture).
 
-    ``coco`` is a `pycocotools.coco.COCO`, ``cocoRes`` the result of its ``loadRes``. SPICE is included if its tool is
-    installed; otherwise a line on stderr says what is missing.
+    ``coco`` is a `pycocotools.coco.COCO`, and ``cocoRes`` is the result of its ``loadRes``. SPICE is included if its
+    tool is installed; otherwise, a line on stderr says what is missing.
     """
 
     def __init__(self, coco: Annotations, cocoRes: Annotations) -> None:
@@ -222,7 +224,7 @@ class COCOEvalCap:
 
 
 def _as_package() -> None:
-    """Registers pycocoevalcap's module names, for scripts that import them."""
+    """Registers pycocoevalcap's module names, for scripts that import from them."""
     everything = [Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap]
     within = {f"{one.__name__.lower()}.{one.__name__.lower()}": [one] for one in everything[:5]}
     within |= {"tokenizer.ptbtokenizer": [PTBTokenizer], "eval": everything}

@@ -1,8 +1,8 @@
-"""Text metrics with torchmetrics' interface (``update``, ``compute`` and ``reset``); torchmetrics is not required.
+"""Text metrics with torchmetrics' interface (``update``, ``compute`` and ``reset``). Does not require torchmetrics.
 
 Create ``metric = CaptionMetrics("bleu4", "cider")``, call ``metric.update(captions, references)`` for each batch, then
-``metric.compute()``. Captions are stored until ``reset``, because corpus BLEU, METEOR and CIDEr are not means over
-batches.
+call ``metric.compute()``. Captions are stored until ``reset`` is called, because corpus BLEU, METEOR and CIDEr are not
+means over batches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ References = Sequence[Sequence[str] | str]
 
 
 class CaptionMetrics:
-    """Computes metrics from captions and references; their names are listed by ``tellapart eval --metrics list``.
+    """Computes metrics from captions and references. ``tellapart eval --metrics list`` lists the metrics' names.
 
-    Values have the same ranges as in `tellapart.metrics`: BLEU, METEOR and ROUGE-L 0 to 1, CIDEr 0 to 10. Under
-    torch.distributed, all ranks must call ``compute``, which returns scores over the captions of all ranks. Raises
-    `UsageError` if a metric needs more than texts, and `MissingExtra` if a metric's tables are not installed.
+    Values have the same ranges as in `tellapart.metrics`: 0 to 1 for BLEU, METEOR and ROUGE-L, 0 to 10 for CIDEr. With
+    torch.distributed, all ranks must call ``compute``, which returns scores over all ranks' captions. Raises
+    `UsageError` if a metric needs more than captions and references, and `MissingExtra` if a metric's tables are not
+    installed.
     """
 
     def __init__(self, *names: str) -> None:
@@ -34,20 +35,20 @@ class CaptionMetrics:
         self.reset()
 
     def reset(self) -> None:
-        """Clears all captions."""
+        """Removes all captions added so far."""
         self._rows: list[tuple[str, list[str]]] = []
 
     def update(self, preds: Captions, target: References) -> None:
-        """Adds captions and, for each, its references: a list of texts, or a single text."""
+        """Adds captions, and each caption's references (a list of strings or a single string)."""
         self._rows += _rows(preds, target)
 
     def compute(self) -> dict[str, float]:
-        """Returns each metric's corpus score, by name, over all captions since the last ``reset``."""
+        """Returns each metric's corpus score, by name, over all captions added since the last ``reset``."""
         everyone = ranks.gather_texts([json.dumps(row) for row in self._rows])
         return self._numbers([json.loads(text) for text in everyone])
 
     def __call__(self, preds: Captions, target: References) -> dict[str, float]:
-        """Adds captions, and returns the scores for these captions alone."""
+        """Adds captions, and returns the scores over only these captions."""
         self.update(preds, target)
         return self._numbers(_rows(preds, target))
 

@@ -1,4 +1,4 @@
-"""Writes a benchmark's card: its content, the similarity of its pictures, and the scores of human captions."""
+"""Writes a benchmark's card: what it contains, how similar its pictures are, and how human captions score."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BINS = 10  # bins of a histogram
 REFERENCES = 5  # maximum number of references per picture for human recall
 RECALL_HELP = (
     "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first in its bag, given a human "
-    "caption of it (mean over up to five references per picture, with the 95% interval over n "
+    "caption (mean over up to five references per picture, with the 95% interval over n "
     "questions). It measures the scorer on human captions; people were not asked to distinguish the pictures."
 )
 NO_LICENCE = "Not stated. Add it with --licence: who may use these pictures?"
@@ -33,8 +33,8 @@ NO_LICENCE = "Not stated. Add it with --licence: who may use these pictures?"
 
 @dataclass(frozen=True)
 class SizeFacts:
-    """Bags of one size: their number, and a histogram of their similarity with `BINS` equal bins between ``edges[0]``
-    and ``edges[-1]``.
+    """Facts about the bags of one size. ``counts`` is a histogram of their similarity, with `BINS` equal bins between
+    ``edges[0]`` and ``edges[-1]``.
     """
 
     size: int
@@ -50,7 +50,7 @@ class SizeFacts:
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a card, which `markdown` and `page` format."""
+    """The content of a card. `markdown` and `page` format it."""
 
     name: str
     file: BagsFile
@@ -91,9 +91,9 @@ def make_card(
     licence: str = "",
     repeat: str = "",
 ) -> Card:
-    """Computes the card of bags over ``items``. ``image_ND``: features by the scorer that mined the bags.
+    """Computes a card for bags of ``items``. ``image_ND``: features from the scorer that mined the bags.
 
-    Raises `UsageError` if a bag contains a picture that is not among the items, or if another scorer mined the bags.
+    Raises `UsageError` if a bag contains a picture that is not in ``items``, or if a different scorer mined the bags.
     """
     if file.header.fingerprint and file.header.fingerprint != scorer.fingerprint:
         raise UsageError(
@@ -112,8 +112,8 @@ def make_card(
 
 
 def human_features(scorer: Scorer, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
-    """Returns the features, N×D, of all first human captions, all second ones, and so on, up to five; empty if a
-    picture has no caption.
+    """Returns one N×D array with the features of each picture's first human caption, one for the second captions, and
+    so on, up to five. The list is empty if a picture has no caption.
     """
     if not used or any(not items[row].references for row in used):
         return []
@@ -143,7 +143,7 @@ def size_facts(
     if texts:
         hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
         questions_N = sets.questions(len(image_ND))
-        unit_N = sets.units(len(image_ND))  # pictures in a bag compete with each other
+        unit_N = sets.units(len(image_ND))  # pictures in a bag compete with each other, so they are dependent
         human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, unit_N=unit_N, resamples=1000)
     order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
     examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
@@ -161,22 +161,22 @@ def size_facts(
 
 
 def facts(card: Card) -> list[tuple[str, str]]:
-    """Returns the names and texts of the facts at the head of a card."""
+    """Returns (name, text) of each fact at the top of a card."""
     header = card.file.header
     left_out = ", ".join(f"{count:,} {what}" for what, count in header.left_out.items())
     lines = [
         ("pictures", f"{header.pictures:,}" + (f"; excluded: {left_out}" if left_out else "")),
         ("data", header.data),
         ("scorer", f"{header.scorer} ({header.fingerprint})"),
-        ("text side", header.captions or "none; only pictures are compared"),
+        ("text side", header.captions or "none; only pictures were compared"),
         ("similarity of a bag", {"query": "mean cosine between the first picture and the others",
-                                 "pairs": "mean cosine of all pairs"}[header.similarity]),
+                                 "pairs": "mean cosine over all pairs"}[header.similarity]),
     ]  # fmt: skip
     if header.max_cosine is not None:
         whose = (
             "no two pictures in a bag have"
             if header.max_cosine_of == "pairs"
-            else "no picture and the first one of its bag have"
+            else "no picture has, with the first picture in its bag,"
         )
         lines.append(("near-duplicates", f"{whose} a cosine above {header.max_cosine}"))
     if header.min_cosine is not None:
@@ -191,7 +191,7 @@ COLUMNS = ("bag", "bags", "pictures", "α least", "10%", "median", "90%", "most"
 
 
 def cells(own: SizeFacts) -> list[str]:
-    """Returns a table row under `COLUMNS`."""
+    """Returns a table row with the columns in `COLUMNS`."""
     human = "–" if own.human is None else f"{own.human.value:.1f} [{own.human.low:.1f}, {own.human.high:.1f}]"
     alphas = ["–" if np.isnan(value) else f"{value:.3f}" for value in own.quantiles]
     n = "–" if own.human is None else f"{own.human.n:,}"
@@ -199,7 +199,7 @@ def cells(own: SizeFacts) -> list[str]:
 
 
 def markdown(card: Card) -> str:
-    """Formats the card as Markdown: facts, table, distributions, and examples by name."""
+    """Formats the card as Markdown: facts, table, distributions, and the names of example pictures."""
     values = {"card": card, "facts": facts(card), "columns": COLUMNS, "cells": cells, "recall_help": RECALL_HELP}
     return template(Path(__file__).parent / "card.txt").render(values, plain=_plain)
 
@@ -209,7 +209,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|").replace("`", "'")
 
 
-# The card as an HTML page in the report's style: first the bags, then their similarity.
+# The card as an HTML page in the style of the report. The bags come first, then their similarity.
 
 EXAMPLE_TITLES = ("Most similar", "Median", "Least similar")
 

@@ -19,7 +19,7 @@ from tellapart.types import Item
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
-    """Reads the sets of ``--bags``, and matches their ids to the data like those of captions. Returns the sets and
+    """Reads the sets given by ``--bags``, and matches their ids to the data as for caption files. Returns the sets and
     notes.
     """
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
@@ -39,9 +39,10 @@ def read_candidates(
     dataset: Dataset | None,
     scorer: str | None,
 ) -> CandidateInputs:
-    """Returns the sets of ``--bags``, the pool of ``--distractors``, and their pictures that have no captions.
+    """Returns the sets given by ``--bags``, the pool with ``--distractors``, and the pictures in them that have no
+    caption.
 
-    ``distractors``: a data set, or a list of ids of pictures in any split of ``dataset``.
+    ``distractors``: a data set, or a file that lists ids of pictures from any split of ``dataset``.
     """
     if not sets and distractors is None:
         return CandidateInputs()
@@ -61,7 +62,7 @@ def read_candidates(
         if bare := [id_ for id_ in own.asked() if id_ not in captioned]:
             raise UsageError(
                 f"{own.name}: {len(bare):,} of {len(own.asked()):,} target pictures have no caption or are not in "
-                f"the data, such as '{bare[0]}'; pass captions of all of them and the data that contain them"
+                f"the data, such as '{bare[0]}'; pass captions for all of them, and the data that contain them"
             )
     named = dict.fromkeys(id_ for own in sets for id_ in own.ids() if id_ not in captioned)
     candidates = [others[id_] for id_ in named if id_ in others]
@@ -70,7 +71,7 @@ def read_candidates(
         if (path := Path(distractors).expanduser()).suffix == ".json" and is_id_list(path):
             if dataset is None:
                 raise UsageError(
-                    f"{distractors}: a list of ids requires --data, which contains their pictures; add --data SPEC"
+                    f"{distractors}: a list of ids requires the data that contain the pictures; add --data SPEC"
                 )
             distractors = listed(dataset.spec, path)
         others_of = open_data(distractors)

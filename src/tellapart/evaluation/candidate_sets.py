@@ -11,10 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class CandidateSets:
-    """Sets of pictures, given as rows, and Q questions about them.
+    """Sets of pictures, given as row numbers, and Q questions about them.
 
-    ``sets`` holds rows of the feature matrix. Question q looks for row ``target_Q[q]`` in the set ``set_Q[q]``. Several
-    questions can share a set: in a pool of 100, every picture is a target once.
+    ``sets`` holds row numbers of the feature matrix. Question q looks for row ``target_Q[q]`` in the set ``set_Q[q]``.
+    Several questions can share a set: in a pool of 100, every picture is a target once.
     """
 
     sets: tuple[np.ndarray, ...]
@@ -41,20 +41,20 @@ class CandidateSets:
 
     @cached_property
     def size_Q(self) -> np.ndarray:
-        """Returns the number of candidates of each question."""
+        """Returns the number of candidates for each question."""
         size_Q: np.ndarray = np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
         return size_Q
 
     def questions(self, n: int) -> np.ndarray:
-        """Counts the queries that target each of the first n pictures."""
+        """Counts the questions that target each of the first n pictures."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
     def units(self, n: int) -> np.ndarray | None:
-        """Returns the resampling unit of each of the first n pictures; None if each picture is its own unit.
+        """Returns the resampling unit of each of the first n pictures, or None if each picture is its own unit.
 
-        Targets of one set compete, so their hits are dependent. Therefore a set is one unit, and sets that share a
-        target are merged. If one unit would have more than half of the questions, as in a single pool, pictures are the
-        units.
+        Targets in one set compete, so their hits are dependent. Therefore, a set is one unit, and sets that share a
+        target are merged into one unit. If a unit would have more than half of the questions, as with a single pool,
+        each picture is its own unit.
         """
         unit_N, before_N = np.arange(n), np.zeros(0, np.intp)
         while not np.array_equal(unit_N, before_N):
@@ -68,22 +68,22 @@ class CandidateSets:
 
     @cached_property
     def by_set(self) -> list[np.ndarray]:
-        """Returns, for each set, an int array with the indices of its questions."""
+        """For each set, returns an int array with the indices of its questions."""
         order_Q = np.argsort(self.set_Q, kind="stable")
         return np.split(order_Q, np.searchsorted(self.set_Q[order_Q], np.arange(1, len(self.sets))))
 
 
 def whole_sets(sets: Sequence[Sequence[int] | np.ndarray], name: str = "given") -> CandidateSets:
-    """Makes every picture in each set (bag, pool) a target once, within that set."""
+    """Returns candidate sets in which every picture of a set (bag, pool) is a target once."""
     rows = tuple(np.asarray(members, dtype=np.intp) for members in sets)
     set_Q = np.repeat(np.arange(len(rows)), [len(members) for members in rows])
     return CandidateSets(rows, set_Q, np.concatenate(rows) if rows else np.zeros(0, np.intp), name)
 
 
 def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0) -> CandidateSets:
-    """Splits n pictures into pools of ``size``; drops the last, incomplete one.
+    """Splits n pictures into pools of ``size``. Drops an incomplete last pool.
 
-    Pools are consecutive (paper 3's code), or cut from one fixed permutation (RD100 of paper 2).
+    Pools are consecutive (as in paper 3's code), or cut from one fixed permutation (as in paper 2's RD100).
     """
     order_N = np.random.default_rng(seed).permutation(n) if shuffled else np.arange(n)
     pools = [order_N[start : start + size] for start in range(0, n - size + 1, size)]
@@ -91,10 +91,11 @@ def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0)
 
 
 def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] | None = None) -> CandidateSets:
-    """Returns a set per picture: itself, followed by its ``size − 1`` nearest neighbours by cosine of image features.
+    """Returns one set per picture: the picture itself, followed by its ``size − 1`` nearest neighbours by the cosine of
+    image features.
 
-    Skips copies of the target (cosine above 0.9999, or the same content key), which cannot be distinguished from it.
-    For ties, see `tellapart.features.nearest`.
+    Skips copies of the target (cosine above 0.9999, or the same content key), because they cannot be distinguished from
+    it. `tellapart.features.nearest` describes how ties are broken.
     """
     from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 
@@ -108,14 +109,14 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
 
 
 def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
-    """Averages values over the questions about each of n pictures; NaN for a picture without questions."""
+    """For each of n pictures, averages the values of the questions about it; NaN for a picture without questions."""
     count_N = sets.questions(n)
     sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
     return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
-    """Computes the hit rate of a blind guess, k / set size, for each of n pictures; NaN for a picture without
+    """For each of n pictures, computes the hit rate of a blind guess, k / set size; NaN for a picture without
     questions.
     """
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)

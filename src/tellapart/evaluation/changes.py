@@ -1,4 +1,5 @@
-"""Compares two systems per picture: where CIDEr falls most, why, and which pictures only the later system retrieves.
+"""Compares two systems picture by picture: where CIDEr falls most and why, and which pictures only the later system
+retrieves.
 
 Paper 2 (appendix C.7, figures 7 and 8) examines the pictures where self-retrieval loses most CIDEr, and finds both
 correct, more detailed captions and hallucinated ones. Paper 3 (figure 2) shows pictures that only DiscriTune's caption
@@ -32,8 +33,10 @@ Kind = Literal["better", "equal", "hallucinated"]
 
 @dataclass(frozen=True)
 class Fall:
-    """A picture whose CIDEr (in percent) drops. correct, false: numbers of correct and false claims in the caption
-    before and after.
+    """A picture whose CIDEr drops. Each tuple holds the values before and after.
+
+    cider: the CIDEr in percent.
+    correct, false: the number of correct and false claims in the caption.
     """
 
     id: str
@@ -47,7 +50,7 @@ class Fall:
 
 @dataclass(frozen=True)
 class OnlyRight:
-    """A picture that the later caption retrieves among its candidates, but the earlier one does not."""
+    """A picture that the later caption retrieves from the candidates, but the earlier caption does not."""
 
     id: str
     before: str
@@ -78,10 +81,11 @@ class Changes:
 def find_falls(
     items: Sequence[Item], references: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str], top: int
 ) -> tuple[list[Fall], dict[str, int]]:
-    """Returns, for each kind, the ``top`` largest drops in CIDEr-D from ``before`` to ``after``, and the number of
+    """For each kind, returns the ``top`` largest drops in CIDEr-D from ``before`` to ``after``, and the number of
     drops.
 
-    "hallucinated": more false claims than before. "better": no more false and more correct claims. "equal": the rest.
+    The kinds are "hallucinated" (more false claims than before), "better" (no more false claims and more correct ones)
+    and "equal" (all other drops).
     """
     value_N = [100 * cider_d(texts, references)[1] for texts in (before, after)]
     change_N = value_N[1] - value_N[0]
@@ -101,8 +105,8 @@ def find_falls(
 
 
 def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[int, int]:
-    """Counts (correct, false) claims, by the scene's ground truth if known, else by whether a reference makes the
-    claim.
+    """Returns the number of (correct, false) claims. Compares claims with the scene's ground truth if it is known,
+    otherwise with the references' claims.
     """
 
     if isinstance(item.truth, Scene):
@@ -117,10 +121,10 @@ def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[i
 def find_only_right(
     ids: Sequence[str], before: Sequence[str], after: Sequence[str], features: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> tuple[dict[str, int], list[OnlyRight]]:
-    """Finds which system retrieves each picture in consecutive blocks of 100.
+    """For each picture, finds which systems retrieve it from its block of 100 consecutive pictures.
 
-    features: features N×D of the earlier captions, the later captions, and the pictures.
-    Ignores the last, incomplete block, as paper 3 does.
+    features: features N×D for the earlier captions, the later captions, and the pictures.
+    Ignores an incomplete last block, as paper 3 does.
     """
     text_ND, more_ND, image_ND = features
     sets = random_pools(len(ids), min(POOL, len(ids)))
@@ -134,7 +138,7 @@ def find_only_right(
 
 
 def check_top(top: int, pictures: int) -> None:
-    """Raises `UsageError` if there is nothing to compare."""
+    """Raises `UsageError` for fewer than two pictures or if ``top`` is below 1."""
     if pictures < 2:
         raise UsageError("CIDEr of a single picture is always 0; pass captions of at least two pictures")
     if top < 1:

@@ -1,4 +1,4 @@
-"""Selects the metrics of an evaluation: all available ones, or those that the user names."""
+"""Selects an evaluation's metrics: all available metrics, or those that the user names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 
 
 def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
-    """Returns the registered metrics by name, those for candidate sets from files, and the `.oracle` and `.best` of
-    each.
+    """Returns the registered metrics and those for candidate sets from files, by name. If there are several captions
+    per picture, includes the `.oracle` and `.best` variants.
     """
     table = in_order([*registered, *_of_file_sets(context)])
     if context.several:
@@ -33,12 +33,12 @@ def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, 
 
 
 def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Returns the metrics to compute, by name, and notes on those that are omitted.
+    """Returns the metrics to compute, by name, and notes on omitted metrics.
 
     Without names, selects all available metrics except those that need a tagger, tables, Java or a judge. ``["all"]``
-    includes these, and a note lists the omitted metrics with their requirements. Other names are metric names and
-    aliases (`tellapart.metrics.registry`) and dotted paths of functions. Raises `UsageError` for an unknown name (with
-    the nearest name) and for a metric with unmet requirements (with the option to add).
+    includes these too, and notes list the omitted metrics with their requirements. Other names are metric names and
+    aliases (`tellapart.metrics.registry`), or dotted paths to functions. Raises `UsageError` for an unknown name (and
+    suggests the nearest one) and for a metric with unmet requirements (and says which option to add).
     """
     if names is not None and [name.lower() for name in names] == [ALL]:
         return _choose_all(context)
@@ -63,7 +63,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
 
 
 def needs_of(names: Sequence[str] | None, *whole: str) -> set[str]:
-    """Returns the requirements of the named metrics. ``whole``: names such as `ALL`, which stand for every metric.
+    """Returns what the named metrics require. ``whole``: names that stand for every metric, such as `ALL`.
 
     Ignores unknown names, which `choose` rejects. Raises `UsageError` for a dotted path that cannot be loaded.
     """
@@ -80,7 +80,9 @@ def needs_of(names: Sequence[str] | None, *whole: str) -> set[str]:
 
 
 def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Returns every metric that can run, and a note for each missing requirement of the others."""
+    """Returns every metric that can run. For each missing requirement, a note lists the metrics omitted because
+    of it.
+    """
     able, lacking = dict[str, Metric](), dict[str, list[str]]()
     table = metrics_of(context, METRICS.entries(broken=say_once))
     for name, metric in table.items():
@@ -92,18 +94,20 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
             able[name] = metric
     notes = [f"--metrics all omits {', '.join(names)} ({missing})" for missing, names in lacking.items()]
     if context.several:
-        notes.append(f"--metrics all omits {' and '.join(KEY_SUFFIXES)} of each metric; name them to compute them")
-    return able, [*notes, "name an omitted metric to see what it requires"] if lacking else notes
+        notes.append(
+            f"--metrics all omits the {' and '.join(KEY_SUFFIXES)} variants; to compute them, list them by name"
+        )
+    return able, [*notes, "request an omitted metric by name to see what it requires"] if lacking else notes
 
 
 def _all_missing(metric: Metric, context: EvalContext) -> str:
-    """Lists the metric's requirements that the context does not meet; "" if all are met."""
+    """Lists the requirements that the context does not meet. Returns "" if it meets all of them."""
     labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
     return f"needs {', '.join(labels)}" if labels else ""
 
 
 def _missing_tool(metric: Metric) -> str | None:
-    """Returns the tool that the metric's check reports as missing, or None."""
+    """Returns the message of the metric's check if a tool is missing, or None."""
     try:
         if metric.check is not None:
             metric.check()
@@ -113,9 +117,11 @@ def _missing_tool(metric: Metric) -> str | None:
 
 
 def of_dotted_path(path: str) -> Metric:
-    """Loads the metric ``my_metrics:shouting``: an entry, or a function of captions and references.
+    """Loads a metric from a dotted path such as ``my_metrics:shouting``: a `Metric`, or a function of captions and
+    references.
 
-    Raises `UsageError` if the code is not allowed to run, if it is neither, or if its name is taken by another metric.
+    Raises `UsageError` if the code is not allowed to run, if the path leads to something else, or if the name is
+    already taken.
     """
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):
@@ -148,8 +154,8 @@ def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str
 
 
 def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
-    """Returns the metrics that a name stands for; if it stands for several, only those that are available. Raises
-    `UsageError`.
+    """Returns the keys of the metrics that a name stands for. If there are several, returns only the available ones.
+    Raises `UsageError` if there are none.
     """
     keys = resolve(name, table)
     if not keys:
@@ -160,7 +166,7 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
             if context.several:
                 raise UsageError(
                     f"metric '{name}': '{base}' measures all captions of a picture together, so it has no .{suffix}; "
-                    f"name {base}"
+                    f"request {base}"
                 )
             raise UsageError(f"metric '{name}' requires {NEEDS['several'].message}")
         if name in METRICS.installed():

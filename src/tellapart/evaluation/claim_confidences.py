@@ -17,11 +17,11 @@ from tellapart.types import Item
 def read_confidences(
     paths: Mapping[str, Path], ids: Sequence[str], items: Sequence[Item] | None
 ) -> dict[str, dict[str, dict[Hashable, float]]]:
-    """Reads the ``claims`` that ``tellapart caption --claims`` writes. Returns their shares by system, id and (kind,
+    """Reads the claims that ``tellapart caption --claims`` wrote. Returns each claim's share by system, id and (kind,
     claim).
 
-    Ignores files without claims and files other than JSON lines. Raises `UsageError` for a claim without kind, words or
-    share.
+    Ignores files without claims and files that are not JSON Lines. Raises `UsageError` for a claim without a kind,
+    words or share.
     """
     found = {}
     for name, path in paths.items():
@@ -39,7 +39,7 @@ def read_confidences(
 
 
 def _confidence(where: str, claim: object) -> tuple[Hashable, float]:
-    """Returns a claim's key, as in `tellapart.rewards.calibration`, and its share."""
+    """Returns a claim's share, and its key in the form that `tellapart.rewards.calibration` uses."""
     match claim:
         case {"kind": str(kind), "claim": [*words], "share": int(share) | float(share)} if 0 <= share <= 1:
             return (kind, tuple(words)), float(share)

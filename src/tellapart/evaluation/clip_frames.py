@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def frames_seen(item: Item, scorer: Scorer) -> int:
-    """Returns how many frames the scorer sees: all of a scene's clip, ``frames`` of a clip file, 1 of a picture."""
+    """Returns how many frames the scorer sees: all frames of a scene's clip, ``frames`` of a clip file, or 1 for a
+    picture.
+    """
     if not is_clip(item.picture):
         return 1
     return int(getattr(item.picture, "length", scorer.frames))
@@ -38,10 +40,10 @@ class Frame:
         return f"{self.clip.key()}-frame{self.number}of{self.count}"
 
     def image(self) -> Image.Image:
-        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # but it is hashable
+        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # clips are hashable
 
 
 @lru_cache(maxsize=2)
 def _frames(clip: Picture, count: int) -> list[Image.Image]:
-    """Returns the frames of a clip, cached for consecutive calls."""
+    """Returns a clip's frames, cached so that consecutive calls decode the clip only once."""
     return sample_frames(clip, count)

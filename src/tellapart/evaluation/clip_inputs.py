@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     pass
 
 
-# Features of captions N×D, of their tokens and of the clips' frames, and token weights.
+# The features of the captions (N×D), of their tokens and of the clips' frames, and the token weights.
 EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
 
 
 class ClipInputs:
-    """An evaluation's clips: frame features and EMScore, computed once."""
+    """An evaluation's clips. Computes their frame features and EMScore once."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ClipInputs:
 
     @cached_property
     def frame_features(self) -> list[np.ndarray]:
-        """Returns the L2-normalized frame features of each clip, F×D."""
+        """Returns each clip's L2-normalized frame features, F×D."""
         from tellapart.features import store
 
         count_N = [frames_seen(item, self.scorer) for item in self.items]
@@ -53,12 +53,14 @@ class ClipInputs:
         return np.split(flat_FD, np.cumsum(count_N)[:-1])
 
     def emscore(self, slot: CaptionSlot) -> EMScore:
-        """Computes precision, recall and F of a slot's captions against their clips' frames."""
+        """Compares a slot's captions with their clips' frames and returns precision, recall and F."""
         found: EMScore = self.once(("emscore", id(slot)), lambda: emscore(*self._emscore_inputs(slot)))
         return found
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
-        """Counts the clips that score a higher EMScore F than the own clip of each of N captions; NaN if F is NaN."""
+        """For each of N captions, counts the clips with a higher EMScore F than the caption's own clip; NaN if F is
+        NaN.
+        """
 
         def ranks() -> np.ndarray:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
@@ -71,7 +73,7 @@ class ClipInputs:
         return rank_N
 
     def _emscore_inputs(self, slot: CaptionSlot) -> EMScoreInputs:
-        """Returns features of the captions, their tokens and the clips' frames, and token weights."""
+        """Returns the features of the captions, their tokens and the clips' frames, and the token weights."""
         parts = self.texts.pieces(slot.captions, "")
         flat = iter(self.scorer.token_features([piece for pieces in parts for piece in pieces]))
         rows = [[next(flat) for _ in pieces] for pieces in parts]
@@ -86,7 +88,7 @@ class ClipInputs:
         by_captions = self.idf == "captions"
         texts = slot.captions if by_captions else [text for own in self.references for text in own]
         end = self.scorer.tokenizer.eos_token_id
-        assert end is not None, "EMScore requires a text tower with an end token, such as CLIP's"
+        assert end is not None, "EMScore requires a text tower that has an end token, such as CLIP's"
         weights: Mapping[int, float] = self.once(
             ("idf", id(slot) if by_captions else ""),
             lambda: token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window),

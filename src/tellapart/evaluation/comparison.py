@@ -1,4 +1,4 @@
-"""Compares systems: intervals of all measurements, and paired differences over pictures."""
+"""Compares systems: computes intervals for all measurements, and paired differences over pictures."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from tellapart.utils.messages import detail
 
 
 def caption_shares(texts: Sequence[str]) -> dict[str, float]:
-    """Returns each distinct caption's share of a picture's captions. Systems with equal shares have equal metrics."""
+    """Returns the share of a picture's captions that each distinct caption makes up. Systems with equal shares have
+    equal metrics.
+    """
     return {text: count / len(texts) for text, count in Counter(texts).items()}
 
 
 class Comparison:
-    """Fills a `Results`: `add` adds the measurements of a metric, `finish` computes intervals and differences.
+    """Fills a `Results`: `add` adds one metric's measurements, and `finish` computes the intervals and differences.
 
     slots: each system's captions.
-    inputs: the number of resamples and the seed. ``pairs``: "first" compares each system with the first one, "all"
-        compares every pair of systems. ``correction``: "holm" corrects p over all pairs and metrics.
+    inputs: sets the number of resamples and the seed. ``pairs="first"`` compares each system with the first one,
+        ``pairs="all"`` compares every pair of systems. ``correction="holm"`` corrects p over all pairs and metrics.
     """
 
     def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:
@@ -48,7 +50,9 @@ class Comparison:
         self._units: dict[str, str] = {}
 
     def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
-        """Adds one metric of all systems. ``scorer``: the name of the context's scorer, if it is an additional one."""
+        """Adds all systems' measurements of one metric. ``scorer``: the scorer's name, if it is an additional
+        scorer.
+        """
         scorer = scorer or metric.tag(context)  # a judge's dates are known only after it has answered
         key = f"{metric.name}@{scorer}" if scorer else metric.name
         if self.inputs.chance and metric.chance is not None:
@@ -67,7 +71,9 @@ class Comparison:
                 self.results.values.setdefault(system, {})[key] = one.value_N
 
     def finish(self) -> None:
-        """Computes the intervals of all measurements and all differences between systems from one set of resamples."""
+        """Computes the intervals of all measurements and of all differences between systems from one set of
+        resamples.
+        """
         started = time.monotonic()
         self._draws.run()
         for key, test in self._tests.items():
@@ -108,7 +114,9 @@ class Comparison:
         measured: Mapping[str, Measurement],
         scorer: str,
     ) -> None:
-        """Adds the metric's signature, candidate sets and description for reports; `finish` completes the signature."""
+        """Adds the metric's signature, candidate sets, and description for reports. `finish` completes the
+        signature.
+        """
         captions = {len(own) for system, own in self.captions.items() if system in measured and system != HUMAN} - {1}
         self.results.signatures[key] = (
             f"{metric.short or metric.name}|{metric.variant(context)}"

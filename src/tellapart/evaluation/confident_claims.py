@@ -24,8 +24,8 @@ from tellapart.utils.rng import ItemSeeds
 class Claim:
     """A distinct claim about one picture.
 
-    confidence: in nats, at most 0. The joint log-probability of its words, averaged over the captions that make the
-        claim, plus the logarithm of the share of captions that make it.
+    confidence: at most 0, in nats. The joint log-probability of the claim's words, averaged over the captions that make
+        the claim, plus the logarithm of the share of captions that make it.
     """
 
     picture: int
@@ -39,8 +39,8 @@ Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by (picture, statement)
 def distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
     """Merges equal claims. captions: the number of captions per picture.
 
-    Probabilities of single words would not suffice: after one improbable word ("half") a false claim's next word is
-    certain.
+    The probability of a single word would not suffice: after one improbable word ("half"), the next word of a false
+    claim is certain.
     """
     return {
         key: replace(own[0], confidence=sum(c.confidence for c in own) / len(own) + min(0.0, log(len(own) / captions)))
@@ -51,7 +51,7 @@ def distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
 def captions_with_log_probs(
     captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
 ) -> tuple[Rollout, torch.Tensor]:
-    """Generates captions, and computes the log-probability of each token at temperature 1."""
+    """Generates captions, and computes each token's log-probability at temperature 1."""
 
     captioner.model.eval()
     with without_gaps(captioner):
@@ -65,7 +65,9 @@ def captions_with_log_probs(
 def claims_of(
     rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
 ) -> Iterator[tuple[Claim, Hashable]]:
-    """Yields every claim of every caption with its statement; a false claim's statement is its words."""
+    """Yields every claim in every caption, with the fact it states. For a false claim, the fact is replaced by the
+    claim's words.
+    """
     spans = token_spans(rollout.rows(), rollout.texts, captioner.tokenizer)
     for r, text in enumerate(rollout.texts):
         number = r // rollout.samples
@@ -81,8 +83,8 @@ def claims_of(
 
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Yields claims verified by the scene: the spans of their words, the fact (or the words, if false), and whether
-    they are true.
+    """Yields claims verified against the scene: the spans of the claim's words, the fact (or the words of a false
+    claim), and whether the claim is true.
     """
     where = word_spans(text)
     for claim in stated_claims(text, item.truth):
@@ -92,7 +94,7 @@ def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]]
 
 
 def _word_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Yields content words, true if a reference contains them."""
+    """Yields each content word as a claim, which is true if a reference contains the word."""
     known = _reference_words(item)
     for word in _content_words(text):
         yield [word.span()], word.group().lower(), word.group().lower() in known
@@ -116,9 +118,9 @@ def fact_count(item: Item, on_scenes: bool) -> int:
 def without_implied(
     known: Mapping[tuple[int, Hashable], Claim], items: Sequence[Item]
 ) -> dict[tuple[int, Hashable], Claim]:
-    """Removes surplus relations between objects that others already connect, keeping the most confident ones.
+    """Removes relations between objects that more confident relations already connect.
 
-    A caption connects n objects with n-1 relations, but different captions may connect different ones.
+    A caption connects n objects with n-1 relations, but different captions may connect different pairs of objects.
     """
     kept = {}
     connected = {number: list(range(len(item.truth.facts))) for number, item in enumerate(items)}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POOL = 100  # pictures in a random pool (papers 2 and 3)
-UNSTATED = "unstated claims"  # key of `EvalContext.kept`: the claims without a stored confidence, by picture
+UNSTATED = "unstated claims"  # key for `EvalContext.kept`: each picture's claims that have no stored confidence
 ALL_CLIPS = "emscore"  # candidates are all clips of the evaluation, ranked by EMScore's F
 
 
@@ -51,21 +51,23 @@ class EvalContext:
     scorer: Scorer | str | None = None
     image_ND: np.ndarray | None = None
     inputs: EvalInputs = field(default_factory=EvalInputs)
-    primary: EvalContext | None = None  # the first scorer; the additional scorers rank its look-alike sets
+    primary: EvalContext | None = None  # the first scorer's context; additional scorers rank its look-alike sets
     several: bool = False  # whether any system has several captions per picture
     slots: Mapping[str, Sequence[CaptionSlot]] = field(default_factory=dict)  # all systems' captions
     _kept: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def file_sets(self) -> dict[str, CandidateSets]:
-        """Returns candidate sets from files by name, as row numbers; candidate-only pictures have the last rows."""
+        """Returns the candidate sets from files by name, as row numbers. Pictures that are only candidates come
+        last.
+        """
         candidates = self.inputs.candidates
         row_of = {id_: row for row, id_ in enumerate((*self.ids, *(item.id for item in candidates.items)))}
         return {own.name: own.rows(row_of) for own in candidates.sets}
 
     @cached_property
     def candidate_ND(self) -> np.ndarray:
-        """Returns the scorer's features of the pictures, followed by those of candidate-only pictures."""
+        """Returns the scorer's features for the pictures, then for pictures that are only candidates."""
         from tellapart.features import store
 
         items = self.inputs.candidates.items
@@ -74,14 +76,14 @@ class EvalContext:
         return np.concatenate([self.images, store.FeatureStore().features(items, self.loaded_scorer.encoder)])
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns ``make()``, cached by ``key``."""
+        """Returns ``make()``, cached under ``key``."""
         if key not in self._kept:
             self._kept[key] = make()
         kept: T = self._kept[key]
         return kept
 
     def kept(self, key: Hashable) -> Any:
-        """Returns the value that `once` has cached for ``key``, or None."""
+        """Returns the value that `once` cached under ``key``, or None."""
         return self._kept.get(key)
 
     @property
@@ -111,13 +113,13 @@ class EvalContext:
 
     @property
     def flat_queries(self) -> tuple[list[str], np.ndarray]:
-        """Returns all queries in the order of their pictures, and target_Q, the row of each query's picture."""
+        """Returns all queries in picture order, and target_Q, the row of each query's picture."""
         pairs = [(text, row) for row, id_ in enumerate(self.ids) for text in self.inputs.queries.get(id_, ())]
         return [text for text, _ in pairs], np.array([row for _, row in pairs], dtype=int)
 
     @property
     def queries_digest(self) -> str:
-        """Returns the number of queries and a hash of their texts, for signatures."""
+        """Returns the number of queries and a hash of their text, for signatures."""
         texts, _ = self.flat_queries
         return f"queries:{len(texts)},{short_digest(texts)}"
 
@@ -132,27 +134,27 @@ class EvalContext:
 
     @cached_property
     def first_references_digest(self) -> str:
-        """Returns a hash of each picture's first reference by picture id, for signatures of judges that read it."""
+        """Returns a hash of each picture's first reference by picture id, for the signatures of judges that read it."""
         pairs = zip(self.ids, self.references or (), strict=False)
         return short_digest(sorted((id_, texts[0]) for id_, texts in pairs))
 
     @cached_property
     def instances_digest(self) -> str:
-        """Returns a hash of the pictures' objects in COCO's instances, for signatures."""
+        """Returns a hash of the objects that COCO's instances list for the pictures, for signatures."""
         instances, names = self.inputs.instances, names_in(self.inputs.instances, self.ids, self.items)
         objects = [sorted(instances.get(name, ())) for name in names]
         return short_digest(sorted(zip(self.ids, objects, strict=True)))
 
     @cached_property
     def questions_digest(self) -> str:
-        """Returns the number of CaptionQA's questions and a hash of them, for signatures."""
+        """Returns the number of CaptionQA questions and a hash of them, for signatures."""
         questions = self.inputs.questions
         rows = [(id_, [(q.question, q.choices, q.answer) for q in questions.get(id_, ())]) for id_ in sorted(self.ids)]
         return f"{sum(len(own) for _, own in rows)},{short_digest(rows)}"
 
     @property
     def images(self) -> np.ndarray:
-        """Returns the scorer's L2-normalized features of the pictures, N×D."""
+        """Returns the scorer's L2-normalized features for the pictures, N×D."""
         assert self.image_ND is not None
         return self.image_ND
 
@@ -175,11 +177,11 @@ class EvalContext:
         return candidate_sets.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
-        """Returns the L2-normalized features of a slot's captions, N×D."""
+        """Returns L2-normalized features for a slot's captions, N×D."""
         return self.once(("text", id(slot), prefix), lambda: self.texts.encode(slot.captions, prefix))
 
     def reference_features(self, slot: CaptionSlot, prefix: str = "") -> list[np.ndarray]:
-        """Returns the L2-normalized features of each caption's references, R×D, for a slot's captions."""
+        """For each of a slot's captions, returns the L2-normalized features of its references, R×D."""
         references = slot.references or []
 
         def make() -> list[np.ndarray]:
@@ -190,16 +192,16 @@ class EvalContext:
 
     @property
     def texts(self) -> ScorerTexts:
-        """Returns the scorer's text features."""
+        """Returns the object that computes the scorer's text features."""
         return self.once("texts", lambda: ScorerTexts(self.loaded_scorer, self.inputs.long_texts))
 
     def long_note(self) -> str | None:
-        """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
+        """Returns a note on texts that exceeded the scorer's window, or None if all texts fit."""
         return None if self.kept("texts") is None else self.texts.long_note()
 
     @property
     def clips(self) -> ClipInputs:
-        """Returns the clips' frames and EMScore's inputs."""
+        """Returns the evaluation's clips, which compute frame features and EMScore."""
         items, references = self.items or (), self.references or ()
         return self.once("clips", lambda: ClipInputs(items, self.texts, references, self.inputs.emscore_idf, self.once))
 
@@ -209,7 +211,7 @@ class EvalContext:
         return self.items is not None and all(is_clip(item.picture) for item in self.items)
 
     def bertscore(self, slot: CaptionSlot) -> BERTScore:
-        """Computes precision, recall and F1 of a slot's captions against their references."""
+        """Compares a slot's captions with their references and returns BERTScore's precision, recall and F1."""
         references = slot.references or []
         return self.once(
             ("bertscore", id(slot)),
@@ -217,11 +219,11 @@ class EvalContext:
         )
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:
-        """Computes the summed loss and token count of a slot's captions under the language model, N×2."""
+        """Computes each caption's summed loss under the language model and its token count, N×2."""
         return self.once(("losses", id(slot)), lambda: caption_losses(slot.captions, self.loaded_language_model))
 
     def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:
-        """Computes the scorer's ranks for a slot's captions."""
+        """Ranks the candidates for each of a slot's captions with the scorer."""
 
         def make() -> Retrieval:
             image_ND = self.candidate_ND if pools in self.file_sets else self.images
@@ -251,6 +253,6 @@ class EvalContext:
 
 
 def _loaded(model: T | str | None) -> T:
-    """Returns a model for a metric. It is loaded, because the metric's `Metric.needs` names it."""
+    """Returns a model for a metric. The model is already loaded, because the metric lists it in `Metric.needs`."""
     assert model is not None and not isinstance(model, str)
     return model

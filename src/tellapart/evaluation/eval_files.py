@@ -20,7 +20,9 @@ from tellapart.evaluation.side_files import read_choice_questions, read_object_i
 
 
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
-    """Reads each system's captions and the other inputs; models are still names. Adds notes on how the files match."""
+    """Reads each system's captions and the other inputs, and returns notes on how the files match. Models are not
+    loaded yet.
+    """
     synonyms, instances = read_object_inputs(options.synonyms, options.instances)
     paths = name_systems(options.captions or ())
     systems = {name: read_caption_file(path) for name, path in paths.items()}
@@ -34,7 +36,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
         kept, lacking = with_references(kept, dataset, options.allow_missing)
         notes += lacking
     ids = list(next(iter(kept.values()), ()))
-    if dataset is not None and not systems:  # only human references
+    if dataset is not None and not systems:  # only human references are scored
         ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
     items = with_ids(dataset, ids)
     candidates = read_candidates(sets, options.distractors, ids, dataset, options.scorer)

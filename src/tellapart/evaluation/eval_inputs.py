@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CandidateInputs:
-    """Candidate sets from files, and the pictures in them that have no captions and therefore are only candidates."""
+    """Candidate sets from files, and the pictures in them that are only candidates because they have no caption."""
 
     sets: Sequence[FileSets] = ()
     items: Sequence[Item] = ()
@@ -33,22 +33,21 @@ class CandidateInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalInputs(EvalSettings):
-    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions. A string names a model that is not loaded
-    yet.
+    """All inputs of `tellapart.evaluation.evaluate.evaluate` except the captions. A model that is not loaded yet is
+    given by name.
 
-    items: determine the order of the pictures (from which random pools are cut), the default references and the ground
-        truth.
-    image_features: the scorer's L2-normalized features of the items, N×D [default: from the feature store].
-    eval_scorers: additional scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on
-    the look-alike sets that ``scorer`` mined.
+    items: the pictures, with default references and ground truth. Random pools are cut in their order.
+    image_features: the scorer's L2-normalized features for the items, N×D [default: from the feature store].
+    eval_scorers: additional scorers with their features. Their metrics are named ``METRIC@NAME``, and use the
+        look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
     text_encoder: the model for BERTScore.
     candidates: candidate sets from files (`tellapart.evaluation.side_files`).
     synonyms: object synonyms for CHAIR and facts.
-    instances: COCO's objects by picture, for CHAIR.
+    instances: each picture's objects in COCO's instances, for CHAIR.
     questions: CaptionQA's questions by id.
-    queries: search queries by picture id, for search by BM25 and by query_encoder.
-    confidences: the confidence of claims by system and id, from files that ``caption --claims`` wrote.
+    queries: search queries by picture id, for search with BM25 and with query_encoder.
+    confidences: each claim's confidence by system and id, from files written by ``caption --claims``.
     """
 
     items: Sequence[Item] | None = None

@@ -1,4 +1,4 @@
-"""``tellapart eval --report``: writes a page about any caption files, with the code of the run report."""
+"""``tellapart eval --report``: writes a page about any caption files, using the code of the run report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tellapart.utils.outputs import write_output
 
 
 def write_eval_page(results: Results, out: Path, command: str, items: Sequence[Item] | None = None) -> None:
-    """Writes an HTML page to ``out``: the changes, the scores, and a gallery if pictures (``items``) are given.
+    """Writes an HTML page to ``out`` that shows the changes, the scores and, if ``items`` are given, a gallery.
 
-    The gallery shows look-alike sets if a scorer mined them, else pictures with every system's caption. ``command``:
-    the command that reproduces the page. Raises `TellapartError` if the page cannot be written.
+    The gallery shows look-alike sets if a scorer mined them, otherwise single pictures with every system's caption.
+    ``command``: the command that reproduces the page. Raises `TellapartError` if the page cannot be written.
     """
 
     with tempfile.TemporaryDirectory() as scratch:

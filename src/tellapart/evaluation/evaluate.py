@@ -1,6 +1,7 @@
-"""Evaluation: computes metrics of systems' captions with intervals, paired differences and signatures.
+"""Evaluation: computes metrics for the captions of one or more systems, with intervals, paired differences and
+signatures.
 
-Programs call `evaluate`; ``tellapart eval`` reads files first (`tellapart.evaluation.run_eval.run_eval`).
+Call `evaluate` from Python. ``tellapart eval`` reads files first (`tellapart.evaluation.run_eval.run_eval`).
 `tellapart.metrics.registry` lists metrics and their requirements.
 """
 
@@ -36,17 +37,17 @@ from tellapart.utils.messages import detail
 def evaluate(
     systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs | None = None, **settings: Any
 ) -> Results:
-    """Measures the captions of each system (``{system: {id: caption}}``) on the same pictures. Their order is that of
-    ``items``, or else of the first system.
+    """Evaluates each system's captions (``{system: {id: caption}}``) on the same pictures.
 
-    A picture can have a list of captions. Single-caption metrics are averaged over them; diversity metrics use all of
-    them. Intervals are 95% intervals over pictures, by the procedures of `tellapart.metrics.intervals`
-    that the signatures name: bootstrap percentiles, Student's t for few pictures, or bounds for rare events.
+    Pictures are in the order of ``items`` if given, otherwise in the first system's order. A picture can have a list of
+    captions: single-caption metrics are averaged over the list, and diversity metrics use all of it. Intervals are 95%
+    intervals over pictures. `tellapart.metrics.intervals` computes them, and the signatures name the procedure:
+    bootstrap percentiles, Student's t for few pictures, or bounds for rare events.
 
     inputs: see `EvalInputs`.
-    settings: fields of `EvalInputs` by name: ``evaluate(systems, references=…, metrics=["cider"])``.
+    settings: fields of `EvalInputs` as keyword arguments: ``evaluate(systems, references=…, metrics=["cider"])``.
 
-    Raises `UsageError` if systems have different ids, if a metric is unknown, or if a named metric lacks inputs.
+    Raises `UsageError` if systems have different ids, if a metric is unknown, or if a requested metric lacks inputs.
     """
     inputs = replace(inputs or EvalInputs(), **settings)
     context, slots, notes = make_context(systems, inputs)
@@ -80,9 +81,10 @@ def evaluate(
 def measure(
     metric: Metric, context: EvalContext, slots: Mapping[str, list[CaptionSlot]], notes: list[str], by: str = ""
 ) -> dict[str, Measurement]:
-    """Computes one metric for all systems. Skips systems to which it does not apply, with a note for human captions.
+    """Computes one metric for all systems. Skips systems to which the metric does not apply; for human captions, a note
+    says why.
 
-    by: the name of the context's scorer, if it is an additional one.
+    by: the name of the context's scorer, if it is an additional scorer.
     """
     started = time.monotonic()
     found = {
@@ -97,15 +99,15 @@ def measure(
 
 
 def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str]) -> bool:
-    """Returns whether human captions cannot be scored, because the references to compare with are the same texts."""
+    """Returns whether human captions cannot be scored because the references are the same captions."""
     if "references" not in metric.needs:
         return False
     if "confidences" in metric.needs:
-        note = f"{HUMAN} has no calibration against references, because its captions are these references"
+        note = f"{HUMAN} has no calibration against references, because its captions are the references themselves"
     elif any(not references for slot in slots for references in slot.references or [[]]):
         note = (
             f"{HUMAN} cannot be scored by metrics that need references, because some pictures have only one "
-            "reference, which is the one being scored"
+            "reference, and that reference is the caption to score"
         )
     else:
         return False

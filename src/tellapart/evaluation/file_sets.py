@@ -1,10 +1,10 @@
-"""Candidate sets from files, in one common form: bags of look-alikes, ImageCoDe, pairs of frames, hard pools.
+"""Candidate sets from files, in one common form: bags of look-alikes, ImageCoDe sets, pairs of frames, and hard pools.
 
 | file | sets |
 |---|---|
-| ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is a target |
-| ``3.json``, a list of lists of ids | TrueMatch as published; a folder contributes all its sizes except ``1.json`` |
-| ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
+| ``bags.jsonl`` | `bag3`, `bag5`, …, one per size; every picture is a target |
+| ``3.json``, a list of lists of ids | TrueMatch as published; from a folder, all sizes except ``1.json`` are read |
+| ``framepairs.json`` | `bag2` and `bag4`: frames from one shot |
 | ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten pictures per set; those that have a text are
 targets |
 
@@ -33,9 +33,11 @@ from tellapart.utils.strict_json import parse_json
 
 @dataclass(frozen=True)
 class FileSets:
-    """Sets of ids with a common name. ``targets``: the targets in each set; None means all pictures in the sets.
+    """Sets of ids under a common name.
 
-    ``captions``: human captions, if the file has any. ``origin``: names the source in signatures.
+    targets: the targets in each set; None if all pictures are targets.
+    captions: human captions, if the file contains any.
+    origin: the source, for signatures.
     """
 
     name: str
@@ -45,15 +47,15 @@ class FileSets:
     origin: str = ""
 
     def ids(self) -> list[str]:
-        """Returns the ids of all pictures in the sets, each once."""
+        """Returns the ids of all pictures in the sets, without duplicates."""
         return list(dict.fromkeys(id_ for members in self.sets for id_ in members))
 
     def asked(self) -> list[str]:
-        """Returns the ids of all targets, each once."""
+        """Returns the ids of all targets, without duplicates."""
         return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
 
     def renamed(self, names: Mapping[str, str]) -> FileSets:
-        """Returns the sets with the data's ids; ``names`` maps the file's ids to them."""
+        """Returns the sets with the data's ids. ``names`` maps the file's ids to the data's."""
 
         def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
             return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
@@ -63,9 +65,9 @@ class FileSets:
         return replace(self, sets=own(self.sets), targets=targets, captions=captions)
 
     def without(self, ids: Collection[str]) -> FileSets:
-        """Drops the sets that contain any of these pictures; a hard pool loses only the pictures.
+        """Drops every set that contains any of these pictures. From a hard pool, removes only the pictures themselves.
 
-        Raises `UsageError` if no set is left.
+        Raises `UsageError` if no set remains.
         """
         if self.name == HARD:
             pool, asked = ([id_ for id_ in own if id_ not in ids] for own in (self.ids(), self.asked()))
@@ -78,12 +80,12 @@ class FileSets:
         return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
 
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
-        """Converts ids to rows. Raises a `UsageError` that lists pictures without a row."""
+        """Converts ids to rows. If pictures have no row, raises a `UsageError` that lists them."""
         missing = [id_ for id_ in self.ids() if id_ not in row_of]
         if missing:
             raise UsageError(
                 f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures in its sets are not in the data "
-                f"or have no caption ({few(map(repr, missing))}); pass captions of all of them and the data that "
+                f"or have no caption ({few(map(repr, missing))}); pass captions for all of them, and the data that "
                 "the sets were made from"
             )
         asked = self.targets if self.targets is not None else self.sets
@@ -94,13 +96,13 @@ class FileSets:
 
 
 def read_sets(path: Path) -> list[FileSets]:
-    """Reads the sets of a file, or of a folder with TrueMatch's files. Raises `UsageError` for unknown layouts."""
+    """Reads sets from a file, or from a folder of TrueMatch files. Raises `UsageError` if the layout is unknown."""
 
     path = Path(path)
     if path.is_dir():
         files = sorted(file for file in path.glob("*.json") if file.stem.isdigit() and file.stem != "1")
         if not files:
-            raise UsageError(f"{path}: this folder contains no 3.json, 5.json, …; pass a file of bags")
+            raise UsageError(f"{path}: this folder contains no 3.json, 5.json, …; pass a bags file")
         return [given for file in files for given in _by_size(read_truematch(file), f"file:{digest(file)}")]
     text = read_text(path)
     if path.suffix == ".jsonl" or text.lstrip().startswith('{"kind"'):
@@ -123,11 +125,11 @@ def read_sets(path: Path) -> list[FileSets]:
     )
 
 
-HARD = "hard"  # the name of the pool of all captioned pictures and distractors
+HARD = "hard"  # the pool that contains all captioned pictures and distractors
 
 
 def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
-    """Returns a pool of all captioned pictures and the given distractors, which are not targets."""
+    """Returns a pool of all captioned pictures and the given distractors. The distractors are not targets."""
     if not distractors:
         raise UsageError("no distractor remains, because all of them have captions to evaluate")
     return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)
@@ -146,7 +148,7 @@ def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
 
 
 def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
-    """Returns pairs (and bags of four) of frames of one shot."""
+    """Returns pairs (and bags of four) of frames from one shot."""
 
     try:
         pairs = [entry["frames"] for entry in value["pairs"]]
@@ -159,7 +161,9 @@ def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
 
 
 def _imagecode(path: Path, value: Any) -> FileSets:
-    """Returns ten pictures per set, ``SET/img0.jpg`` to ``SET/img9.jpg``; those that have a description are targets."""
+    """Returns ten pictures per set, ``SET/img0.jpg`` to ``SET/img9.jpg``. Pictures that have a description are
+    targets.
+    """
     found = list(image_sets(value, str(path)))
     captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
     targets = [tuple(each.described) for each in found]

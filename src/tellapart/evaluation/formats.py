@@ -47,7 +47,7 @@ def markdown(results: Results) -> str:
 
 
 def latex(results: Results) -> str:
-    """Formats a LaTeX table (booktabs) with systems as rows, metrics as columns and signatures in small print."""
+    """Formats a LaTeX table (booktabs) with a row per system, a column per metric, and signatures in small print."""
     metrics = {key: metric_of(results, key) for key in system_rows(results)[1]}
     found = results.systems.values()
     settings = {key: metric.setting(*(own.get(key) for own in found)) for key, metric in metrics.items()}
@@ -67,7 +67,7 @@ def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterato
 
 
 def comma_separated(results: Results) -> str:
-    """Formats CSV: a row per system and metric, then a row per paired difference, system minus ``against``."""
+    """Formats CSV: one row per system and metric, then one row per paired difference (system minus ``against``)."""
     cells = [
         (name, metric, found, ("", "", "")) for name, own in results.systems.items() for metric, found in own.items()
     ] + [
@@ -91,12 +91,12 @@ def comma_separated(results: Results) -> str:
 
 
 def _setting(found: Candidates | None) -> tuple[str, str]:
-    """Returns the number of candidates and the chance level of a recall; empty for other metrics."""
+    """Returns a recall metric's number of candidates and chance level, or empty strings for other metrics."""
     return ("", "") if found is None else (str(found), _number(found.chance))
 
 
 def table(results: Results) -> str:
-    """Formats the table as shown in the terminal, with the signatures below."""
+    """Formats the table as it appears in the terminal, with the signatures below it."""
     text = io.StringIO()
     console(width=200, file=text).print(terminal_table(results))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
@@ -114,7 +114,9 @@ RESULT_FORMATS: dict[str, Callable[[Results], str]] = {
 
 
 def format_of(out: Path | None, format: str | None) -> str:
-    """Returns ``--format``, else the format inferred from the file name, else a table. Raises `UsageError`."""
+    """Returns ``--format`` if given. Otherwise, infers the format from the file name; without a file, returns
+    "table". Raises `UsageError` for an unknown format or suffix.
+    """
     if format is not None and format not in RESULT_FORMATS:
         raise UsageError(f"unknown format '{format}'; expected one of {', '.join(RESULT_FORMATS)}")
     if out is None or format is not None:

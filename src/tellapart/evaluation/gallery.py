@@ -1,4 +1,4 @@
-"""Builds the gallery of a report: look-alike sets or single pictures, with the caption of each system."""
+"""Builds a report's gallery: look-alike sets or single pictures, with each system's captions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from tellapart.scenes.world import Scene
 from tellapart.types import Item
 
 _YARDSTICKS = ("human", "chance")
-# Shares of the gallery. Losses and misses have fixed shares, so that a page cannot show only wins.
+# What share of the gallery each kind gets. Losses and misses have fixed shares, so that a page cannot show only wins.
 _SHARES = (("won", 0.45), ("lost", 0.25), ("missed", 0.2), ("hit", 0.1))
 
 
 def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
     """Returns up to k look-alike sets as JSON data.
 
-    ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``: pictures
-    are given by id, the target is the first candidate, and scores are cosines by candidate. If the ground truth of the
-    items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks the
-    characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, these are the claims that a facts
-    metric could not verify. The first system is the baseline. There are fixed shares of sets where a later system hits
-    and the baseline misses ("won"), where the reverse is true ("lost"), where all systems miss, and where all hit; each
-    share is spread evenly over the data. Empty if no look-alike metric was computed.
+    The layout is ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores",
+    "picked"}}}]}``. Pictures are given by id, the target is the first candidate, and scores are cosines by candidate. A
+    system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks the characters of false
+    claims (`tellapart.scenes.truth.mark_caption`) if the ground truth is known, or else the claims that a facts metric
+    could not verify.
+
+    The first system is the baseline. Fixed shares of the sets are those where a later system hits and the baseline
+    misses ("won"), where the reverse is true ("lost"), where all systems miss, and where all hit. Each share is spread
+    evenly over the data. The gallery is empty if no look-alike metric was computed.
     """
     found: dict[str, Retrieval] = results.extra.get("lookalike", {})
     if not found:
@@ -39,7 +41,9 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
 
 
 def caption_gallery(results: Results, items: Sequence[Item] | None = None) -> dict[str, Any]:
-    """Returns up to 24 pictures, spread evenly over the data, with all captions, for results without candidate sets."""
+    """For results without candidate sets, returns up to 24 pictures with all their captions, spread evenly over the
+    data.
+    """
     references = _references(results, items)
     truth = {item.id: item.truth for item in items or () if item.truth is not None}
     rows = _spread(np.arange(len(results.ids)), min(24, len(results.ids)))
@@ -74,18 +78,20 @@ def _informative(found: dict[str, Retrieval], k: int) -> list[int]:
     }
     rows = {kind: np.flatnonzero(mask_N & asked_N) for kind, mask_N in kinds.items()}
     quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES}
-    for kind, _ in _SHARES:  # places that one kind cannot fill go to the other kinds, in order
+    for kind, _ in _SHARES:  # slots that one kind cannot fill go to the other kinds, in order
         quota[kind] += max(0, min(len(rows[kind]) - quota[kind], k - sum(quota.values())))
     return [int(row) for kind, _ in _SHARES for row in _spread(rows[kind], quota[kind])][:k]
 
 
 def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
-    """Returns ``count`` of the rows, evenly spaced over the data, to avoid cherry-picking."""
+    """Returns ``count`` of the rows, spaced evenly over the data to avoid cherry-picking."""
     return row_M[np.arange(count) * len(row_M) // count] if count else row_M[:0]
 
 
 def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
-    """Returns a caption's claims as ``{"claims": {"correct", "of", "false"}}``; empty without ground truth."""
+    """Returns a caption's claims as ``{"claims": {"correct", "of", "false"}}``, or an empty dict without ground
+    truth.
+    """
     if truth is None:
         return {}
 
@@ -100,7 +106,7 @@ def _caption(results: Results, system: str, row: int, truth: Mapping[str, Scene]
 
 
 def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
-    """Returns the `claims` of a caption as verified by a facts metric; empty if there is no such metric."""
+    """Returns a caption's `claims` as verified by a facts metric, or an empty dict if no such metric was computed."""
     marks = results.extra.get("marks", {}).get(system, ())
     if not len(marks):
         return {}

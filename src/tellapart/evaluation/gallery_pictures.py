@@ -13,10 +13,10 @@ from tellapart.types import Item
 
 
 def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) -> dict[str, str]:
-    """Saves thumbnails of a gallery's pictures (four frames for a clip) in ``folder``/gallery. Returns a mapping from
-    id to file.
+    """Saves thumbnails of a gallery's pictures in ``folder``/gallery and returns a mapping from id to file. A clip's
+    thumbnail shows four frames.
 
-    Skips unreadable pictures.
+    Skips pictures that cannot be read.
     """
     keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     by_id = {item.id: item for item in items if item.id in keys}
@@ -27,7 +27,7 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) 
             image = preview_image(by_id[key].picture)
         except PictureError:
             continue
-        small = max(image.size) <= 96  # keeps small pixel art as is, to be enlarged later
+        small = max(image.size) <= 96  # small pixel art is kept as it is, because the page enlarges it
         name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
         if not small:
             image.thumbnail((160, 160))

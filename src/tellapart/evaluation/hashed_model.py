@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class HashedModel:
-    """A transformers model, its tokenizer, and the name that it was loaded by. ``window``: its maximum length in
-    tokens.
+    """A transformers model, its tokenizer, and the name under which it was loaded. ``window``: the maximum text length
+    in tokens.
 
-    ``cut_texts`` counts the distinct texts that were truncated to the window.
+    ``cut_texts`` counts the distinct texts that were truncated to fit the window.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str, window: int) -> None:
@@ -34,19 +34,23 @@ class HashedModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Returns a hash of all weights and the vocabulary."""
+        """Returns a hash of all weights and of the vocabulary."""
         return weights_fingerprint(self.model, SimpleNamespace(to_dict=self.tokenizer.get_vocab))
 
     @property
     def name_and_hash(self) -> str:
-        """Returns the last part of the name and the first eight digits of the hash, such as ``gpt2@1a2b3c4d``."""
+        """Returns the last part of the name and the first eight hex digits of the hash, for example
+        ``gpt2@1a2b3c4d``.
+        """
         return f"{str(self.name).rstrip('/').split('/')[-1]}@{self.fingerprint[:8]}"
 
 
 def load_text_model(
     kind: Any, name: str, what: str, expected: str, device: str | torch.device, precision: str
 ) -> tuple[Any, Any]:
-    """Loads a frozen model and its tokenizer: safetensors only, no remote code. Raises `TellapartError`."""
+    """Loads a frozen model and its tokenizer. Reads only safetensors and runs no remote code. Raises
+    `TellapartError`.
+    """
     device = resolve_device(device)
     dtype = dtype_of(exact_precision(precision, device))
     where = checked_model_folder(name, what)

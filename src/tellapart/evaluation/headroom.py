@@ -1,12 +1,13 @@
-"""A captioner's headroom: compares its claims, ranked by its own confidence, with its greedy captions.
+"""Measures a captioner's headroom: compares its claims, ranked by the captioner's own confidence, with its greedy
+captions.
 
-The captioner samples several captions per picture. Each distinct claim in them has a confidence: its frequency times
-the probability of its words given the picture and the preceding words. Ranking claims by confidence gives a
-precision-recall curve; the greedy captions are a single point. The distance between the two is the headroom: the gain
-that is possible without better vision.
+The captioner samples several captions per picture. Each distinct claim in these captions gets a confidence: its
+frequency times the probability of its words given the picture and the preceding words. Ranking claims by confidence
+gives a precision-recall curve; the greedy captions are a single point. The distance between the point and the curve is
+the headroom: the gain that is possible without better vision.
 
-On `scenes`, claims are verified against the scene, and recall is over its attributes. Elsewhere, claims are content
-words, true if a reference contains them, and recall is over the references' content words.
+On `scenes`, claims are verified against the scene, and recall is over the scene's attributes. On other data, claims are
+content words; a claim is true if a reference contains the word, and recall is over the references' content words.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tellapart.models.devices import resolve_device
 from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
 
-Interval = tuple[float, float, float]  # a value, and its 95% interval over pictures
+Interval = tuple[float, float, float]  # a value and its 95% interval over pictures
 
 PICTURES_PER_BATCH = 50
 PRECISION_LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
@@ -56,10 +57,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Headroom:
-    """The claims in a captioner's samples, and those in its greedy captions.
+    """The claims in a captioner's samples and in its greedy captions.
 
-    known: the claims in all captions. of_greedy: the claims in the greedy captions. facts_N: each picture's number of
-        facts.
+    known: the claims in all captions. of_greedy: the claims in the greedy captions. facts_N: the number of facts about
+        each picture.
     """
 
     known: tuple[Claim, ...]
@@ -69,19 +70,21 @@ class Headroom:
 
     @cached_property
     def weight_RN(self) -> np.ndarray:
-        """Returns bootstrap weights of the pictures; the first row is the original sample."""
+        """Returns bootstrap weights for the pictures. The first row is the original sample."""
         n = len(self.facts_N)
         drawn = np.concatenate(list(bootstrap_weights(n, 1000, 0)))
         return np.concatenate([np.ones((1, n)), drawn])
 
     @cached_property
     def _ranked(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the picture of each claim, and whether it is true, in descending order of confidence."""
+        """Returns each claim's picture, and whether the claim is true, in descending order of confidence."""
         ranked = sorted(self.known, key=lambda claim: -claim.confidence)
         return np.array([c.picture for c in ranked], dtype=int), np.array([c.true for c in ranked], dtype=float)
 
     def curve(self, weight_N: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Returns precision and recall in percent after each claim, most confident first. weight_N: picture weights."""
+        """Returns precision and recall in percent after each claim, starting with the most confident claim.
+        ``weight_N``: picture weights.
+        """
         picture_C, true_C = self._ranked
         weight_N = np.ones(len(self.facts_N)) if weight_N is None else weight_N
         weight_C = weight_N[picture_C]
@@ -90,7 +93,7 @@ class Headroom:
         return 100 * found_C / stated_C, 100 * found_C / max(float(weight_N @ self.facts_N), 1e-9)
 
     def greedy(self) -> Point:
-        """Returns precision and recall of the greedy captions."""
+        """Returns the precision and recall of the greedy captions."""
         true_N, stated_N = (np.zeros(len(self.facts_N)) for _ in range(2))
         for claim in self.of_greedy:
             stated_N[claim.picture] += 1
@@ -110,7 +113,9 @@ class Headroom:
         return _interval(np.array(found))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns ``{"truth", "pictures", "greedy", "at_greedy_precision", "recall_at", "curve"}``; 50 curve points."""
+        """Returns ``{"truth", "pictures", "greedy", "at_greedy_precision", "recall_at", "curve"}``, with 50 curve
+        points.
+        """
         greedy = self.greedy()
         precision_C, recall_C = self.curve()
         places = np.unique(np.linspace(0, max(0, len(self.known) - 1), 50).astype(int))[: len(self.known)]
@@ -126,11 +131,11 @@ class Headroom:
         }
 
     def title(self, model: str) -> str:
-        """Returns the heading of `rows`."""
+        """Returns the title of the table made of `rows`."""
         return f"{model}: {len(self.facts_N):,} pictures, by {self.truth}; 95% intervals over pictures"
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Returns rows for the terminal: precision and recall of the greedy captions, and points of the curve."""
+        """Returns rows for the terminal: the greedy captions' precision and recall, then points on the curve."""
         greedy = self.greedy()
         levels = ((f"at a precision of {level}", level) for level in PRECISION_LEVELS)
         points = [("at the same precision", greedy.precision[0]), *levels]
@@ -143,7 +148,7 @@ def _cell(value: Interval) -> str:
 
 
 def _interval(value_R: np.ndarray) -> Interval:
-    """Returns the value (the first element) and its 95% interval (from the other elements, the resamples)."""
+    """Returns the value (the first element) and its 95% interval (from the resamples, the remaining elements)."""
     low, high = np.quantile(value_R[1:], QUANTILES)
     return float(value_R[0]), float(low), float(high)
 
@@ -153,7 +158,7 @@ def _named(value: Interval) -> dict[str, float]:
 
 
 def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: Any) -> tuple[Headroom, list[str]]:
-    """Loads a captioner and data sets. Returns the result of `measure_headroom`, and notes on skipped pictures."""
+    """Loads a captioner and data sets, and returns the result of `measure_headroom` and notes on skipped pictures."""
     captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(specs)
     view = make_view(captioner, FeatureStore())
     items = view.readable(dataset, dataset.unreadable)
@@ -163,15 +168,15 @@ def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: An
 def measure_headroom(
     captioner: Captioner, items: Sequence[Item], visual: Any, *, samples: int = 10, max_tokens: int = 40, seed: int = 0
 ) -> Headroom:
-    """Generates one greedy caption and ``samples`` sampled ones per picture, and ranks their claims.
+    """For each picture, generates one greedy and ``samples`` sampled captions, and ranks their claims.
 
-    visual: the captioner's inputs for the pictures, N×…. Raises `UsageError` if there is neither a scene nor a
-    reference to compare with.
+    visual: the captioner's inputs for the pictures, N×…. Raises `UsageError` if a picture has neither a scene nor a
+        reference to compare with.
     """
     on_scenes = all(hasattr(item.truth, "facts") for item in items)
     if not on_scenes and (bare := [item.id for item in items if not item.references]):
         raise UsageError(
-            f"{bare[0]} has no reference; claims are verified against references, or against the ground truth of scenes"
+            f"{bare[0]} has no reference; claims are verified against references or against a scene's ground truth"
         )
     known: Pool = {}
     of_greedy: Pool = {}

@@ -17,19 +17,19 @@ LEDGER = Path("judge.ledger.jsonl")
 
 @dataclass(frozen=True)
 class JudgeInputs:
-    """The options of commands that ask a judge; files are opened only when needed."""
+    """The options of commands that use a judge. Files are opened only when needed."""
 
     llm_judge: Annotated[
         str | None,
         typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
     ] = None
-    ledger: Annotated[Path, typer.Option(help="File of the judge's answers; stored answers are reused.")] = LEDGER
+    ledger: Annotated[Path, typer.Option(help="File that stores the judge's answers for reuse.")] = LEDGER
     prompts: Annotated[
         Path | None, typer.Option(help="Folder of custom prompts for the judge: clair.txt, arena.txt, …")
     ] = None
 
     def open(self) -> Judge | None:
-        """Returns the judge, or None if the user named none. Raises `UsageError`."""
+        """Returns the judge, or None if no judge is given. Raises `UsageError`."""
         if self.llm_judge is None:
             if self.prompts is not None:
                 raise UsageError("prompts requires a judge; add --llm-judge openai:MODEL@URL")

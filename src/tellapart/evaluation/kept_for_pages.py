@@ -16,8 +16,8 @@ _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark clai
 def keep_for_pages(
     results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
 ) -> None:
-    """Stores captions, marked claims, and retrieval results (look-alike sets and sets from files) for galleries and
-    tables.
+    """Stores what galleries and tables need: captions, marked claims, and retrieval results on look-alike sets and on
+    sets from files.
     """
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
@@ -32,6 +32,6 @@ def keep_for_pages(
 
 
 def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
-    """Returns the verdicts on a slot's captions that a metric computed, or () if there is no such metric."""
+    """Returns the verdicts that a metric computed on a slot's captions, or () if no metric computed any."""
     found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
     return next((verdicts for verdicts in found if verdicts is not None), ())

@@ -21,14 +21,16 @@ class LanguageModel(HashedModel):
 
     @property
     def signature(self) -> str:
-        """Identifies the model (name, weights) and the start token. Only perplexities with equal signatures are
-        comparable.
+        """Identifies the model (name and weights) and the start token. Perplexities are comparable only if their
+        signatures are equal.
         """
         start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
         return f"start:{start}|end:unscored|model:{self.name_and_hash}"
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of each text after the start token (if any), at most ``window``."""
+        """Returns each text's token ids, preceded by the start token if there is one, truncated to ``window``
+        tokens.
+        """
         if not texts:
             return []
         encoded = self.tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
@@ -41,11 +43,11 @@ class LanguageModel(HashedModel):
 def load_language_model(
     name: str, device: str | torch.device = "auto", precision: str = "auto", *, start: bool = True
 ) -> LanguageModel:
-    """Loads a causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only.
+    """Loads a causal language model (GPT-2 in paper 1) from a folder or by its hub name. Reads only safetensors.
 
-    ``precision``: precision of the weights; ``auto`` is fp32.
+    ``precision``: the precision of the weights; ``auto`` means fp32.
 
-    Raises `TellapartError` with the command to run if there is no such model.
+    If the model does not exist, raises `TellapartError` with the command to run.
     """
     if name == "scenes":
         raise UsageError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.result_keys import parse_key
 
-# `eval` prints the first five measured ones of these, unless metrics are named.
+# Unless the user requests metrics, `eval` prints the first five of these that were measured.
 _MAIN = ("recall@1.lookalike", "recall@1.random100", "cider", "clipscore", "bleu4", "hallucination_rate", "length",
          "vocabulary", "repetition_rate", "rouge_l")  # fmt: skip
 # Inputs that users provide only if they are interested in the metric.
@@ -16,10 +16,11 @@ MAIN_COUNT = 5
 
 
 def main_metrics(keys: Iterable[str]) -> list[str]:
-    """Returns the keys of the five main metrics among the measured ones, including the keys for every scorer that
-    measured them.
+    """Selects five main metrics from the measured metrics. Returns their keys, including the keys for every additional
+    scorer.
 
-    Metrics that need an option such as ``--bags`` or an installed package come first, then `_MAIN`, then others.
+    Metrics that need an option such as ``--bags`` or an installed package come first, then `_MAIN`, then all other
+    metrics.
     """
     builtin = METRICS.builtin()
 

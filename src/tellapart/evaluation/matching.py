@@ -1,4 +1,4 @@
-"""Matches the caption files, references and data of an evaluation by common ids."""
+"""Matches an evaluation's caption files, references and data by their common ids."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tellapart.utils.messages import detail
 
 
 def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
-    """Names systems by the stem of their file, prefixed with folders as needed to make names unique.
+    """Names each system after its file's stem. Adds folder names in front if needed to make the names unique.
 
-    Raises `UsageError` for duplicate files, and for files with the same stem in the same folder.
+    Raises `UsageError` if a file is given twice, or if two files in one folder have the same stem.
     """
     whole = [Path(path).absolute().with_suffix("").parts for path in paths]
     for parts in range(1, max(map(len, whole), default=1) + 1):
@@ -31,9 +31,10 @@ def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
-    """Reads the references of each id from all files; None if there are no files."""
+    """Reads each id's references from all files. Returns None if no files are given."""
     files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
-    files.sort(key=lambda file: file.numbered)  # first those with ids, to which lines are matched by position
+    # Files with ids come first, because the lines of files without ids are matched to these ids by position.
+    files.sort(key=lambda file: file.numbered)
     if len(files) < 2:
         return files[0] if files else None
     whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
@@ -54,11 +55,11 @@ def match_files(
     min_overlap: float,
     needed: Collection[str] = (),
 ) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
-    """Returns captions and references by common ids, and notes. Raises `UsageError` if they differ too much.
+    """Returns captions and references by common ids, and notes. Raises `UsageError` if the files differ too much.
 
-    The ids are those of the data, else of the references, else of the first system. The notes say how files with
-    different picture names were matched. ``needed``: the targets of candidate sets. If given, ``min_overlap`` refers to
-    them instead of all pictures in the data.
+    The ids come from the data if given, otherwise from the references if given, otherwise from the first system. The
+    notes say how files with different picture names were matched. ``needed``: the targets of candidate sets. If given,
+    ``min_overlap`` refers to these targets instead of all pictures in the data.
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
@@ -94,16 +95,16 @@ def match_files(
         notes += [*note_of(matched.how), *more]
     common = [key for key in ids if all(key in captions for captions in kept.values())]
     if not common and systems:
-        raise UsageError("no picture has captions from every system; pass caption files of the same pictures")
+        raise UsageError("no picture has captions from every system; pass caption files for the same pictures")
     for name, own in kept.items():
         check_overlap(len(common), len(own), name, "the other systems", min_overlap)
     return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
 
 
 def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
-    """Returns the ids that lack a caption in some system because `caption` skipped their unreadable picture.
+    """Returns the ids that lack a caption in some system because `caption` skipped a picture that it could not read.
 
-    Opens pictures only if most have captions. Otherwise the files are about other pictures, which is reported
+    Opens pictures only if most pictures have captions. Otherwise, the files describe other pictures, which is reported
     elsewhere.
     """
     lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
@@ -125,10 +126,10 @@ def files_of(dataset: Iterable[Item]) -> dict[str, str]:
 def with_references(
     systems: Mapping[str, dict[str, list[str]]], dataset: Dataset, allow_missing: bool
 ) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
-    """Returns the captions of pictures with a reference in the data, and notes on the others.
+    """Returns the captions of pictures that have a reference in the data, and notes on pictures without one.
 
-    Raises `UsageError` if there are others, unless ``allow_missing``. If no picture has a reference, keeps all of them:
-    metrics that need references then report that they are missing.
+    Raises `UsageError` if some pictures have no reference, unless ``allow_missing`` is true. If no picture has a
+    reference, keeps all pictures; metrics that need references then report that they are missing.
     """
     ids = next(iter(systems.values()), {})
     lacking = {item.id for item in dataset if item.id in ids and not item.references}
@@ -146,5 +147,5 @@ def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
 
 
 def note_of(how: str | None) -> list[str]:
-    """Returns a note on how a file was matched, or no note if the ids were identical."""
+    """Returns a note on how a file was matched, or an empty list if the ids were identical."""
     return [] if how is None else [how]

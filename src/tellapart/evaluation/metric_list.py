@@ -1,4 +1,4 @@
-"""The list of all metrics: ``tellapart eval --metrics list``, and the table in ``docs/reference/metrics.md``."""
+"""Lists all metrics, for ``tellapart eval --metrics list`` and the table in ``docs/reference/metrics.md``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADS = ("metric", "also", "label", "meaning", "better", "needs")
 
 @dataclass(frozen=True)
 class Listed:
-    """An entry of the list: key, other names (of the metric or its families), meaning, and requirements."""
+    """An entry in the list: the metric's key, its other names and families, its meaning, and its requirements."""
 
     name: str
     also: tuple[str, ...]
@@ -34,7 +34,7 @@ class Listed:
         return asdict(self)
 
     def cells(self) -> list[str]:
-        """Returns a row under `HEADS`."""
+        """Returns a row with the columns in `HEADS`."""
         return [
             self.name,
             ", ".join(self.also),
@@ -46,12 +46,12 @@ class Listed:
 
 
 def list_metrics() -> list[Listed]:
-    """Returns all metrics by group, including those of installed packages; reports broken ones on stderr."""
+    """Returns all metrics by group, including those from installed packages. Reports broken metrics on stderr."""
     return [listed(metric) for metric in in_order(METRICS.entries(broken=say)).values()]
 
 
 def listed(metric: Metric) -> Listed:
-    """Returns the list entry of a metric."""
+    """Returns a metric's entry in the list."""
     info = metric.info()
     needs = tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
     return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)
@@ -60,7 +60,7 @@ def listed(metric: Metric) -> Listed:
 def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
     """Formats the list for the terminal."""
     cells = [metric.cells() for metric in metrics]
-    return table_of(HEADS, cells, "metrics; --bags FILE adds recall and mean rank in its sets")
+    return table_of(HEADS, cells, "metrics; --bags FILE adds recall and mean rank in the file's sets")
 
 
 def metric_markdown(metrics: Sequence[Listed]) -> str:

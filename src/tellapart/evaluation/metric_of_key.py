@@ -13,7 +13,7 @@ from tellapart.metrics.result_keys import KEY_SUFFIXES, parse_key
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     """Returns the label and help text for a result key such as ``recall@1.random100@second``.
 
-    Without ``candidates``, uses the size in the key. An unknown key is its own label.
+    Without ``candidates``, uses the size in the key. The label of an unknown key is the key itself.
     """
     parsed = parse_key(key)
     base = parsed.base
@@ -26,7 +26,7 @@ def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
 
 
 def metric_of_key(base: str) -> Metric | None:
-    """Returns the metric of a result key without suffixes, or None if unknown."""
+    """Returns the metric that a result key without suffixes refers to, or None for an unknown key."""
     if base in (builtin := METRICS.builtin()):
         return builtin[base]
     if base.startswith("mean_rank."):

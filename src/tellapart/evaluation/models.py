@@ -1,4 +1,4 @@
-"""Loads an evaluation's models: scorers with picture features, a language model, text encoders."""
+"""Loads an evaluation's models: scorers with picture features, a language model, and text encoders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_scorers(
     device: str | torch.device = "auto",
     precision: str = "auto",
 ) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
-    """Loads scorers, and computes their features of the items. Skips items with unreadable pictures and adds a note."""
+    """Loads scorers and computes their features for the items. Skips pictures that cannot be read, and adds a note."""
     if not names or items is None:
         return [], items
 
@@ -52,10 +52,11 @@ def load_scorers(
 
 
 def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
-    """Returns the candidates without unreadable pictures, and adds a note to ``notes`` for each affected set.
+    """Returns the candidates after dropping pictures that cannot be read. Adds a note for each affected set to
+    ``notes``.
 
-    A hard pool loses only these pictures; any other set that contains one is dropped. ``items``: the captioned items
-    that can be read.
+    From a hard pool, only the unreadable pictures are removed; any other set that contains such a picture is dropped.
+    ``items``: the captioned items that can be read.
     """
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
@@ -71,7 +72,9 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
 
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
-    """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
+    """Loads the models and drops pictures that cannot be read. Returns the updated inputs, and the hardware that the
+    models run on.
+    """
     others = options.eval_scorers or []
     on = (options.device, options.precision)
     names = [name for name in (options.scorer, *others) if name is not None]

@@ -10,7 +10,9 @@ from tellapart.evaluation.context import POOL, EvalContext
 
 @dataclass(frozen=True)
 class Need:
-    """A requirement of a metric: its name, a test of the context, and the option to add if the test fails."""
+    """A metric's requirement: a test of the context, the requirement's name, and the option to add if the test
+    fails.
+    """
 
     has: Callable[[EvalContext], bool]
     label: str
@@ -18,12 +20,12 @@ class Need:
 
     @property
     def message(self) -> str:
-        """Returns the text that follows "it needs" in messages."""
+        """Returns the text that follows "requires" in messages."""
         return f"{self.label}; {self.hint}"
 
 
 def first_missing(needs: Sequence[str], context: EvalContext) -> str | None:
-    """Returns the first unmet requirement and the option that satisfies it, or None if all ``needs`` are met."""
+    """Returns the first unmet requirement and the option that would satisfy it, or None if all ``needs`` are met."""
     return next((NEEDS[need].message for need in needs if not NEEDS[need].has(context)), None)
 
 
@@ -36,8 +38,8 @@ NEEDS: dict[str, Need] = {
     "synonyms": Need(
         lambda context: bool(context.inputs.synonyms),
         "objects with their synonyms",
-        "add --set synonyms=FILE, CHAIR's synonyms.txt; or use facts_precision_object, which compares all nouns "
-        "without it",
+        "add --set synonyms=FILE with CHAIR's synonyms.txt; or use facts_precision_object, which compares all nouns "
+        "and needs no such file",
     ),
     "pictures": Need(
         lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
@@ -62,10 +64,10 @@ NEEDS: dict[str, Need] = {
     "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "pass more captions"),
     "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
     "tokens": Need(
-        # Assumes that a scorer that is not loaded yet returns them.
+        # Assumes that a scorer that is not loaded yet returns token features.
         lambda context: bool(getattr(context.scorer, "has_token_features", True)),
         "a scorer that returns token features",
-        "pass --scorer with a text tower such as CLIP's",
+        "pass a --scorer that has a text tower, such as CLIP",
     ),
     "language_model": Need(
         lambda context: context.inputs.language_model is not None,
@@ -101,6 +103,6 @@ NEEDS: dict[str, Need] = {
     "confidences": Need(
         lambda context: context.several or any(context.inputs.confidences.values()),
         "several captions per picture, or the confidence of each claim",
-        "pass a caption file that repeats ids, or one of tellapart caption --claims",
+        "pass a caption file that repeats ids, or one written by tellapart caption --claims",
     ),
 }

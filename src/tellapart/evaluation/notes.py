@@ -1,4 +1,4 @@
-"""Notes on results: caveats, and likely mistakes."""
+"""Notes on results: caveats and likely mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def plain_words(text: str) -> str:
 
 
 def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | None) -> list[str]:
-    """Returns a note on each system whose captions fit their pictures' references no better than shuffled ones."""
+    """Returns a note on each system whose captions fit their pictures' references no better than shuffled captions
+    would.
+    """
     lines = []
     for system, captions in results.captions.items():
         if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
@@ -27,18 +29,20 @@ def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | Non
     return lines
 
 
-VERBATIM = 0.05  # share of captions identical to queries above which a warning is given
+VERBATIM = 0.05  # warn if more than this share of captions is identical to queries
 
 
 def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
-    """Returns a line per system on searching its captions, and a warning if many captions are queries."""
+    """For each system, returns a line on searching its captions, and a warning if many captions are identical to
+    queries.
+    """
     lines = []
     queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
     for system, found in results.systems.items():
         if (interval := found.get("search_bm25_r1")) is not None and system != CHANCE:
             many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
             first, ten = (f"{one.value:.1f}%" for one in (interval, found.get("search_bm25_r10", interval)))
-            more = f" ({ten} among the first ten)" if "search_bm25_r10" in found else ""
+            more = f" ({ten} among the top ten)" if "search_bm25_r10" in found else ""
             lines.append(f"{system}: with BM25 over its captions, {first} of the {many} rank their picture first{more}")
             pairs = list(zip(results.captions[system], queries, strict=True))
             if (same := sum(plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
@@ -60,7 +64,7 @@ def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
 
 
 def notes_on_confidences(context: EvalContext) -> list[str]:
-    """Returns a note on each system whose captions make claims without a stored confidence."""
+    """Returns a note on each system whose captions make claims that have no stored confidence."""
     lines = []
     for system, slots in context.slots.items():
         claims_N = context.kept((UNSTATED, id(slots[0]))) or []
@@ -68,7 +72,7 @@ def notes_on_confidences(context: EvalContext) -> list[str]:
             pairs = zip(context.ids, claims_N, strict=True)
             id_, (_, words) = next((id_, min(claims)) for id_, claims in pairs if claims)
             lines.append(
-                f"{system}: calibration omits {count:,} claims of its captions, such as '{' '.join(words)}' of "
+                f"{system}: calibration omits {count:,} claims in its captions, such as '{' '.join(words)}' for "
                 f"'{id_}', because the file states no confidence for them; were captions edited later? To measure all "
                 "claims, run tellapart caption --claims again"
             )

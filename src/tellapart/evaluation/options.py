@@ -1,6 +1,7 @@
-"""The settings of an evaluation. The command line is generated from them, and `evaluate` accepts them.
+"""An evaluation's settings. The command line is generated from them, and `evaluate` accepts them as arguments.
 
-Each field is an option of ``tellapart eval`` (`typer.Option`) or a key of ``--set KEY=VALUE`` (with one line of help).
+Each field is an option of ``tellapart eval`` (if annotated with `typer.Option`) or a key for ``--set KEY=VALUE`` (if
+annotated with a line of help).
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ EMSCORE_IDF = ("references", "captions")
 
 
 def metric_names(incomplete: str) -> list[str]:
-    """Completes the last metric name of a comma-separated list in a shell."""
-    metrics = import_module("tellapart.metrics.registry").METRICS  # the types are those of the evaluation's context
+    """Shell completion for the last metric name in a comma-separated list."""
+    metrics = import_module("tellapart.metrics.registry").METRICS  # imported late so that completion stays fast
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + name for name in ("all", "list", *metrics) if name.startswith(begun)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings:
-    """Settings that the command line (`EvalOptions`) and programs (`EvalInputs`) share.
+    """Settings shared by the command line (`EvalOptions`) and the Python API (`EvalInputs`).
 
     metrics: by default, all metrics that the inputs allow (`tellapart.evaluation.chosen_metrics.choose`).
-    human: score a reference as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper
-        2). Each is scored against the picture's other references.
+    human: score a reference as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all
+        references (paper 2). Each reference is scored against the picture's other references.
 
     Raises `UsageError` for an invalid value.
     """
@@ -43,8 +44,8 @@ class EvalSettings:
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="Comma-separated metrics; 'list' shows all, 'all' computes those that the inputs allow. "
-            "Default: the main ones.",
+            help="Comma-separated metrics; 'list' lists all, 'all' computes every metric that the inputs allow. "
+            "Default: the main metrics.",
             autocompletion=metric_names,
         ),
     ] = None
@@ -55,11 +56,11 @@ class EvalSettings:
     resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap and for shuffled pools.")] = 0
     lookalike: Annotated[int, "number of pictures in a look-alike set"] = 10
-    long_texts: Annotated[str, "captions beyond the scorer's window: truncate, or sentences (score each sentence)"] = (
-        "truncate"
-    )
-    emscore_idf: Annotated[str | None, "IDF weights of EMScore's tokens, from references or captions"] = None
-    words: Annotated[int, "number of most characteristic adjectives and nouns to show for each system"] = 0
+    long_texts: Annotated[
+        str, "how to handle captions that exceed the scorer's window: truncate, or sentences (score each sentence)"
+    ] = "truncate"
+    emscore_idf: Annotated[str | None, "IDF weights for EMScore's tokens: from references or captions"] = None
+    words: Annotated[int, "how many of each system's most characteristic adjectives and nouns to show"] = 0
     pairs: Annotated[str, "paired tests: first (each system against the first) or all"] = "first"
     correction: Annotated[
         str, typer.Option(help="Correction of p-values for multiple comparisons (all pairs and metrics): none or holm.")
@@ -82,22 +83,22 @@ class EvalSettings:
                 raise UsageError(f"{name} is '{choice}'; expected one of {', '.join(filter(None, known))}")
 
     def settings(self) -> dict[str, Any]:
-        """Returns the settings without the fields of a subclass."""
+        """Returns only the fields that `EvalSettings` defines, without those of subclasses."""
         return {each.name: getattr(self, each.name) for each in fields(EvalSettings)}
 
 
 @dataclass(frozen=True)
 class EvalFiles:
-    """Files, specifications and names. Nothing is opened here.
+    """Files, specifications and model names. Creating an instance opens nothing.
 
-    captions: caption files; each is a system, named after its file.
+    captions: caption files. Each file is a system and is named after the file.
     references: one or more files, whose references are joined by id.
     data: a specification such as ``coco:FOLDER?split=test``. Its references are used if ``references`` is not given.
     scorer, eval_scorers, language_model, bertscore: model folders or names.
-    allow_missing: score only pictures that have captions from all systems. Two sides must still share at least the
-        fraction ``min_overlap`` of the larger one's ids.
+    allow_missing: score only pictures that have captions from all systems. Two files must still share at least
+        ``min_overlap`` of the ids, as a fraction of the larger file's ids.
     bags: files of candidate sets (`tellapart.evaluation.file_sets`).
-    distractors: the specification of additional pictures that compete with each caption's own picture.
+    distractors: the specification of additional pictures, which compete with each caption's own picture.
     synonyms: a file of objects and their synonyms in CHAIR's layout. instances: COCO's ``instances_*.json``.
     device, precision: where and in which precision models run; here, ``auto`` means fp32 (`tellapart.models.devices`).
     """
@@ -123,7 +124,7 @@ class EvalFiles:
         typer.Option(help="Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable."),
     ] = None
     distractors: Annotated[str | None, typer.Option(help="Additional candidate pictures, as kind:path.")] = None
-    queries: Annotated[Path | None, typer.Option(help="Search queries by picture, for the search metrics.")] = None
+    queries: Annotated[Path | None, typer.Option(help="Search queries for each picture (search metrics).")] = None
     llm_judge: Annotated[
         str | None,
         typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
@@ -132,12 +133,10 @@ class EvalFiles:
     language_model: Annotated[str | None, "causal language model for perplexity: a folder or hub name"] = None
     bertscore: Annotated[str | None, "text encoder for BERTScore: a folder or a hub name such as roberta-large"] = None
     query_encoder: Annotated[str | None, "sentence encoder for queries and capture_soft: a folder or hub name"] = None
-    synonyms: Annotated[Path | None, "objects and their synonyms for CHAIR and facts, as in CHAIR's synonyms.txt"] = (
-        None
-    )
+    synonyms: Annotated[Path | None, "synonym file for CHAIR and facts, in the layout of CHAIR's synonyms.txt"] = None
     instances: Annotated[Path | None, "COCO's instances_*.json for CHAIR"] = None
     questions: Annotated[Path | None, "CaptionQA's questions: {picture: [{question, choices, answer}]}"] = None
-    ledger: Annotated[Path, "file of the judge's answers; stored answers are reused"] = LEDGER
+    ledger: Annotated[Path, "file that stores the judge's answers for reuse"] = LEDGER
     prompts: Annotated[Path | None, "folder of custom prompts for the judge"] = None
     device: str = "auto"
     precision: str = "auto"
@@ -159,6 +158,8 @@ class EvalOptions(EvalSettings, EvalFiles):
     """The options of ``tellapart eval``."""
 
     def with_captions(self, files: Sequence[Path]) -> EvalOptions:
-        """Adds caption files that were generated on ``device``. Resets ``device`` if no other model uses it."""
+        """Adds caption files that were generated on ``device``. Resets ``device`` if no model of the evaluation uses
+        it.
+        """
         device = self.device if self.models or self.precision != "auto" else "auto"
         return replace(self, captions=[*(self.captions or ()), *files], device=device)

@@ -11,8 +11,8 @@ from tellapart.utils.strict_json import json_text, json_value
 
 
 def per_caption(results: Results, path: Path) -> str:
-    """Formats a record per system and picture: ``id``, ``system``, ``caption`` (``captions`` if there are several), and
-    the value of each per-picture metric. Uses CSV if ``path`` ends in .csv, else JSON lines.
+    """Formats one record per system and picture: ``id``, ``system``, ``caption`` (``captions`` if there are several),
+    and the value of each per-picture metric. Writes CSV if ``path`` ends in .csv, otherwise JSON Lines.
     """
     lists = results.extra.get("caption_lists", {})
     records = [

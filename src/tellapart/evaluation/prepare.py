@@ -1,4 +1,4 @@
-"""Checks the captions, references and pictures of an evaluation, and puts them in the order of the ids."""
+"""Checks an evaluation's captions, references and pictures, and puts them in the order of the ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def make_context(
     systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs
 ) -> tuple[EvalContext, dict[str, list[CaptionSlot]], list[str]]:
-    """Returns the context in the order of the ids, each system's caption slots, and notes."""
+    """Returns the evaluation's context, each system's caption slots, and notes. Everything is in the order of
+    the ids.
+    """
     items, human = inputs.items, inputs.human
     ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
     references, notes = references_of(ids, items, inputs.references)
@@ -36,7 +38,7 @@ def make_context(
         )
     notes += notes_on_instances(inputs.instances, ids, items)
     slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
-    # If there are several captions per picture, the confidence follows from them.
+    # With several captions per picture, the captions themselves determine the confidence.
     stated = {name: own for name, own in inputs.confidences.items() if len(slots[name]) == 1}
     inputs = replace(inputs, confidences=stated)
     for name, own in stated.items():
@@ -55,22 +57,22 @@ def make_context(
 def without_own_captions(
     queries: Mapping[str, Sequence[str]], human: list[CaptionSlot], ids: list[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Removes queries that are identical to the human caption, because they would find it trivially. Adds a note with
-    their number. Raises `UsageError` if no query is left.
+    """Removes queries that are identical to the human caption, because they would find it trivially. A note says how
+    many were removed. Raises `UsageError` if no query remains.
     """
     own = {id_: {plain_words(text) for text in texts} for id_, texts in zip(ids, caption_lists(human), strict=True)}
     kept = {id_: [text for text in texts if plain_words(text) not in own[id_]] for id_, texts in queries.items()}
     left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))
     if left_out and not any(kept.values()):
-        raise UsageError(
-            "every query is identical to a human caption that is scored; pass --human first, or other queries"
-        )
+        raise UsageError("every query is identical to a human caption to score; pass --human first, or other queries")
     note = f"{left_out:,} queries are removed for every system because they are identical to captions of {HUMAN}"
     return kept, [note] if left_out else []
 
 
 def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
-    """Returns the ids in the order of the items, else of the first system. Raises `UsageError` if systems differ."""
+    """Returns the ids in the order of the items if given, otherwise in the first system's order. Raises
+    `UsageError` if the systems' ids differ.
+    """
     if not systems:
         raise UsageError("no captions to evaluate; add --captions FILE")
     for name in (HUMAN, CHANCE):
@@ -100,8 +102,8 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
 def references_of(
     ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
 ) -> tuple[list[list[str]] | None, list[str]]:
-    """Returns the given references, or else the items', in the order of the ids, and notes. Drops empty references.
-    Returns None with a note if some pictures have no reference.
+    """Returns references in the order of the ids, and notes. Uses the items' references if none are given. Drops empty
+    references. If some pictures have no reference, returns None and a note.
     """
     if references is None:
         if items is None or not any(item.references for item in items):
@@ -111,19 +113,19 @@ def references_of(
     all_references = list(kept.values())
     without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
     if without:
-        many = f"references are not used because {len(without)} pictures have none ({preview_ids(without)})"
+        many = f"references are not used because {len(without)} pictures have no reference ({preview_ids(without)})"
         return None, [*notes, many]
     return all_references, notes
 
 
 def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
-    """Returns the captions of each picture, in the order of the ids. Raises `UsageError` for an empty list."""
+    """Returns each picture's captions, in the order of the ids. Raises `UsageError` if a picture's list is empty."""
     lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
     mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
     if mute:
         raise UsageError(
-            f"'{name}' has an empty list of captions for {preview_ids(mute)}; add at least one caption, which may "
-            "be empty"
+            f"'{name}' has an empty list of captions for {preview_ids(mute)}; add at least one caption, even an "
+            "empty string"
         )
     return lists
 
@@ -131,7 +133,7 @@ def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequen
 def notes_on_instances(
     instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None
 ) -> list[str]:
-    """Returns a note on pictures that the instances lack. Raises `UsageError` if they contain none of the pictures."""
+    """Returns a note on pictures that are not in the instances. Raises `UsageError` if no picture is."""
     if not instances:
         return []
     names = names_in(instances, ids, items)
@@ -139,16 +141,16 @@ def notes_on_instances(
     if len(lacking) == len(ids):
         raise UsageError(
             f"instances contains none of the {len(ids)} pictures ({preview_ids(lacking)}; it contains "
-            f"{preview_ids(list(instances))}); pass the instances of these pictures, or remove it"
+            f"{preview_ids(list(instances))}); pass the instances file for these pictures, or remove this setting"
         )
     few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
-    return [f"{few}: only the references' objects are used for them"] if lacking else []
+    return [f"{few}; for these, only the objects in the references are used"] if lacking else []
 
 
 def features_of(
     scorer: Scorer | str | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
 ) -> np.ndarray | None:
-    """Returns the scorer's features of the items, either given or from the feature store. Raises `UsageError`.
+    """Returns the scorer's features for the items, as given or from the feature store. Raises `UsageError`.
 
     Returns None for a scorer that is not loaded yet.
     """

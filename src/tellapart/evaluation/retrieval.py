@@ -19,17 +19,17 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import CandidateSets, over_questions
 
-ROWS_PER_BLOCK = 4096  # number of captions and candidates of a large set that are compared at a time: 64 MB of scores
-TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summation
+ROWS_PER_BLOCK = 4096  # compares this many captions with this many candidates at once: 64 MB of scores
+TIE = 1e-6  # tolerance for ties, because float32 cosines depend on the order of summation
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A scorer's ranks of the targets, by question and by picture, for the first ``n`` pictures.
+    """The ranks that a scorer gives the targets, by question and by picture, for the first ``n`` pictures.
 
-    ``rank_Q`` counts the candidates with a higher score (0 is a hit). ``picked_Q`` is the row of the top candidate. A
-    picture in several sets has several questions: its values (`hit`, `rank_N`) are means over them, ``questions_N`` is
-    their number, and corpus scores weight pictures by that number.
+    ``rank_Q`` counts the candidates with a higher score than the target (0 is a hit). ``picked_Q`` is the row of the
+    top candidate. If there are several questions about a picture, its values (`hit`, `rank_N`) are means over these
+    questions, ``questions_N`` is the number of questions, and corpus scores weight the picture by that number.
     """
 
     sets: CandidateSets
@@ -40,7 +40,7 @@ class Retrieval:
     n: int
 
     def scores(self, question: int) -> np.ndarray:
-        """Computes the similarity of a question's caption to each candidate, in the order of its set."""
+        """Computes the similarity of a question's caption to each candidate, in the order of the set."""
         members_K, row = self.sets.sets[self.sets.set_Q[question]], self.sets.target_Q[question]
         score_K: np.ndarray = self.image_ND[members_K] @ self.text_ND[row]
         return score_K
@@ -52,30 +52,36 @@ class Retrieval:
 
     @cached_property
     def rank_N(self) -> np.ndarray:
-        """Returns the mean rank of each picture, counting from 0; NaN if it has no questions."""
+        """Returns each picture's mean rank, counting from 0; NaN for a picture without questions."""
         return over_questions(self.sets, self.rank_Q, self.n)
 
     @cached_property
     def picked_N(self) -> np.ndarray:
-        """Returns the candidate picked in the first question about each picture; −1 if there is none."""
+        """Returns the candidate picked for the first question about each picture; −1 for a picture without
+        questions.
+        """
         picked_N = np.full(max(self.n, int(self.sets.target_Q.max(initial=-1)) + 1), -1)
         picked_N[self.sets.target_Q[::-1]] = self.picked_Q[::-1]
         return picked_N[: self.n]
 
     def hit(self, k: int) -> np.ndarray:
-        """Returns the share of each picture's questions that rank the target among the first k; NaN if it has none."""
+        """Returns the share of each picture's questions that rank the target in the top k; NaN for a picture without
+        questions.
+        """
         return over_questions(self.sets, (self.rank_Q < k).astype(float), self.n)
 
     def recall(self, k: int) -> float:
-        """Returns the share of all questions that rank the target among the first k, 0 to 1; NaN if there are none."""
+        """Returns the share of all questions that rank the target in the top k, 0 to 1; NaN if there are no
+        questions.
+        """
         return float((self.rank_Q < k).mean()) if len(self.rank_Q) else float("nan")
 
     def first(self, n: int) -> Retrieval:
-        """Returns the results for the first n pictures; later ones were only candidates."""
+        """Returns the results for the first n pictures. Later pictures were only candidates."""
         return replace(self, n=n)
 
     def missed(self, rows: Sequence[int]) -> Retrieval:
-        """Returns the results with these pictures ranked last, because an empty caption retrieves nothing."""
+        """Returns the results after ranking these pictures last, because an empty caption retrieves nothing."""
         lost_Q = np.isin(self.sets.target_Q, rows)
         rank_Q, picked_Q = self.rank_Q.copy(), self.picked_Q.copy()
         rank_Q[lost_Q] = self.sets.size_Q[lost_Q] - 1
@@ -87,7 +93,7 @@ class Retrieval:
 
 
 def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns for each set its pictures, its targets, the targets that were ranked first, and the mean rank (from 1).
+    """For each set, returns its pictures, its targets, the targets that were ranked first, and the mean rank (from 1).
 
     ids: the ids of all rows, including candidates without captions.
     """
@@ -109,13 +115,13 @@ def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
 def retrieve(
     sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, rows: int = ROWS_PER_BLOCK
 ) -> Retrieval:
-    """Ranks each question's candidates by their similarity to the target's caption (row of ``text_ND``).
+    """Ranks each question's candidates by their similarity to the target's caption (a row of ``text_ND``).
 
-    All features are L2-normalized floats. Every question counts, even if several have the same target (overlapping
-    bags). In large sets, ``rows`` captions and ``rows`` candidates are compared at a time. Raises `UsageError` for
-    degenerate features (`check_features`).
+    All features are L2-normalized floats. Every question counts, even if several questions have the same target
+    (overlapping bags). In large sets, ``rows`` captions are compared with ``rows`` candidates at once. Raises
+    `UsageError` for degenerate features (`check_features`).
     """
-    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows that are never targets can be zero
+    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows of pictures that are never targets can be zero
     check_features(image_ND, "pictures", differ=True)
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
@@ -126,9 +132,9 @@ def retrieve(
 
 
 def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> None:
-    """Raises `UsageError` for rows of zeros, NaN or infinity. They would always be hits, because ties are hits.
+    """Raises `UsageError` for rows of zeros, NaN or infinity. Such rows would always be hits, because ties are hits.
 
-    differ: whether to reject features that are all equal, too.
+    differ: whether to also reject features that are all equal.
     """
     parts = (features_ND[at : at + ROWS_PER_BLOCK] for at in range(0, len(features_ND), ROWS_PER_BLOCK))
     length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
@@ -147,7 +153,9 @@ def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> 
 def _ranks(
     target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the candidates that score above each target, and returns the top ones; ``rows`` at a time."""
+    """Returns how many candidates score above each target, and each target's top candidate. Compares ``rows``
+    candidates at once.
+    """
     text_MD = text_ND[target_M]
     own_M = np.einsum("md,md->m", text_MD, image_ND[target_M])
     rank_M, best_M = np.zeros(len(target_M), np.intp), np.full(len(target_M), -np.inf, own_M.dtype)
@@ -158,6 +166,6 @@ def _ranks(
         rank_M += (score_MB > own_M[:, None] + TIE).sum(1)
         place_M = score_MB.argmax(1)
         top_M = score_MB[np.arange(len(place_M)), place_M]
-        better_M = top_M > best_M  # in case of ties the first one is kept, as if all scores were compared at once
+        better_M = top_M > best_M  # on a tie, the first candidate stays, as if all scores were compared at once
         best_M[better_M], picked_M[better_M] = top_M[better_M], members_B[place_M[better_M]]
     return rank_M, np.where(rank_M == 0, target_M, picked_M)

@@ -19,7 +19,7 @@ from tellapart.utils.messages import say
 
 
 def check_options(options: EvalOptions) -> None:
-    """Raises `UsageError` for options whose required companion is missing."""
+    """Raises `UsageError` for an option without another option that it requires."""
     scorer, metrics = options.scorer, options.metrics
     if options.eval_scorers and scorer is None:
         raise UsageError("--eval-scorer adds a second scorer; also pass --scorer MODEL")
@@ -30,17 +30,19 @@ def check_options(options: EvalOptions) -> None:
     for option, given, some in named_only:
         if metrics is None and given is not None:
             raise UsageError(
-                f"{option} is only used by metrics that must be named; add --metrics {some}, or remove {option}"
+                f"{option} is only used by metrics that must be requested by name; add --metrics {some}, "
+                f"or remove {option}"
             )
     if options.words:
         check_words(len(options.captions or ()) + (options.human is not None))
     if scorer is None and (options.long_texts != "truncate" or options.emscore_idf is not None):
-        raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or remove them")
+        raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or remove these settings")
     if (options.device, options.precision) != ("auto", "auto") and not options.models:
-        raise UsageError("--device and --precision require a model; add --scorer MODEL, or remove them")
+        raise UsageError("--device and --precision require a model; add --scorer MODEL, or remove both options")
     if options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""):
         raise UsageError(
-            "query_encoder requires queries or soft claims; add --queries FILE or --metrics capture_soft, or remove it"
+            "query_encoder requires queries or soft claims; add --queries FILE or --metrics capture_soft, or "
+            "remove this setting"
         )
     if scorer is not None and options.data is None:
         raise UsageError("a scorer requires pictures; add --data SPEC")
@@ -55,7 +57,7 @@ def run_eval(options: EvalOptions) -> Results:
     """Evaluates caption files; each file is a system.
 
     Matches captions with pictures or references by id, file name, stem or position (`tellapart.data.caption_matching`).
-    The results' notes say how they were matched and what was left out; ``hardware`` says where models ran.
+    The results' notes say how captions were matched and what was left out; ``hardware`` says where models ran.
     """
     check_options(options)
     kept, inputs, notes = read_files(options)

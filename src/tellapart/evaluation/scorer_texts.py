@@ -1,4 +1,4 @@
-"""Encodes texts with a scorer, each distinct text once, and handles texts longer than its window."""
+"""Encodes text with a scorer. Encodes each distinct text once, and handles texts that exceed the scorer's window."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class ScorerTexts:
-    """Text features of one scorer. ``long_texts``: how to handle texts longer than its window, one of `LONG_TEXTS`."""
+    """Computes text features with one scorer. ``long_texts``: how to handle texts that exceed the scorer's
+    window, one of `LONG_TEXTS`.
+    """
 
     def __init__(self, scorer: Scorer, long_texts: str) -> None:
         self.scorer, self.long_texts = scorer, long_texts
         self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
-        self._long: dict[str, int] = {}  # numbers of texts longer than the window and of their truncated pieces
+        self._long: dict[str, int] = {}  # for each text that exceeds the window, the number of truncated pieces
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
-        """Computes L2-normalized text features N×D, float32, encoding each distinct text once, with a progress bar.
+        """Computes L2-normalized text features N×D, float32. Encodes each distinct text once and shows a progress bar.
 
-        Truncates texts longer than the scorer's window. With ``long_texts`` "sentences", the row of such a text is the
-        mean of its sentences' features instead, so its cosine with a picture is the mean of the sentences' cosines.
+        Truncates texts that exceed the scorer's window. If ``long_texts`` is "sentences", a long text's row is the mean
+        of its sentences' features instead, so its cosine with a picture is the mean of the sentences' cosines.
         """
         known = self._known.setdefault(prefix, {})
         new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -44,15 +46,15 @@ class ScorerTexts:
                 feature_UD = np.add.reduceat(feature_UD, start_U, axis=0) / size_U[:, None]
             known.update(zip(new, feature_UD, strict=True))
             if len(new) == len(texts):
-                return feature_UD  # `known` holds views of it
+                return feature_UD  # `known` holds views of this array
         found_ND = np.stack([known[text] for text in texts])
         known.update(
             zip(texts, found_ND, strict=True)
-        )  # takes views of the last copy, so that only one copy stays in memory
+        )  # stores views of this array, so that only one copy stays in memory
         return found_ND
 
     def pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
-        """Splits long texts into sentences if ``long_texts`` is "sentences". Records which texts were too long."""
+        """Splits long texts into sentences if ``long_texts`` is "sentences". Records which texts exceed the window."""
         sizes = self.scorer.lengths([prefix + text for text in unique])
         pieces = []
         for text, size in zip(unique, sizes, strict=True):
@@ -66,7 +68,7 @@ class ScorerTexts:
         return pieces
 
     def long_note(self) -> str | None:
-        """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
+        """Returns a note on texts that exceeded the scorer's window, or None if all texts fit."""
         if not self._long:
             return None
         over = sum(self._long.values())

@@ -1,4 +1,4 @@
-"""Metrics of one selected caption per picture: the best one according to the metric, or the scorer's choice."""
+"""Metrics of one selected caption per picture: the caption that the metric ranks best, or the scorer's choice."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ class ChosenCaption(Metric):
     choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement]
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """Measures a system. Returns None if it has only one caption per picture."""
+        """Measures a system. Returns None if the system has only one caption per picture."""
         return self.choose(context, slots) if len(slots) > 1 else None
 
 
 def with_choices(metric: Metric) -> list[ChosenCaption]:
-    """Returns ``METRIC.oracle`` and ``METRIC.best`` for a single-caption metric, else nothing."""
+    """Returns ``METRIC.oracle`` and ``METRIC.best`` for a single-caption metric, and an empty list for other
+    metrics.
+    """
     return [] if isinstance(metric, CaptionSetMetric) else [oracle(metric), best(metric)]
 
 
 def oracle(metric: Metric) -> ChosenCaption:
-    """Returns the metric of each picture's best caption according to the metric itself, an upper bound for any
-    selection.
+    """Returns a metric that takes each picture's best value over its captions: an upper bound for any way of selecting
+    captions.
 
-    The corpus score is the mean of the best captions' scores, even if the metric's own corpus score is not a mean.
+    The corpus score is the mean of these best values, even if the metric's own corpus score is not a mean.
     """
 
     def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
@@ -52,13 +54,13 @@ def oracle(metric: Metric) -> ChosenCaption:
         choose,
         signature=lambda context: f"best-of-captions,mean-of-pictures|{metric.variant(context)}",
         label=f"{metric.title}, best caption",
-        help=f"{metric.help}; for the best of each picture's captions according to this metric",
+        help=f"{metric.help}; for each picture, uses the caption that this metric ranks best",
         needs=(*metric.needs, "several"),
     )
 
 
 def best(metric: Metric) -> ChosenCaption:
-    """Returns the metric of the caption that the scorer prefers for each picture: best-of-n reranking.
+    """Returns a metric that measures only the caption that the scorer prefers for each picture: best-of-n reranking.
 
     An additional scorer (``eval_scorers``) measures the captions that the first scorer prefers.
     """
@@ -72,13 +74,15 @@ def best(metric: Metric) -> ChosenCaption:
         choose,
         signature=lambda context: f"best-by:{(context.primary or context).scorer_name()}|{metric.variant(context)}",
         label=f"{metric.title}, the scorer’s choice",
-        help=f"{metric.help}; for the caption of each picture that the scorer prefers",
+        help=f"{metric.help}; for each picture, uses the caption that the scorer prefers",
         needs=tuple(dict.fromkeys((*metric.needs, "pictures", "scorer", "several"))),
     )
 
 
 def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
-    """Selects each picture's caption with the highest cosine by the first scorer; the earlier one in case of ties."""
+    """Selects, for each picture, the caption with the highest cosine according to the first scorer. On a tie,
+    selects the earlier caption.
+    """
     first = context.primary or context
 
     def choose() -> CaptionSlot:

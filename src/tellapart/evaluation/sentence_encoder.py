@@ -17,7 +17,7 @@ from tellapart.utils.strict_json import parse_json
 
 
 class SentenceEncoder(BaseEncoder):
-    """An encoder that returns one vector per text: the mean of its token states, or the first one.
+    """An encoder that returns one vector per text: the mean of the token states, or the first token's state.
 
     ``pooling``: "mean", or "cls" if the folder's ``1_Pooling/config.json`` (from sentence-transformers) says so.
     """
@@ -45,9 +45,10 @@ class SentenceEncoder(BaseEncoder):
 
 
 def load_sentence_encoder(name: str, device: str | torch.device = "auto", precision: str = "auto") -> SentenceEncoder:
-    """Loads a sentence encoder from a folder or a hub name: any transformers encoder, safetensors only.
+    """Loads a sentence encoder from a folder or by its hub name. Accepts any transformers encoder, and reads only
+    safetensors.
 
-    Raises `TellapartError` if there is no such model, and `UsageError` if its pooling is not supported.
+    Raises `TellapartError` if the model does not exist, and `UsageError` if its pooling is not supported.
     """
     option = "--set query_encoder=minilm-l6"
     base = load_text_encoder(name, device, precision, reader="semantic search", option=option)

@@ -13,7 +13,7 @@ from tellapart.evaluation.options import EvalOptions
 
 
 def keys() -> dict[str, tuple[Any, str]]:
-    """Returns the keys of ``--set``, with their types and help."""
+    """Returns the keys that ``--set`` accepts, with their types and help."""
     hints = get_type_hints(EvalOptions, include_extras=True, localns={"Judge": Any})
     help_of = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
     return {name: (hints[name].__origin__, text) for name, text in help_of.items() if isinstance(text, str)}
@@ -26,7 +26,7 @@ def key_rows() -> list[tuple[str, str, str]]:
 
 
 def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
-    """Returns the options, updated with ``--set KEY=VALUE``. Raises `UsageError`."""
+    """Returns the options after applying ``--set KEY=VALUE`` assignments. Raises `UsageError`."""
 
     values: dict[str, Any] = {}
     known = keys()
@@ -35,7 +35,7 @@ def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
         if not equals or name not in known:
             raise UsageError(f"--set {assignment}: expected KEY=VALUE{nearest(name, known)}")
         if name in values:
-            raise UsageError(f"--set {name} is given twice; remove one of the two")
+            raise UsageError(f"--set {name} is given twice; remove one of them")
         try:
             values[name] = TypeAdapter(known[name][0]).validate_python(text)
         except ValidationError as error:

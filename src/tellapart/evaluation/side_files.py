@@ -18,10 +18,10 @@ from tellapart.utils.listed_names import preview_ids
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:
-    """Reads the files given by the settings ``synonyms`` and ``instances``. Raises `UsageError`."""
+    """Reads the files given in the settings ``synonyms`` and ``instances``. Raises `UsageError`."""
     if instances is not None and synonyms is None:
         raise UsageError(
-            "instances uses COCO's object names; add --set synonyms=FILE to map the words of captions to them"
+            "instances uses COCO's object names; add --set synonyms=FILE to map the words in captions to these names"
         )
     known = read_synonyms(synonyms) if synonyms is not None else Synonyms()
     return known, {} if instances is None else read_instances(instances, known)
@@ -30,9 +30,10 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
 def read_choice_questions(
     path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
 ) -> tuple[dict[str, list[ChoiceQuestion]], list[str]]:
-    """Returns CaptionQA's questions by picture id, and notes on matching and on pictures without questions.
+    """Returns CaptionQA's questions by picture id, and notes on how pictures were matched and which have no questions.
 
-    The file may identify pictures by file name. Raises `UsageError` if no question is about a captioned picture.
+    The questions file may identify pictures by file name. Raises `UsageError` if no question is about a captioned
+    picture.
     """
     if path is None:
         return {}, []
@@ -51,14 +52,14 @@ def read_choice_questions(
 
 
 def captioned_ids(ids: Sequence[str], items: Sequence[Item] | None) -> KnownIds:
-    """Returns the captioned pictures, against which the names in another file are matched."""
+    """Returns the captioned pictures, so that names in another file can be matched to them."""
     return KnownIds("the captions", ids, {} if items is None else {item.id: item.picture.name for item in items})
 
 
 def read_queries(
     path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the queries of the captioned pictures by id, and notes on matching and omissions.
+    """Returns the queries for captioned pictures by id, and notes on how pictures were matched and what was omitted.
 
     Raises `UsageError` if no query belongs to a captioned picture.
     """
@@ -71,11 +72,12 @@ def read_queries(
     }
     if not found:
         raise UsageError(
-            f"{path}: none of its queries belongs to a captioned picture; expected the ids of the captions"
+            f"{path}: none of its queries belongs to a captioned picture; expected the same ids as in the caption files"
         )
     notes = [matched.how] if matched.how else []
     if others := len(matched.texts) - len(found):
         notes.append(
-            f"{path}: the queries of {others:,} pictures are omitted because these have no caption or no query text"
+            f"{path}: the queries for {others:,} pictures are omitted because they are empty "
+            "or the picture has no caption"
         )
     return found, notes

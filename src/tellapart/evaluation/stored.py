@@ -11,8 +11,8 @@ from tellapart.utils.strict_json import parse_json
 
 
 def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
-    """Reads ``results.json`` from a run's folder, as raw JSON and as `Results`. Both are empty if the run was not
-    evaluated.
+    """Reads ``results.json`` from a run's folder, and returns it as raw JSON and as `Results`. If the run was not
+    evaluated, both are empty.
 
     Raises `UsageError` if the file is damaged.
     """
@@ -27,7 +27,7 @@ def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
         results = Results.from_json(value)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"{path} is damaged ({type(error).__name__}: {error}); remove it and repeat the command (train: with "
+            f"{path} is damaged ({type(error).__name__}: {error}); remove it and repeat the command (for train, with "
             "--resume) to evaluate again"
         ) from error
     return value, results

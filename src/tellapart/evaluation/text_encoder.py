@@ -14,7 +14,7 @@ from tellapart.evaluation.hashed_model import HashedModel, T, load_text_model
 from tellapart.metrics.bert_score import TokenFeatures
 from tellapart.utils.progress import track
 
-# The layer that agrees best with human judgements (bert-score's table), by kind and number of layers.
+# The layer that agrees best with human judgements (from bert-score's table), by model type and number of layers.
 _LAYERS = {
     ("bert", 12): 9,
     ("bert", 24): 18,
@@ -33,7 +33,7 @@ class BaseEncoder(HashedModel):
     def encode_rows(
         self, rows: list[list[int]], label: str, read: Callable[[Any, torch.Tensor], Iterable[T]], **asked: bool
     ) -> list[T]:
-        """Returns the result of ``read(output, mask_BT)`` for each row of tokens. Batches rows of similar length.
+        """Returns what ``read(output, mask_BT)`` yields for each row of tokens. Batches rows of similar length.
 
         ``asked``: additional arguments for the model.
         """
@@ -54,7 +54,7 @@ class BaseEncoder(HashedModel):
         return [found[number] for number in range(len(rows))]
 
     def cut_to_window(self, texts: list[str]) -> list[list[int]]:
-        """Returns at most ``window`` tokens of each text. Counts longer texts in ``cut_texts``."""
+        """Tokenizes texts and truncates them to ``window`` tokens. Counts truncated texts in ``cut_texts``."""
         sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
         self.cut_texts += sum(size > self.window for size in sizes)
         rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
@@ -62,7 +62,7 @@ class BaseEncoder(HashedModel):
 
 
 class TextEncoder(BaseEncoder):
-    """An encoder for BERTScore. ``layer``: the layer whose hidden states are used (0: the embeddings)."""
+    """An encoder for BERTScore. ``layer``: the layer whose hidden states are used; 0 means the embeddings."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
         config = model.config
@@ -75,7 +75,9 @@ class TextEncoder(BaseEncoder):
 
     @property
     def signature(self) -> str:
-        """Identifies the model (name, weights) and layer. Only BERTScores with equal signatures are comparable."""
+        """Identifies the model (name and weights) and the layer. BERTScores are comparable only if their signatures are
+        equal.
+        """
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
@@ -97,7 +99,7 @@ class TextEncoder(BaseEncoder):
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        # A leading space makes RoBERTa treat the first word like the others (as in the bert-score package).
+        # A leading space makes RoBERTa treat the first word like later words (as in the bert-score package).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
         return self.cut_to_window([front + text if text else text for text in stripped])
@@ -112,13 +114,13 @@ def load_text_encoder(
     reader: str = "BERTScore",
     option: str = "--set bertscore=roberta-large",
 ) -> TextEncoder:
-    """Loads a text encoder from a folder or a hub name; safetensors only.
+    """Loads a text encoder from a folder or by its hub name. Reads only safetensors.
 
-    precision: precision of the weights; ``auto`` is fp32.
-    reader, option: the metric and the option that need it, for error messages.
+    precision: the precision of the weights; ``auto`` means fp32.
+    reader, option: the metric that needs the encoder and the option that sets it, for error messages.
 
-    Raises `TellapartError` with the command to run if there is no such model, and `UsageError` if it is not a text
-    model.
+    If the model does not exist, raises `TellapartError` with the command to run. If it is not a text model, raises
+    `UsageError`.
     """
     expected = "a text encoder such as roberta-large"
     model, tokenizer = load_text_model(transformers.AutoModel, name, "text encoder", expected, device, precision)

@@ -13,18 +13,20 @@ from tellapart.types import Item
 
 
 def losses_of(model: str, item: Item, text: str, device: str = "auto") -> list[tuple[str, float, float, str, float]]:
-    """Loads a captioner by name, and computes `token_losses` of a picture's caption."""
+    """Loads a captioner by name, and computes `token_losses` for a picture's caption."""
     captioner = load_captioner(model, device)
     view = make_view(captioner, FeatureStore(), progress=False)
     return token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
 
 
 def token_losses(captioner: Captioner, visual: torch.Tensor, text: str) -> list[tuple[str, float, float, str, float]]:
-    """Computes the loss in nats of each token of a caption, under MLE and under SMILE (paper 1, figure 5).
+    """Computes the loss of each token in a caption, in nats, under MLE and under SMILE (paper 1, figure 5).
 
-    visual: the picture's features. Returns for each token its text, the MLE loss (over the vocabulary), the SMILE loss
-        (over the caption's own tokens), and the captioner's most likely token with its probability. The first token's
-        SMILE loss is its MLE loss, as in first-token MLE.
+    visual: the picture's features.
+
+    For each token, returns its text, the MLE loss (over the vocabulary), the SMILE loss (over the caption's own
+    tokens), and the captioner's most likely token with its probability. The first token's SMILE loss equals its MLE
+    loss, as in first-token MLE.
     """
     labels_1T, valid_1T = (x.to(captioner.device) for x in captioner.pad(captioner.tokenize([text])))
     with torch.no_grad(), in_mode(captioner.model, training=False):

@@ -1,4 +1,6 @@
-"""Computes the worth of each content word in a gallery's captions, and the confidence in it."""
+"""Computes how much each content word in a gallery's captions helps the scorer, and how confident the captioner is in
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,14 @@ def add_word_values(
 ) -> None:
     """Adds ``"words": [[start, end, worth, belief]]`` to every caption in a gallery, as in `rewards.paid_words`.
 
-    start, end: the characters of the word in the caption.
-    worth: the drop, in nats, of the scorer's log-probability of the target among the set's candidates when the word's
-    claim is removed.
-    belief: the confidence in the word, 0 to 1, from ``speaker``'s log-probability of the word, its mutual information
-    with the picture, and the drop among the gallery's targets.
-    features_ND, visual: inputs of the scorer and of ``speaker`` for all N test pictures, in the order of ``ids``.
+    start, end: the word's position in the caption, in characters.
+    worth: how far, in nats, the scorer's log-probability of the target among the set's candidates drops when the word's
+        claim is removed.
+    belief: the confidence in the word, 0 to 1, computed from ``speaker``'s log-probability of the word, the word's
+        mutual information with the picture, and the drop among the gallery's targets.
+    features_ND, visual: the inputs of the scorer and of ``speaker`` for all N test pictures, in the order of ``ids``.
 
-    Does not use ground truth. Leaves a gallery of fewer than two sets unchanged, because mutual information compares
+    Does not use ground truth. Leaves a gallery with fewer than two sets unchanged, because mutual information compares
     pictures.
     """
     entries = sets["sets"]
@@ -65,6 +67,6 @@ def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch
 
 
 def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
-    """Returns the words of a caption that the captioner's tokenizer can represent; the others have no value."""
+    """Returns the words in a caption that the captioner's tokenizer can represent. Other words have no value."""
     tokens = set(judged.word_RT[r].tolist())
     return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]

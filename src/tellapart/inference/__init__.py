@@ -1,1 +1,1 @@
-"""Captions any number of pictures: `caption` runs the whole job, `engine` reads, encodes and captions."""
+"""Captions any number of pictures. `caption` runs the whole job; `engine` reads, encodes and captions pictures."""

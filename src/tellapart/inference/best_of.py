@@ -1,7 +1,7 @@
 """Best-of-n reranking and scorer-weighted MBR decoding over sampled captions, without training.
 
-`BestOf` keeps the caption from which the scorer identifies the picture best (``--best-of``), or the one with the best
-sum of this score and the agreement with the other samples (``--consensus --scorer``).
+`BestOf` keeps the caption from which the scorer can best identify the picture (``--best-of``), or the caption with the
+highest sum of this score and its agreement with the other samples (``--consensus --scorer``).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tellapart.types import Item, Rows
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
-RANKED = 100  # pictures per scoring batch
-DISTRACTORS = 99  # with the picture itself, sets of 100, as in the papers' evaluation
+RANKED = 100  # number of pictures in a scoring batch
+DISTRACTORS = 99  # together with the picture itself, a set of 100, as in the papers' evaluation
 
 
 class BestOf:
-    """Ranks sampled captions by how well they let the scorer find their picture among its look-alikes.
+    """Ranks sampled captions by how well the scorer can use them to find their picture among its look-alikes.
 
     places: maps the id of each readable picture to its row in ``vectors``.
     near: maps a picture's row to the rows of its look-alikes.
@@ -50,10 +50,12 @@ class BestOf:
         distractors: int = DISTRACTORS,
         progress: bool = True,
     ) -> BestOf:
-        """Encodes the pictures and finds their look-alikes: the ``distractors`` nearest in the whole data set.
+        """Encodes the pictures and finds their look-alikes, which are the ``distractors`` nearest pictures in the whole
+        data set.
 
-        Distances are between the scorer's image features (for ties see `tellapart.features.nearest`). One blockwise
-        search finds the look-alikes of all ``wanted`` pictures (given by id; None: all).
+        Distances are between the scorer's image features (`tellapart.features.nearest` describes how ties are broken).
+        One blockwise search finds the look-alikes of all pictures whose ids are in ``wanted``, or of all pictures if it
+        is None.
         """
 
         store = store or FeatureStore()
@@ -74,7 +76,9 @@ class BestOf:
         distractors: int = DISTRACTORS,
         progress: bool = True,
     ) -> BestOf:
-        """Same as `among`, but takes the scorer's image features N×D; ``ids`` are in the order of the rows."""
+        """Does the same as `among`, but takes the scorer's image features, N×D. ``ids`` are in the order of the
+        rows.
+        """
 
         places = {id_: place for place, id_ in enumerate(ids)}
         gallery = Vectors.of(image_ND)
@@ -86,24 +90,26 @@ class BestOf:
         return cls(scorer, places, gallery, dict(zip(row_W.tolist(), near_WK, strict=True)))
 
     def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
-        """Returns each item's captions with their scores in nats, best first; ties keep their order."""
+        """Returns each item's captions with their scores in nats, best first. Captions with equal scores keep their
+        order.
+        """
         return [
             tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
             for group, row in zip(groups, self._scores(items, groups), strict=True)
         ]
 
     def consensus(self, items: Sequence[Item], groups: Sequence[Sequence[str]], weight: float) -> list[str]:
-        """Returns, for each item, the sample with the highest agreement (0 to 5) + ``weight`` x score in nats.
+        """For each item, returns the sample with the highest agreement (0 to 5) + ``weight`` × score (in nats).
 
-        The agreement is computed by `tellapart.captioners.consensus`. Ties go to the first sample.
+        `tellapart.captioners.consensus` computes the agreement. On a tie, the first sample wins.
         """
 
         scores_BS = self._scores(items, groups).double().numpy()
         return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]
 
     def _scores(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> torch.Tensor:
-        """Returns scores_BS: the log-probability in nats of each picture among its look-alikes, given each of its S
-        captions.
+        """Returns scores_BS: for each picture and each of its S captions, the log-probability, in nats, of the picture
+        among its look-alikes given the caption.
         """
         sets_BKD = self._sets([self.places[item.id] for item in items])
         texts = [text for group in groups for text in group]
@@ -111,11 +117,11 @@ class BestOf:
         text_UD = self._scorer.text_features(list(row_of)).cpu().float()
         text_BSD = text_UD[[row_of[text] for text in texts]].reshape(len(items), -1, text_UD.shape[-1])
         score_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
-        # In a data set of one picture there are no distractors, so rank by similarity.
+        # A data set with a single picture has no distractors, so captions are ranked by similarity.
         return score_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else score_BSK[..., 0]
 
     def _sets(self, rows: Sequence[int]) -> torch.Tensor:
-        """Returns sets_BKD: the features of each picture (first) and of its nearest neighbours."""
+        """Returns sets_BKD: each picture's features, followed by those of its nearest neighbours."""
         near_BK = np.stack([self._near[row] for row in rows])
         row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
         return torch.from_numpy(self._vectors.given_ND[row_BK])
@@ -129,7 +135,7 @@ def chosen_captions(
     chooser: BestOf,
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Captions ``items`` from their features N×… by MBR decoding weighted with the scorer of ``chooser``."""
+    """Captions ``items`` from their features, N×…, with MBR decoding weighted by the scorer in ``chooser``."""
 
     texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
     groups = [*blocks_of(texts, decoding.drawn.samples)]

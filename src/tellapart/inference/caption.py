@@ -1,8 +1,8 @@
 """Captions a data set of any size with a model on this machine, and writes the captions to a file.
 
-`caption_pictures` streams, resumes, and skips unreadable pictures. `tellapart.inference.engine` reads, encodes and
-captions; `tellapart.captions.writers` writes JSON lines, CSV, or a text file beside each picture;
-`tellapart.inference.best_of` reranks samples without training.
+`caption_pictures` streams pictures, resumes interrupted runs, and skips pictures that cannot be read.
+`tellapart.inference.engine` reads, encodes and captions pictures. `tellapart.captions.writers` writes JSON Lines, CSV,
+or a text file beside each picture. `tellapart.inference.best_of` reranks samples without training.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tellapart.utils.progress import Progress
 
 @dataclass(frozen=True)
 class CaptionSummary:
-    """Result of `caption_pictures`.
+    """The result of `caption_pictures`.
 
-    already: number of pictures that already had a caption.
-    cut_texts: number of texts that exceeded the scorer's context window.
-    generated: number of generated captions, including samples.
-    cut_captions: number of generated captions that were truncated at ``max_tokens``.
+    already: the number of pictures that already had a caption.
+    cut_texts: the number of texts that exceeded the scorer's context window.
+    generated: the number of generated captions, including samples.
+    cut_captions: the number of generated captions that were truncated at ``max_tokens``.
     """
 
     out: Path | None
@@ -87,25 +87,30 @@ def caption_pictures(
     prompts: Prompts | None = None,
     claims: bool = False,
 ) -> CaptionSummary:
-    """Captions all pictures in ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None if ``format="txt"``).
+    """Captions all pictures in ``dataset`` and writes the captions to ``out`` (``.jsonl`` or ``.csv``, or None with
+    ``format="txt"``).
 
     The random numbers for a picture depend only on its id, not on the batch size, the other pictures, or where a run
-    was resumed. Captions are written in the order of the data set; a resumed run appends.
+    was resumed. Captions are written in the order of the data set. A resumed run appends to the file.
 
     Args:
-        decoding: if it draws several samples per picture, all are written to the picture's line of a ``.jsonl`` file.
-            With a ``scorer_weight``, the scorer takes part in MBR decoding (`BestOf.consensus`).
-        best_of: number of captions to sample at ``decoding.temperature``. Keeps the one with the highest log-softmax of
-            scale x cosine(caption, picture) over the picture and its 99 nearest neighbours by the scorer's image
-            features.
-        resume: continue a file that was started with the same settings, and skip the pictures in it.
-        overwrite: start the file over, but keep texts that a person wrote or edited.
-        replace_edited: replace those too, after backing them up.
-        store: cache for the captioner's features, which pays off if the pictures are used again.
-        features: files with features by item id, to use instead of the captioner's encoder (`features.feature_files`).
-        drop_guesses: remove or generalize words that are no likelier for the picture than for others (`Beliefs`).
-        prompts: one prompt per picture; None: made from the captioner's own prompt if that contains fields.
-        claims: add the confidence of each claim, estimated from the samples (`inference.claims.claim_confidences`).
+        decoding: the decoding settings. If they draw several samples per picture, all samples are written to the
+            picture's line in a ``.jsonl`` file. With a ``scorer_weight``, the scorer takes part in MBR decoding
+            (`BestOf.consensus`).
+        best_of: the number of captions to sample at ``decoding.temperature``. Keeps the caption with the highest
+            log-softmax of scale × cosine(caption, picture) over the picture and its 99 nearest neighbours by the
+            scorer's image features.
+        resume: continue a file that was started with the same settings, and skip pictures that are already in the file.
+        overwrite: start the file over, but keep captions that a person wrote or edited.
+        replace_edited: also replace captions that a person wrote or edited, after backing them up.
+        store: a cache for the captioner's features. It pays off if the pictures are used again.
+        features: files with features by item id, which are used instead of the captioner's encoder
+            (`features.feature_files`).
+        drop_guesses: remove or generalize words that are no likelier for the picture than for other pictures
+            (`Beliefs`).
+        prompts: one prompt per picture. If None, prompts are made from the captioner's own prompt if it contains
+            fields.
+        claims: add each claim's confidence, estimated from the samples (`inference.claims.claim_confidences`).
 
     Raises:
         UsageError: if the settings are inconsistent or not supported.
@@ -151,7 +156,7 @@ def caption_pictures(
 def _write_captions(
     engine: CaptionEngine, todo: Sequence[Item], chooser: BestOf | None, writer: Writer, progress: bool
 ) -> tuple[int, int]:
-    """Captions the items in ``todo``; returns the number of captions written, and how many of them are empty."""
+    """Captions the items in ``todo``. Returns the number of captions written, and how many of them are empty."""
     written = empty = 0
     with packed_linears(engine.captioner.model), Progress(len(todo), "captioning", enabled=progress) as shown:
         for count, captions in engine.captions(todo, chooser):

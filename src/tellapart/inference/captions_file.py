@@ -1,4 +1,4 @@
-"""The file with the captions of a system that an evaluation names, written if it is missing."""
+"""Finds or writes the caption file of a captioner that an evaluation names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tellapart.utils.messages import say
 
 
 def captions_of(name: str, data: str, device: str = "auto") -> Path:
-    """Returns the file with a captioner's captions for ``data``, after writing the missing ones.
+    """Returns the file with a captioner's captions for ``data``, after writing the captions that are missing.
 
-    The file and the system are named after the captioner. A model behind a server decodes greedily, up to 256 tokens; a
+    The file and the system are named after the captioner. A model behind a server decodes greedily, up to 256 tokens. A
     model on this machine uses the decoding settings saved with it, by default five beams and at most 30 tokens. Raises
-    the errors of `caption_pictures` and `caption_by_server`, and `UsageError` if a file of that name contains captions
-    with other settings.
+    the same errors as `caption_pictures` and `caption_by_server`, and `UsageError` if a file with that name contains
+    captions that were written with different settings.
     """
     out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
     if is_server(name):
@@ -43,8 +43,9 @@ def captions_of(name: str, data: str, device: str = "auto") -> Path:
 
 
 def system_name(captioner: str) -> str:
-    """Returns the last part of a captioner's name as a file name: ``vlm-2-7b`` for ``openai:org/vlm-2:7b@URL?key=K``,
-    ``apart-detail-0.5`` for ``runs/apart?detail=0.5``."""
+    """Returns the last part of a captioner's name in a form that suits a file name: ``vlm-2-7b`` for
+    ``openai:org/vlm-2:7b@URL?key=K``, ``apart-detail-0.5`` for ``runs/apart?detail=0.5``.
+    """
     bare, _, options = captioner.partition("?")
     if is_server(captioner):
         bare = bare.partition("@http")[0].partition(":")[2]

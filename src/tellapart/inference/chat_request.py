@@ -15,7 +15,7 @@ from tellapart.models.decoding import Decoding
 
 MOST_SAMPLES = 256
 
-# Fields that clients send but that have no effect here, with their permitted values.
+# Fields that clients send although they have no effect here, with their permitted values.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "user": (), "metadata": (), "store": (), "safety_identifier": (), "prompt_cache_key": (),
     "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "top_logprobs": (0, None),
@@ -24,7 +24,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(BaseModel):
-    """Streaming options. ``include_usage``: add the answer's ``usage`` to the last event."""
+    """Streaming options. ``include_usage``: whether to add the answer's ``usage`` to the last event."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """The body of a request: the fields of OpenAI's chat completions, and our extensions."""
+    """The body of a request: OpenAI's fields for chat completions, and our extensions."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
@@ -59,15 +59,16 @@ class ChatRequest(BaseModel):
 
     @property
     def given(self) -> str | None:
-        """Returns the text to score for ``prompt_logprobs``; None if none was requested. Raises `UsageError` if fields
-        are inconsistent.
+        """Returns the text to score for ``prompt_logprobs``, or None if the request does not ask for scoring. Raises
+        `UsageError` if fields are inconsistent.
         """
         last = self.messages[-1]
         continues = bool(self.continue_final_message) and self.add_generation_prompt is False
         if self.prompt_logprobs is None:
             if self.continue_final_message is not None or self.add_generation_prompt is not None:
                 raise UsageError(
-                    "continue_final_message and add_generation_prompt require prompt_logprobs; add it, or remove them"
+                    "continue_final_message and add_generation_prompt require prompt_logprobs; add prompt_logprobs, or "
+                    "remove these two fields"
                 )
             return None
         if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not continues:
@@ -77,14 +78,15 @@ class ChatRequest(BaseModel):
             )
         if self.logprobs or self.n > 1 or (self.max_completion_tokens or self.max_tokens) != 1:
             raise UsageError(
-                "prompt_logprobs scores a text without generating one; send max_tokens = 1, and neither logprobs nor n"
+                "prompt_logprobs scores a given text instead of generating one; send max_tokens = 1, without logprobs "
+                "and n"
             )
         if self.stream:
             raise UsageError("prompt_logprobs does not support streaming; remove stream")
         return str(last["content"])
 
     def decoding(self, default: Decoding) -> Decoding:
-        """Returns the decoding settings of the request. Raises `UsageError` if fields are inconsistent."""
+        """Returns the request's decoding settings. Raises `UsageError` if fields are inconsistent."""
         if self.consensus and self.best_of:
             raise UsageError("consensus and best_of cannot be combined; remove one of them")
         if self.n > 1 and (self.consensus or self.best_of):
@@ -92,7 +94,7 @@ class ChatRequest(BaseModel):
                 "n cannot be combined with consensus or best_of, which return a single caption; remove one of them"
             )
         if self.scorer_weight and not self.consensus:
-            raise UsageError("scorer_weight requires consensus; add it, for example consensus = 48")
+            raise UsageError("scorer_weight requires consensus; add, for example, consensus = 48")
         sampled = self.consensus or self.best_of or self.n > 1 or self.temperature
         if self.beams and sampled:
             raise UsageError(
@@ -114,7 +116,7 @@ class ChatRequest(BaseModel):
 
 
 def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
-    """Returns the picture and the text in the messages. Raises `UsageError` unless there is exactly one picture."""
+    """Returns the picture and the text in the messages. Raises `UsageError` unless they contain exactly one picture."""
     pictures: list[BytesPicture] = []
     texts: list[str] = []
     for message in messages:

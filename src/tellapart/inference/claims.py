@@ -1,4 +1,4 @@
-"""Confidence in a caption's claims: the share of samples that make a claim, and its log-probability."""
+"""Estimates the confidence in a caption's claims: the share of samples that make a claim, and its log-probability."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Tokens = Sequence[tuple[str, float]]  # text and log-probability in nats
 
 @dataclass(frozen=True)
 class Sample:
-    """A sampled caption. ``tokens``: empty if the model gives no log-probabilities."""
+    """A sampled caption. ``tokens`` is empty if the model does not return log-probabilities."""
 
     text: str
     tokens: Tokens = ()
 
 
 def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Returns the distinct claims of ``captions``, in order, each with its confidence.
+    """Returns the distinct claims in ``captions``, in order, each with its confidence.
 
-    claim: the words of the claim, as `tellapart.language.claims` extracts it: an object; an object and its attribute;
-        a subject, a relation and an object.
-    share: the share of samples that make the claim; the confidence q in ``eval``'s calibration.
-    log_prob: log-probability in nats of the claim's words given the preceding text, averaged over the samples that make
-        the claim; absent if the samples have no tokens.
+    claim: the claim's words, as extracted by `tellapart.language.claims`: an object; an object and its attribute; or a
+        subject, a relation and an object.
+    share: the share of samples that make the claim. This is the confidence q in ``eval``'s calibration metrics.
+    log_prob: the log-probability, in nats, of the claim's words given the preceding text, averaged over the samples
+        that make the claim. Absent if the samples have no tokens.
     """
     made = [claims_of(extract(sample.text), NO_SYNONYMS) for sample in samples]
     shares = confidences([{(kind, claim) for kind, claim, _ in own} for own in made])
@@ -56,7 +56,7 @@ def claim_confidences(samples: Sequence[Sample], captions: Sequence[str]) -> tup
 
 
 def _token_spans(sample: Sample) -> Sequence[tuple[int, int]]:
-    """Returns the (start, end) characters of each token; [] if the tokens do not spell the text."""
+    """Returns each token's (start, end) in characters, or an empty sequence if the tokens do not spell the text."""
     pieces = [piece.encode("utf-8", "surrogateescape") for piece, _ in sample.tokens]
     return (spelled_spans(sample.text, pieces) if pieces else None) or ()
 
@@ -70,9 +70,9 @@ def _log_prob(sample: Sample, spans: Sequence[tuple[int, int]], place: tuple[int
 
 
 def scored_samples(captioner: Captioner, visual: torch.Tensor, groups: Sequence[Sequence[str]]) -> list[list[Sample]]:
-    """Returns the samples of each picture with the captioner's log-probabilities at temperature 1.
+    """Returns each picture's samples with the captioner's log-probabilities at temperature 1.
 
-    ``visual``: the captioner's input, one row per picture.
+    ``visual``: the captioner's input, with one row per picture.
     """
     texts = [text for group in groups for text in group]
     rows = captioner.tokenize(texts)

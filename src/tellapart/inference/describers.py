@@ -1,7 +1,7 @@
 """Describers for `tellapart.boost`: chat models, captioners of every family, and files of captions.
 
 openai:MODEL@URL, local:FOLDER, scripted   chat models (`tellapart.boost.backends`)
-local:NAME                                 a captioner, if the model has no chat template: InstructBLIP, BLIP, …
+local:NAME                                 a captioner without a chat template: InstructBLIP, BLIP, …
 file:CAPTIONS                              existing captions, e.g. from ``tellapart caption``
 """
 
@@ -30,10 +30,11 @@ from tellapart.utils.messages import say
 def open_backends(
     llm: str | None, mllm: str | None, dataset: Dataset | None, device: str = "auto", precision: str = "auto"
 ) -> tuple[Backend | None, Backend | None]:
-    """Returns the model that blends and the model that describes the pictures in ``dataset``; None if not named.
+    """Returns the model that blends descriptions, and the model that describes the pictures in ``dataset``. Each is
+    None if it is not named.
 
-    If both have the same name, they share one backend: a local model is loaded once, and a server's rate limit applies
-    to both.
+    If both have the same name, they share one backend, so a local model is loaded only once, and a server's rate limit
+    applies to both.
     """
     blends = open_backend(llm, device, precision) if llm else None
     if not mllm or mllm == llm:
@@ -42,9 +43,9 @@ def open_backends(
 
 
 def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", precision: str = "auto") -> Backend:
-    """Opens the describer of a specification (see the module docstring) for the pictures in ``dataset``.
+    """Opens the describer that a specification (see the module docstring) names, for the pictures in ``dataset``.
 
-    Raises `UsageError` if the form is unknown, or if the file contains no captions for these pictures.
+    Raises `UsageError` if the specification is invalid, or if the file contains no captions for these pictures.
     """
     kind, _, rest = spec.partition(":")
     if kind == "file":
@@ -55,15 +56,17 @@ def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", pre
 
 
 def _is_captioner(name: str) -> bool:
-    """Returns whether a name has a captioner's options, is a published checkpoint, or has no chat template."""
+    """Returns whether a name contains options for a captioner, is a published checkpoint, or is a model without a chat
+    template.
+    """
     return "?" in name or Path(name).suffix in (".pt", ".pth") or not has_chat_template(name)
 
 
 class CaptionerBackend:
-    """A captioner as a describer; captions the pictures of concurrent requests in one batch.
+    """Uses a captioner as a describer. Captions the pictures of concurrent requests in one batch.
 
-    A captioner that answers questions gets the request's last message, unless its name contains a ``?prompt=``; others
-    ignore the request's text. Decodes greedily if the temperature is 0.
+    A captioner that answers questions gets the request's last message as its prompt, unless its name contains
+    ``?prompt=``. Other captioners ignore the request's text. Decodes greedily if the temperature is 0.
     """
 
     def __init__(self, captioner: Captioner) -> None:
@@ -76,10 +79,12 @@ class CaptionerBackend:
         self._batcher = Batcher(self._write, self._like, "describing")
 
     def complete(self, request: Request) -> Answer:
-        """Describes a picture. Raises `BackendError` if the request has none, `PictureError` if it cannot be read."""
+        """Describes a picture. Raises `BackendError` if the request has no picture, and `PictureError` if the picture
+        cannot be read.
+        """
         if request.picture is None:
             raise BackendError(
-                f"{self.name}: a captioner cannot answer text-only requests; specify it with --mllm", fatal=True
+                f"{self.name}: a captioner cannot answer text-only requests; pass it with --mllm", fatal=True
             )
         return self._batcher.answer(request)
 
@@ -108,7 +113,9 @@ class CaptionerBackend:
         ]
 
     def _answer(self, text: str, most: int) -> Answer:
-        """Returns an answer; it counts as truncated if its tokens, end token included, exceed ``most``."""
+        """Returns an answer. The answer counts as truncated if it has more than ``most`` tokens, including the end
+        token.
+        """
         (row,) = self._captioner.tokenize([text], max_tokens=2 * most)
         return Answer(text, completion_tokens=min(len(row), most), finish="length" if len(row) > most else "stop")
 
@@ -121,8 +128,8 @@ class CaptionFileBackend:
 
     @classmethod
     def open(cls, path: str, dataset: Dataset | None) -> CaptionFileBackend:
-        """Reads the file and matches its ids with the data set's. Raises `UsageError` if no id matches, or if one is
-        ambiguous.
+        """Reads the file and matches its ids with those of the data set. Raises `UsageError` if no id matches, or if an
+        id is ambiguous.
         """
         if not path:
             raise UsageError("file: missing path; use file:captions.jsonl")
@@ -135,12 +142,12 @@ class CaptionFileBackend:
             say(matched.how)
         texts = {id: texts[0] for id, texts in matched.texts.items()}
         if not any(id in texts for id in known.ids):
-            raise UsageError(f"{path} contains no captions for the pictures of {dataset.spec}")
+            raise UsageError(f"{path} contains no captions for the pictures in {dataset.spec}")
         digest = hashlib.blake2b(repr(sorted(texts.items())).encode("utf-8", "backslashreplace"), digest_size=6)
         return cls(f"file:{Path(path).name}-{digest.hexdigest()}", texts)
 
     def complete(self, request: Request) -> Answer:
-        """Returns the picture's description. Raises `BackendError` if it is not in the file."""
+        """Returns the picture's description. Raises `BackendError` if the file has none."""
         if (text := self._texts.get(request.item)) is None:
             raise BackendError(f"{self.name} has no caption for this picture")
         return Answer(text)

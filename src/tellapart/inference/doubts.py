@@ -1,7 +1,7 @@
-"""Finds words that a captioner guessed: words that are no likelier for this picture than for others.
+"""Finds words that a captioner guessed, that is, words that are no likelier for this picture than for other pictures.
 
-``--drop-guesses`` removes or generalizes such content words by rules of English grammar. It needs neither a tagger nor
-training.
+``--drop-guesses`` removes or generalizes such content words according to rules of English grammar. It needs neither a
+tagger nor training.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Rollout
 
-CONTRASTS = 8  # number of pictures that each caption's own picture is compared with
+CONTRASTS = 8  # each caption's own picture is compared with this many pictures
 
 
 class Beliefs:
-    """Computes how much likelier the captioner finds each content word for the caption's own picture than for others.
+    """Computes how much likelier the captioner finds each content word for the caption's own picture than for other
+    pictures.
 
-    contrast_K: the captioner's input for the K other pictures.
-    ids_K: the ids of their items, so that no picture is compared with itself.
+    contrast_K: the captioner's inputs for K other pictures.
+    ids_K: the ids of these pictures' items, so that no picture is compared with itself.
     """
 
     def __init__(self, captioner: Captioner, contrast_K: torch.Tensor, ids_K: Sequence[str]) -> None:
         self.captioner, self.contrast_K, self.ids_K = captioner, contrast_K, ids_K
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
-        """Returns the evidence in nats for each of the `content_words` in B captions; ``visual`` has B rows."""
+        """Returns the evidence, in nats, for each of the `content_words` in B captions. ``visual`` has B rows."""
         tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
         rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
         with in_mode(self.captioner.model, False), torch.no_grad():
@@ -46,6 +47,6 @@ class Beliefs:
         return [row[: len(own)] for row, own in rows]
 
     def without_guesses(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
-        """Returns the captions without the words whose evidence is below `EVIDENCE`."""
+        """Returns the captions after removing or generalizing the words whose evidence is below `EVIDENCE`."""
         beliefs = self(visual, ids, texts)
         return [soften(text, [nats < EVIDENCE for nats in row]) for text, row in zip(texts, beliefs, strict=True)]

@@ -1,10 +1,10 @@
-"""OpenAI-compatible server for a captioner: ``POST /v1/chat/completions`` and ``GET /v1/models``.
+"""An OpenAI-compatible server for a captioner: ``POST /v1/chat/completions`` and ``GET /v1/models``.
 
-A request contains one picture as a ``data:`` URL (nothing is fetched). It accepts the options of ``tellapart caption``
-(``consensus``, ``best_of``, ``confidence`` and ``drop_guesses``, alias ``truthful``), OpenAI's ``n``, ``temperature``,
-``max_tokens`` and ``logprobs``, and vLLM's ``prompt_logprobs``: the log-probabilities of the text in the last message,
-whose role is assistant. Fields that would have no effect are rejected. Requests are processed one at a time; all
-samples of a request form one batch.
+A request contains one picture as a ``data:`` URL; the server does not download pictures. A request can set options of
+``tellapart caption`` (``consensus``, ``best_of``, ``confidence`` and ``drop_guesses``, alias ``truthful``), OpenAI's
+``n``, ``temperature``, ``max_tokens`` and ``logprobs``, and vLLM's ``prompt_logprobs``, which returns the
+log-probabilities of the text in a final assistant message. Fields that would have no effect are rejected. Requests are
+processed one at a time, and all samples of a request form one batch.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tellapart.inference.chat_request import ChatRequest
 from tellapart.inference.service import Service
 from tellapart.utils.web.origins import own_origins, with_headers
 
-LARGEST_BODY = 20 * 2**20  # bytes; a 14 MB photo in base64
-WAITING = 64  # requests that may wait for the model; others are told to retry
+LARGEST_BODY = 20 * 2**20  # bytes; enough for a 14 MB photo in base64
+WAITING = 64  # maximum number of requests that wait for the model; further clients are told to retry
 
 
 def create_app(service: Service, port: int, hosts: frozenset[str] | None = None) -> ASGIApp:
-    """Creates the ASGI application. hosts: allowed Host headers; default: the loopback names with ``port``."""
+    """Creates the ASGI application. ``hosts``: allowed Host headers [default: the loopback names with ``port``]."""
 
     def error(status: int, text: str, **headers: str) -> JSONResponse:
         kind = "invalid_request_error" if status < 500 else "server_error"
         return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status, headers)
 
-    turn = Lock()  # one picture at a time; requests whose client disconnects while waiting are dropped
+    turn = Lock()  # one picture at a time; if a client disconnects while waiting, its request is dropped
 
     def models(_: Request) -> Response:
         model = {"id": service.captioner.name, "object": "model", "created": 0, "owned_by": "tellapart"}
@@ -79,7 +79,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         return JSONResponse(answer)
 
     def unknown(request: Request, wrong: Exception) -> Response:
-        """Responds to unknown paths and methods in JSON, like OpenAI's servers."""
+        """Responds to unknown paths and methods with JSON, like OpenAI's servers."""
         assert isinstance(wrong, HTTPException)
         asked = f"{request.method} {request.url.path}"
         text = f"{asked} does not exist; expected POST /v1/chat/completions or GET /v1/models"
@@ -110,7 +110,7 @@ def _events(answer: dict[str, Any], usage: bool) -> Iterator[str]:
 
 
 class Guard:
-    """Middleware that rejects foreign Host headers, requests without the key, and requests from web pages.
+    """Middleware that rejects foreign Host headers, requests without the API key, and requests from other websites.
 
     Browsers send ``Origin`` with cross-site posts; API clients do not.
     """

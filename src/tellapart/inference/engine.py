@@ -1,8 +1,8 @@
 """Prefetches pictures, then encodes and captions them in batches, in order.
 
-Threads decode, resize and normalize with the captioner's own processor while the model runs. Inputs of different
-lengths (prompts, pictures at native resolution) are batched by length to reduce padding. If memory runs out, the batch
-size is halved.
+While the model runs, threads decode pictures, and resize and normalize them with the captioner's own processor. Inputs
+that differ in length (prompts, pictures at native resolution) are batched by length to reduce padding. If memory runs
+out, the batch size is halved.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from tellapart.utils.ahead import ahead
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.rng import ItemSeeds
 
-WINDOW = 4  # batches that are sorted by length and written together
-CPU_ENCODING = 8  # encoder batch size on a CPU; the hidden states of larger batches do not fit into its caches
+WINDOW = 4  # number of batches that are sorted by length and written together
+CPU_ENCODING = 8  # encoder batch size on a CPU, because the hidden states of larger batches do not fit into its caches
 
 
 class CaptionEngine:
-    """Captions items with one captioner.
+    """Captions items with a captioner.
 
-    source: the captioner's encoder (features are not cached), or a view of the items' features.
-    prompts: the prompt for each item, by id.
-    claims: add the confidence of each claim to the captions.
+    source: the captioner's encoder (then features are not cached), or a view of the items' features.
+    prompts: each item's prompt, by id.
+    claims: whether to add each claim's confidence to the captions.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class CaptionEngine:
         self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
         self._writing = BatchSize(batch_size, "writing captions")
         self._beliefs: Beliefs | None = None
-        self._pictures: dict[str, PictureRecord | None] = {}  # by id, for the items of the last window
-        self.cut: set[str] = set()  # captions in the last `WINDOW` that were truncated at max_tokens
+        self._pictures: dict[str, PictureRecord | None] = {}  # by id, for the items in the last window
+        self.cut: set[str] = set()  # captions in the last window that were truncated at max_tokens
 
     @classmethod
     def open(
@@ -85,9 +85,9 @@ class CaptionEngine:
         prompts: Mapping[str, str] | None = None,
         claims: bool = False,
     ) -> CaptionEngine:
-        """Creates an engine. ``store``: cache for features; None: features are not cached.
+        """Creates an engine. ``store``: a cache for features, or None to cache no features.
 
-        ``features``: files to use instead of the captioner's encoder, or "off".
+        ``features``: feature files to use instead of the captioner's encoder, or "off".
         """
         if captioner.makes_features and store is None and features is None:
             return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts, claims)
@@ -96,16 +96,17 @@ class CaptionEngine:
         return cls(captioner, decoding, view, skipped, batch_size, prompts, claims)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
-        """From now on, removes or generalizes words that the captioner finds as likely for a few other ``items``.
+        """Makes the engine remove or generalize words that the captioner finds equally likely for a few other
+        ``items``.
 
-        The choice of these items depends only on the data set. Raises `UsageError` with the data set's ``name`` if
-        fewer than two can be read.
+        The choice of these items depends only on the data set. If fewer than two of them can be read, raises
+        `UsageError` with the data set's ``name``.
         """
         spread = dict.fromkeys(len(items) * k // CONTRASTS for k in range(CONTRASTS))
         rest = (place for place in range(len(items)) if place not in spread)
         ids: list[str] = []
         rows: list[torch.Tensor] = []
-        for place in (*spread, *rest):  # the rest are substitutes for unreadable pictures
+        for place in (*spread, *rest):  # the rest are substitutes for pictures that cannot be read
             if len(ids) == CONTRASTS:
                 break
             some = [items[place]]
@@ -114,21 +115,21 @@ class CaptionEngine:
                 rows += [self.captioner.inputs(visual)[0]] if kept else []
         if len(ids) < 2:
             raise UsageError(
-                f"--drop-guesses requires at least two readable pictures, but {name} has {len(ids)}; remove it"
+                f"--drop-guesses requires at least two readable pictures, but {name} has {len(ids)}; remove this option"
             )
         contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # the number of regions may vary
         self._beliefs = Beliefs(self.captioner, contrast_K, ids)
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
-        """Yields, for each window, the number of items and the captions of the readable ones, in order."""
+        """For each window, yields the number of items and the captions of the readable items, in order."""
         for count, kept, visual in self._windows(items):
             written = self._write(kept, visual, chooser) if kept else []
             yield count, [replace(one, picture=self._pictures.get(one.item.id)) for one in written]
 
     def log_probs(self, item: Item, text: str | None = None) -> tuple[Rollout, torch.Tensor] | None:
-        """Generates captions for a picture, or takes ``text`` as given; computes log_p_RT in nats for each token.
+        """Generates captions for a picture (or uses ``text`` if given), and computes log_p_RT, in nats, for each token.
 
-        The log-probabilities are the captioner's at temperature 1. Returns None if the picture cannot be read.
+        The log-probabilities are those of the captioner at temperature 1. Returns None if the picture cannot be read.
         """
         ((_, kept, visual),) = self._windows([item])
         if not kept:
@@ -148,11 +149,13 @@ class CaptionEngine:
 
     # The captioner's input
     def _windows(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
-        """Yields windows of items: the number of items, the readable ones, and their features."""
+        """For each window of items, yields the number of items, the readable items, and the readable items'
+        features.
+        """
         return self._encoded(items) if isinstance(self._source, Encoder) else self._viewed(items, self._source)
 
     def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
-        """Yields the windows with features from the captioner's own encoder."""
+        """Yields windows with features from the captioner's own encoder."""
         buffer = self._window + self._encoding.size
         threads = None if self.captioner.pixels_in_threads else 1
         work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
@@ -173,9 +176,7 @@ class CaptionEngine:
 
     @staticmethod
     def _opened(item: Item) -> Opened:
-        """Opens a picture. Members of archives are read immediately, because reading them is fast only in file
-        order.
-        """
+        """Opens a picture. Archive members are read immediately, because reading them is fast only in file order."""
         if not isinstance(item.picture, StoredPicture) or isinstance(item.picture, FilePicture):
             return Opened(item.picture)
         record = PictureRecord.of(item.picture, "")
@@ -185,8 +186,8 @@ class CaptionEngine:
             return Opened(error)
 
     def _prepare(self, opened: Opened) -> tuple[torch.Tensor, PictureRecord | None] | PictureError:
-        """Returns the pixels F×… of a picture (F = 1) or of a clip's frames, from the captioner's processor, and the
-        record of the decoded bytes. Runs in a thread.
+        """Returns the processed pixels, F×…, of a picture (F = 1) or of a clip's frames, and a record of the decoded
+        bytes. Runs in a thread.
         """
         if isinstance(opened.content, PictureError):
             return opened.content
@@ -205,7 +206,7 @@ class CaptionEngine:
         return pixels_FCHW, replace(record, content=picture.key())
 
     def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
-        """Encodes some pictures or clips; returns one row of features for each."""
+        """Encodes some pictures or clips, and returns one row of features for each."""
         assert isinstance(self._source, Encoder)
         pixels_FCHW = all_FCHW[some]
         pixels = torch.cat(list(pixels_FCHW))
@@ -219,7 +220,7 @@ class CaptionEngine:
         return self.captioner.inputs(visual)
 
     def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
-        """Yields windows of items whose features come from a store or files, or whose prompts differ per picture."""
+        """Yields windows of items whose features (or pixels or prompts) come from a view."""
         for some in blocks_of(items, self._window):
             before = [PictureRecord.of(item.picture) for item in some]
             kept = view.readable(some, self._skipped)
@@ -232,7 +233,7 @@ class CaptionEngine:
 
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
-        """Captions items from their features; batches items with the same prompt by length."""
+        """Captions items from their features. Items with the same prompt are batched by length."""
 
         lengths = self.captioner.input_lengths(visual) or [0] * len(items)
         prompts = [(self._prompts or {}).get(item.id, "") for item in items]
@@ -250,13 +251,13 @@ class CaptionEngine:
 
         written: list[str] = []
         self.cut = set()
-        if self._prompts:  # computed once, not for every prompt
+        if self._prompts:  # computes the head once instead of for every prompt
             self.captioner.head()
         for prompt, some in groupby(order, key=prompts.__getitem__):
             places, asked = list(some), self.captioner.with_prompt(prompt)
             for texts in self._writing.batches(len(places), partial(generate, asked, places)):
                 written += texts
-            if prompt:  # a separate object with its own counters
+            if prompt:  # `asked` is then a separate object with its own counters
                 self.captioner.generated, self.captioner.cut_captions = asked.generated, asked.cut_captions
         samples = len(written) // len(items)
         groups: list[tuple[str, ...]] = [()] * len(items)
@@ -280,7 +281,7 @@ class CaptionEngine:
     def _with_claims(
         self, captions: list[Written], groups: Sequence[tuple[str, ...]], visual: torch.Tensor
     ) -> list[Written]:
-        """Adds the confidence of each claim; omits log-probabilities if every picture has its own prompt."""
+        """Adds each claim's confidence. Omits log-probabilities if every picture has its own prompt."""
         if self._prompts:
             samples = [[Sample(text) for text in group] for group in groups]
         else:
@@ -290,7 +291,7 @@ class CaptionEngine:
         ]
 
     def _without_doubted(self, captions: list[Written], visual: torch.Tensor) -> list[Written]:
-        """Returns the captions without the words that the captioner guessed."""
+        """Returns the captions after removing or generalizing the words that the captioner guessed."""
         assert self._beliefs is not None
         edited: list[Written] = []
         for start in range(0, len(captions), self._writing.size):
@@ -305,12 +306,12 @@ class CaptionEngine:
 
 @dataclass(frozen=True)
 class Opened:
-    """A prefetched picture: the picture itself, its bytes if they have been read, or the error that reading raised."""
+    """A prefetched picture: the picture, possibly with its bytes already read, or the error that reading it raised."""
 
     content: Picture | PictureError
     record: PictureRecord | None = None
 
 
 def _held(opened: Opened) -> int:
-    """Returns the bytes that an encoded picture occupies in memory."""
+    """Returns the number of bytes that an encoded picture occupies in memory."""
     return len(opened.content.data) if isinstance(opened.content, BytesPicture) else 0

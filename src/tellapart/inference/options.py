@@ -1,4 +1,4 @@
-"""The settings of ``tellapart caption``; the command line is generated from them."""
+"""The settings of ``tellapart caption``, from which the command line is generated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellapart.utils.documentation import page_url
 
 @dataclass(frozen=True)
 class CaptionOptions:
-    """Options of ``tellapart caption``, except models, pictures and workers."""
+    """The options of ``tellapart caption``, except for models, pictures and workers."""
 
     out: Annotated[
         str | None,
@@ -21,8 +21,8 @@ class CaptionOptions:
             "--out",
             "-o",
             help=(
-                "Output file (.jsonl or .csv; with --workers also .parquet or .tar), or - for standard output. For a "
-                "single picture, the default is to print the caption."
+                "Output file (.jsonl or .csv; with --workers also .parquet or .tar), or - for standard output. By "
+                "default, a single picture's caption is printed."
             ),
         ),
     ] = None
@@ -37,12 +37,12 @@ class CaptionOptions:
     ] = None
     prompt: Annotated[
         str | None,
-        typer.Option(help="Prompt for the captioner; may contain fields: 'Tags: {tags}. {text}'."),
+        typer.Option(help="Prompt for the captioner. May contain fields, as in 'Tags: {tags}. {text}'."),
     ] = None
     fields: Annotated[
         Path | None,
         typer.Option(
-            help=("Table (.jsonl, .csv, …) with the values of --prompt's fields for each picture id or file name."),
+            help=("Table (.jsonl, .csv, …) with values for --prompt's fields, by picture id or file name."),
             dir_okay=False,
         ),
     ] = None
@@ -50,7 +50,7 @@ class CaptionOptions:
         int | None,
         typer.Option(
             min=1,
-            help=("Number of beams; 1 means greedy decoding. Default: the model's saved setting, otherwise 5."),
+            help=("Number of beams; 1 means greedy decoding. Default: the model's saved setting, or 5."),
         ),
     ] = None
     max_tokens: Annotated[
@@ -58,27 +58,27 @@ class CaptionOptions:
         typer.Option(
             min=1,
             help=(
-                "Maximum number of tokens per caption. Default: the model's saved setting, otherwise 30; 256 for a "
-                "server."
+                "Maximum number of tokens per caption. Default: the model's saved setting, or 30; 256 for a server "
+                "model."
             ),
         ),
     ] = None
     samples: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=2, help=("Write N sampled captions per picture; with --beams, the N best beams.")
+            metavar="N", min=2, help=("Write N sampled captions per picture, or with --beams, the N best beams.")
         ),
     ] = None
     best_of: Annotated[
         int | None,
         typer.Option(
-            "--best-of", metavar="N", min=2, help=("Sample N captions and keep the one that --scorer ranks highest.")
+            "--best-of", metavar="N", min=2, help=("Sample N captions and keep the best according to --scorer.")
         ),
     ] = None
     consensus: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=3, help=("Sample N captions and keep the one most similar to the others (MBR decoding).")
+            metavar="N", min=3, help=("Sample N captions and keep the caption most similar to the rest (MBR decoding).")
         ),
     ] = None
     scorer: Annotated[
@@ -97,24 +97,27 @@ class CaptionOptions:
     ] = False
     schema: Annotated[
         Path | None,
-        typer.Option(help="JSON file with the schema for structured captions (server models only).", dir_okay=False),
+        typer.Option(help="JSON schema file for structured captions (server models only).", dir_okay=False),
     ] = None
     claims: Annotated[
         bool,
-        typer.Option("--claims", help="Add the confidence of each claim, estimated from the samples."),
+        typer.Option("--claims", help="Add each claim's confidence, estimated from the samples."),
     ] = False
     batch_size: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=1024,
-            help=("Batch size, or maximum number of concurrent requests to a server. Default: 32; 16 for a server."),
+            help=(
+                "Batch size, or maximum number of concurrent requests for a server model. Default: 32, or 16 for a "
+                "server model."
+            ),
         ),
     ] = None
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Caption again. Hand-written and edited texts are kept.")
+        bool, typer.Option("--overwrite", help="Recaption all pictures. Keeps hand-written and edited captions.")
     ] = False
     replace_edited: Annotated[
         bool,
-        typer.Option("--replace-edited", help="Replace texts that were written or edited by hand; a backup is kept."),
+        typer.Option("--replace-edited", help="Also replace hand-written and edited captions, after backing them up."),
     ] = False

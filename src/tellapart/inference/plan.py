@@ -1,4 +1,4 @@
-"""Resolves `CaptionOptions` for one model into its name with all settings and the decoding settings."""
+"""Resolves `CaptionOptions` for a model: computes the model's name with all its settings, and the decoding settings."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ CONSENSUS_TEMPERATURE = 0.6
 
 @dataclass(frozen=True)
 class CaptionPlan:
-    """`CaptionOptions` resolved for one model: its name with all settings, and the decoding settings.
+    """`CaptionOptions` resolved for a model.
 
     Args:
-        model: the captioner's name, including the prompt if that contains no fields.
-        template: a prompt with fields (captioners on this machine only).
-        features: files with features, to use instead of the captioner's encoder.
-        ledger: the file that stores a server's answers; None: beside the captions.
-        schema: the JSON schema of a server's answers.
+        model: the captioner's name with all its settings. Includes the prompt unless the prompt contains fields.
+        decoding: the decoding settings.
+        template: a prompt with fields (only for captioners on this machine).
+        features: files with features, which are used instead of the captioner's encoder.
+        ledger: the file that stores a server's answers, or None for a file beside the captions.
+        schema: the JSON schema for a server's answers.
     """
 
     model: str
@@ -44,7 +45,7 @@ class CaptionPlan:
 
     @property
     def served(self) -> bool:
-        """Returns whether the model is behind a server."""
+        """Returns whether the model runs behind a server."""
         return is_server(self.model)
 
 
@@ -78,18 +79,18 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
 
 
 def _with_prompt(model: str, prompt: str) -> str:
-    """Returns the captioner's name with a prompt. Raises `UsageError` if it already has one."""
+    """Adds a prompt to the captioner's name. Raises `UsageError` if the name already contains a prompt."""
     options = model.partition("?")[2]
     if any(pair.startswith("prompt=") for pair in options.split("&")):
-        raise UsageError(f"{model} already specifies a prompt; remove it there, or remove --prompt")
+        raise UsageError(f"{model} already contains a prompt; remove it from the name, or remove --prompt")
     return f"{model}{'&' if options else '?'}prompt={prompt}"
 
 
 def refuse(options: Mapping[str, Any], why: str) -> None:
-    """Raises `UsageError` if any of these options, which would have no effect, was given."""
+    """Raises `UsageError` if any of these options was given, since it would have no effect."""
     for option, value in options.items():
         if value is not None:
-            raise UsageError(f"{option} {why}; remove it")
+            raise UsageError(f"{option} {why}; remove this option")
 
 
 def _number(low: float, high: float) -> Callable[[str], float]:
@@ -114,13 +115,13 @@ def _kept(text: str) -> bool:
     return True
 
 
-# Rarely used decoding settings: a parser for each, and a description of valid values for error messages.
+# Rarely used decoding settings. Each has a parser, and a description of valid values for error messages.
 DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
     "temperature": (_number(0.01, 100), "a number from 0.01 to 100"),
     "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
     "scorer_weight": (_number(0.001, 1e6), "a number of at least 0.001"),
     "confidence": (_number(0.01, 0.99), "a number from 0.01 to 0.99"),
-    "paragraphs": (_kept, "keep (by default, a caption is joined into one line)"),
+    "paragraphs": (_kept, "keep (by default, a caption's lines are joined into one)"),
 }
 
 
@@ -142,7 +143,7 @@ def key_values(
 
 
 def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
-    """Returns the decoding settings for ``caption``: from the options, otherwise the model's ``default``.
+    """Returns the decoding settings for ``caption``. Settings without an option come from the model's ``default``.
 
     Raises `UsageError` if an option would have no effect.
     """
@@ -151,12 +152,12 @@ def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
         rare.setdefault("scorer_weight", SCORER_WEIGHT)
     elif "scorer_weight" in rare:
         raise UsageError(
-            "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48 "
-            "--scorer MODEL; add them, or remove it"
+            "--decoding scorer_weight requires --consensus and --scorer; add, for example, --consensus 48 "
+            "--scorer MODEL, or remove scorer_weight"
         )
     decoding = _kind_of_decoding(options, rare.pop("temperature", None), default)
     if "length_penalty_over" in rare and decoding.kind != "beam":
-        raise UsageError("--decoding length_penalty_over requires beam search; add --beams 5, or remove it")
+        raise UsageError("--decoding length_penalty_over requires beam search; add --beams 5, or remove this setting")
     return decoding.model_copy(update=rare)
 
 
@@ -189,7 +190,7 @@ def _kind_of_decoding(options: CaptionOptions, temperature: float | None, defaul
         if temperature is not None:
             raise UsageError(
                 "--decoding temperature cannot be combined with --beams and --samples, because beam search does not "
-                "sample; remove it, or remove --beams"
+                "sample; remove temperature, or remove --beams"
             )
         if samples > beams:
             raise UsageError(f"--beams {beams} is less than --samples {samples}; increase --beams")

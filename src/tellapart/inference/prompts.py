@@ -1,12 +1,13 @@
-"""Per-picture prompts: a template whose fields are filled with each picture's metadata.
+"""Per-picture prompts, made from a template whose fields are filled with each picture's metadata.
 
-Example: ``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` becomes "none" for pictures without tags;
-``{{tags}}`` is literal. The fields are
+Example: ``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` becomes "none" for pictures without tags, and
+    ``{{tags}}`` stands for the literal text ``{tags}``. The fields are
 
-- ``id``, ``name`` (the file name without its suffix), ``folder`` (the name of its folder) and ``text`` (the text file
+- ``id``, ``name`` (the file name without its suffix), ``folder`` (the folder's name) and ``text`` (the text file
   beside the picture, unless tellapart wrote it, or the data set's references);
 - the keys of a ``.json`` beside the picture (``cat.json`` or ``cat.jpg.json``);
-- the columns of a table: the one passed, otherwise the data set's own if it is JSON, CSV or Parquet.
+- the columns of the table passed by the user or, failing that, of the data set's own table if it is JSON, CSV or
+  Parquet.
 
 If names collide, the later entry in this list wins. Lists are joined by commas; empty values count as missing.
 """
@@ -45,17 +46,17 @@ def has_fields(prompt: str) -> bool:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The prompt for each picture, by id, and the ``template`` from which they were made."""
+    """Each picture's prompt, by id, and the ``template`` from which the prompts were made."""
 
     template: str
     by_id: Mapping[str, str]
 
     @classmethod
     def read(cls, template: str, dataset: Dataset, table: Path | None = None) -> Prompts | None:
-        """Returns the prompts for a data set's pictures; None if the template contains no fields.
+        """Returns the prompts for a data set's pictures, or None if the template contains no fields.
 
-        table: a file of records with fields, each with an id or a file name. Raises `UsageError` if a field is unknown
-        for all pictures, if some pictures lack a field without a default, or if the table is about other pictures.
+        table: a file of records that contain fields and an id or a file name. Raises `UsageError` if no picture has a
+            field, if some pictures lack a field that has no default, or if the table describes other pictures.
         """
         names = {match["name"] for match in _FIELD.finditer(template)}
         if not names:
@@ -81,8 +82,8 @@ class Prompts:
             if lacking := [key for key, own in fields.items() if name not in own]:
                 raise UsageError(
                     f"--prompt: {len(lacking):,} of {len(fields):,} pictures lack the field '{name}' "
-                    f"({preview_ids(lacking)}); use {{{name}|TEXT}} to fill in TEXT for these "
-                    "pictures; TEXT may be empty"
+                    f"({preview_ids(lacking)}); use {{{name}|TEXT}} to fill in TEXT, which may be empty, for these "
+                    "pictures"
                 )
         prompts = {key: filled(template, own) for key, own in fields.items()}
         if empty := [key for key, prompt in prompts.items() if not prompt]:
@@ -116,10 +117,10 @@ def _of_item(item: Item, files: OwnFiles) -> dict[str, str]:
 
 
 def _own_table(dataset: Dataset) -> Path | None:
-    """Returns the file with the data set's own records; None if there is no such file, or several."""
+    """Returns the file with the data set's own records, or None if there is no such file or more than one."""
     try:
         path = parse(dataset.spec)[1]
-    except UsageError:  # several parts, or a pattern of files
+    except UsageError:  # the specification has several parts, or is a pattern of files
         return None
     if path.is_dir():
         path = next((path / name for name in METADATA_FILES if (path / name).is_file()), path)
@@ -127,7 +128,7 @@ def _own_table(dataset: Dataset) -> Path | None:
 
 
 def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[str]) -> dict[str, dict[str, str]]:
-    """Returns the fields ``names`` from a table's records by picture id; adds all field names to ``seen``."""
+    """Returns the fields ``names`` from a table's records, by picture id. Adds all field names to ``seen``."""
     path = table or _own_table(dataset)
     if path is None:
         return {}
@@ -148,7 +149,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
     ids = [item.id for item in dataset]
     known = KnownIds(dataset.spec, ids, {item.id: item.picture.name for item in dataset})
     numbered = 0 < bare == len(rows)
-    if numbered and table is None:  # the data's own rows, in their order
+    if numbered and table is None:  # these are the data's own rows, in the same order as the pictures
         return dict(zip(ids, rows.values(), strict=True)) if len(rows) == len(ids) else {}
     given = CaptionFile(str(path), {key: [key] for key in rows}, files, numbered=numbered)
     matched, inside = match_captions(given, known, str(path)), set(ids)
@@ -156,7 +157,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
     if table is not None:
         if not found:
             raise UsageError(
-                f"{table}: no record matches a picture of {dataset.spec}; expected picture ids or file names"
+                f"{table}: no record matches a picture in {dataset.spec}; expected picture ids or file names"
             )
         if matched.how:
             say(matched.how)
@@ -164,7 +165,9 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a record's non-empty fields that are text, numbers or lists of these, each on one line."""
+    """Returns a record's non-empty fields that are text, numbers, or lists of text and numbers. Each value is joined
+    into one line.
+    """
     fields: dict[str, str] = {}
     for name, value in record.items():
         parts: Sequence[Any] = value if isinstance(value, list) else [value]

@@ -35,14 +35,14 @@ BATCH_SIZE = 32
 def caption_folder(
     plan: CaptionPlan, dataset: Dataset, options: CaptionOptions, device: str, precision: str, log: Path | None = None
 ) -> Callable[[], Captioner] | None:
-    """Captions every picture that has no caption yet, and prints the counts.
+    """Captions every picture that has no caption yet, and prints how many were captioned.
 
     Args:
         plan: the options, resolved for the model.
-        log: file whose hidden log stores the captions; None to use the destination in the options.
+        log: the file whose hidden log stores the captions, or None to use the destination in the options.
 
     Returns:
-        A function that loads the captioner, for checking captions later; None for a model behind a server.
+        A function that loads the captioner, for checking captions later, or None for a model behind a server.
 
     Raises:
         UsageError: if the options are inconsistent or not supported.
@@ -56,13 +56,13 @@ def caption_folder(
 
 
 def check_destination(options: CaptionOptions) -> None:
-    """Raises `UsageError` for destinations that only a job can write to. Reads no data."""
+    """Raises `UsageError` for a destination that only a job can write to. Does not read any data."""
     if options.out is not None and is_url(options.out):
         raise UsageError(f"-o {options.out}: only a job can write to a URL; add --workers 1, or specify a local file")
 
 
 def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
-    """Returns the file and the format. The caption of a single picture is printed if no file is named."""
+    """Returns the output file and the format. If no file is named, a single picture's caption is printed."""
     if options.out is None and options.format is None and len(dataset) == 1:
         return PRINTED, "txt"
     return (None if options.out is None else Path(options.out)), options.format
@@ -113,7 +113,7 @@ def _caption_here(
         **settings,
     )
     if out != PRINTED:
-        say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
+        say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} empty")
     for line in (*summary.lines(), *dataset.report()):
         say(line)
     dataset.refuse_mostly_unreadable()
@@ -121,7 +121,9 @@ def _caption_here(
 
 
 def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions) -> str:
-    """Returns the number of requests and the cost of captioning all pictures with a server. Raises `UsageError`."""
+    """Returns how many requests captioning all pictures with a server takes, and what they cost. Raises
+    `UsageError`.
+    """
     _, prompt = open_server(plan.model)
     prompts = Prompts.read(prompt, dataset, options.fields)
     if not len(dataset):
@@ -174,8 +176,8 @@ def _caption_by_server(
 
 
 def warn_of_other_author(dataset: Dataset, author: Author) -> None:
-    """Warns about text files beside the pictures that are kept although they were written with another model, prompt or
-    decoding settings.
+    """Warns about text files beside the pictures that are kept although they were written with a different model,
+    prompt or decoding settings.
     """
     check_beside(dataset, ".txt")
     captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
@@ -190,7 +192,7 @@ def warn_of_other_author(dataset: Dataset, author: Author) -> None:
 
 
 def _is_same(one: Author, other: Author) -> bool:
-    """Returns whether two sources of captions are the same model (by resolved path), prompt and decoding settings."""
+    """Returns whether two authors have the same model (by resolved path), prompt and decoding settings."""
     (model, _, options), (other_model, _, other_options) = (each.model.partition("?") for each in (one, other))
     same = model == other_model or (Path(model).exists() and Path(model).resolve() == Path(other_model).resolve())
     prompts = "prompt=" in options or one.prompt == other.prompt

@@ -49,7 +49,7 @@ def caption_request(
 
 
 def settings_fingerprint(captioner: Captioner) -> str:
-    """Returns a hash of a captioner's settings other than its weights: configuration, vocabulary and chat template."""
+    """Returns a hash of everything but a captioner's weights: its configuration, vocabulary and chat template."""
     tokenizer = captioner.tokenizer
     templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
     parts = [settings_of(captioner.model), tokenizer.get_vocab(), templates]
@@ -57,7 +57,7 @@ def settings_fingerprint(captioner: Captioner) -> str:
 
 
 def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
-    """Returns the settings that are known only once the models are loaded."""
+    """Returns the settings that are known only after the models have been loaded."""
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
         "captioner_options": captioner.chosen,

@@ -1,9 +1,9 @@
 """Captions data sets with a model behind a server, using the backends and the ledger of `tellapart.boost`.
 
 Requests are sent concurrently, so that servers such as vLLM and SGLang can batch them, and captions are written in the
-order of the data set. Every answer is stored in the ledger before it is used, so no answer is paid for twice. After an
-invalid answer (empty, a refusal, truncated), the request is repeated once with sampling; if that fails too, the picture
-is listed as failed, with the reason.
+order of the data set. Every answer is stored in the ledger before it is used, so no answer is paid for twice. If an
+answer is invalid (empty, truncated or a refusal), the request is repeated once with sampling. If that fails too, the
+picture is listed as failed, with the reason.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
-MAX_TOKENS = 256  # characters; longer answers are not captions
+MAX_TOKENS = 256  # longer answers are not captions
 MAX_STRUCTURED_TOKENS = 1024  # limit for structured captions and several paragraphs
 CONCURRENCY = 16
-MAX_FAILED_LISTED = 20  # failed pictures listed by name
+MAX_FAILED_LISTED = 20  # maximum number of failed pictures that are listed by name
 
 
 @dataclass(frozen=True)
 class ServerSummary:
-    """Result of `caption_by_server`.
+    """The result of `caption_by_server`.
 
-    failed: pictures without a caption, with the reason.
-    unanswered: how many of these the server did not answer; repeating the call requests them again.
-    tally: requests, tokens and cost.
-    samples_lost: number of invalid answers among the samples; they are never chosen.
-    unspelled: number of captions that do not match the server's tokens. Their words have no probabilities, so none were
-        removed.
+    failed: the pictures without a caption, each with the reason.
+    unanswered: how many of the failed pictures the server did not answer. Repeating the call requests them again.
+    tally: the number of requests and tokens, and the cost.
+    samples_lost: the number of samples that were invalid answers. They are never chosen.
+    unspelled: the number of captions that do not match the server's tokens. Their words have no probabilities, so these
+        captions were not edited.
     """
 
     out: Path | None
@@ -72,7 +72,7 @@ class ServerSummary:
     unspelled: int = 0
 
     def lines(self) -> list[str]:
-        """Returns the number of requests, tokens and cost, and up to `MAX_FAILED_LISTED` failed pictures."""
+        """Returns lines on the requests, tokens and cost, and on up to `MAX_FAILED_LISTED` failed pictures."""
         used = self.tally
         cost = "" if used.cost is None else f", cost {used.cost:.2f}"
         several = f" to {used.requests:,} requests" if used.requests != used.asked else ""
@@ -129,20 +129,22 @@ def caption_by_server(
     progress: bool = True,
     **retry: Any,
 ) -> ServerSummary:
-    """Captions all pictures in ``dataset`` and writes them to ``out``, like `caption_pictures` for local models.
+    """Captions all pictures in ``dataset`` and writes the captions to ``out``. `caption_pictures` does the same with
+    local models.
 
     Prints the expected and maximum number of requests, and their cost if the name has prices.
 
     Args:
         decoding: ``greedy`` requests one caption, at the server's default temperature unless the name sets one
-            (``?temperature=0``); ``sample`` and ``consensus`` request several captions per picture. ``confidence``: as
-            in `caption_pictures`.
+            (``?temperature=0``); ``sample`` and ``consensus`` request several captions per picture. ``confidence``
+            works as in `caption_pictures`.
         best_of, scorer: as in `caption_pictures`.
-        drop_guesses: as in `caption_pictures`, but in comparison with a grey picture.
-        ledger: the file that stores the answers; None: a file beside ``out``.
-        prompts: one prompt per picture; None: made from the prompt in the name if that contains fields.
-        schema: request structured captions; if an answer does not match, the request is repeated once.
-        claims: add the confidence of each claim, with log-probabilities if the server returns them.
+        drop_guesses: as in `caption_pictures`, except that pictures are compared with a grey picture.
+        ledger: the file that stores the answers [default: a file beside ``out``].
+        prompts: one prompt per picture. If None, prompts are made from the prompt in the name if it contains fields.
+        schema: request structured captions that match this schema. If an answer does not match, the request is repeated
+            once.
+        claims: add each claim's confidence, with log-probabilities if the server returns them.
         retry: options of `tellapart.boost.retries.RetryingBackend`.
 
     Raises:
@@ -207,7 +209,7 @@ def _settings(
     scorer: Scorer | None,
     drop_guesses: bool,
 ) -> dict[str, Any]:
-    """Returns the settings of a run; runs with different settings must not append to the same file."""
+    """Returns a run's settings. Runs with different settings must not append to the same file."""
     settings: dict[str, Any] = {
         **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
         **{"decoding": decoding.model_dump(), "best_of": best_of, "scorer": scorer.name if scorer else None},
@@ -229,7 +231,7 @@ def _write_answers(
     already: int,
     progress: bool,
 ) -> None:
-    """Requests captions for the items in ``todo``, and writes the valid ones."""
+    """Requests captions for the items in ``todo``, and writes the valid captions."""
     try:
         with Progress(len(todo), "captioning", enabled=progress) as shown:
             for done in job.run(iter(todo), shown.advance):
@@ -251,13 +253,13 @@ def _write_answers(
 
 
 def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
-    """Returns a message about what was saved before a failure. ``goes_on``: whether repeating the command may help."""
+    """Returns a message on what was saved before a failure. ``goes_on``: whether repeating the command may help."""
     kept = f"{captions:,} captions and {len(ledger):,} answers were saved"
     return f"{kept}; run the same command again to resume" if goes_on else kept
 
 
 def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item], answers: Ledger) -> None:
-    """Gets all answers from the batch endpoint. After Ctrl-C, the batch continues on the server."""
+    """Gets all answers from the batch endpoint. If interrupted with Ctrl-C, the batch continues on the server."""
     try:
         backend.fill(captions.samples, todo, answers)
     except KeyboardInterrupt:
@@ -266,5 +268,5 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
 
 
 def _with_batch(tally: Tally, batch: Tally) -> Tally:
-    """Counts a batch's answers as newly requested, although the job then reads them from the ledger."""
+    """Counts a batch's answers as newly requested, although the job reads them from the ledger."""
     return replace(tally + batch, kept=max(0, tally.kept - batch.asked))

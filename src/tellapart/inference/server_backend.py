@@ -1,4 +1,4 @@
-"""Opens the model behind a server that a name such as ``openai:MODEL@URL`` stands for."""
+"""Opens a model behind a server from a name such as ``openai:MODEL@URL``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROMPT = "Describe the image in one sentence."
 
 
 def open_server(name: str) -> tuple[Backend, str]:
-    """Opens the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``; returns it and the prompt.
+    """Opens the backend for a name such as ``openai:MODEL@URL?prompt=TEXT&key=…``. Returns the backend and the prompt.
 
-    With ``batch=1``, it is a batch endpoint. Raises `UsageError` for an invalid name.
+    With ``batch=1``, the backend is a batch endpoint. Raises `UsageError` for an invalid name.
     """
     body = name.partition("?")[0]
     spec_settings(name, body, (*SETTINGS, "prompt", "batch"))  # rejects unknown settings

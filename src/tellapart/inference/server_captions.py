@@ -1,4 +1,4 @@
-"""The request stages for captioning with a server, and the processing of the answers."""
+"""Builds the request stages for captioning with a server, and processes the answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.types import Item, Picture
 
 RETRY_TEMPERATURE = 0.7  # at temperature 0, a repeated request returns the same answer
-GREY_SIDE = 336  # side of the blank picture in pixels
+GREY_SIDE = 336  # width and height of the blank picture in pixels
 
 
 @cache
@@ -40,10 +40,10 @@ def grey_picture() -> Picture:
 
 @dataclass
 class ServerCaptions:
-    """The request stages for captioning with a server, and the processing of the answers.
+    """Builds the request stages for captioning with a server, and processes the answers.
 
-    Each picture needs one request, or one per sample, each with its own seed. ``drop_guesses`` adds two requests, which
-    score the chosen caption given the picture and given a grey one. ``chooser`` is required for ``best_of``, and for a
+    Each picture needs one request per sample, each with its own seed. ``drop_guesses`` adds two requests, which score
+    the chosen caption given the picture and given a grey picture. ``chooser`` is required for ``best_of``, and for a
     consensus with ``scorer_weight``.
     """
 
@@ -56,12 +56,12 @@ class ServerCaptions:
     chooser: BestOf | None = None
     schema: AnswerSchema | None = None
     claims: bool = False
-    lost: int = 0  # invalid samples of pictures that have a caption
+    lost: int = 0  # number of invalid samples for pictures that have a caption
     unspelled: int = 0
-    _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
-    _tokens: dict[tuple[str, str], Tokens] = field(default_factory=dict)  # by item and stage, with ``claims``
-    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # recorded before sending
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time uses the scorer
+    _chosen: dict[str, Written] = field(default_factory=dict)  # by item id, until the caption is written
+    _tokens: dict[tuple[str, str], Tokens] = field(default_factory=dict)  # by item id and stage, if ``claims`` is set
+    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # recorded before the request is sent
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # only one thread at a time uses the scorer
 
     def __post_init__(self) -> None:
         samples = self.best_of or self.decoding.drawn.samples
@@ -75,8 +75,8 @@ class ServerCaptions:
         return self.best_of is not None or self.decoding.kind == "consensus"
 
     def trouble(self, done: Boosted) -> str | None:
-        """Returns why a picture has no caption; None if it has one. To choose from samples, at least one must
-        be valid.
+        """Returns why a picture has no caption, or None if it has one. A caption can be chosen if at least one sample
+        is valid.
         """
         good = [stage for stage in self.samples if stage.name in done.texts]
         if not done.bad or (self.chooses and good and not done.unanswered):
@@ -86,7 +86,7 @@ class ServerCaptions:
         return reasons[0]
 
     def written(self, done: Boosted) -> Written:
-        """Returns the chosen caption after all edits."""
+        """Returns the chosen caption after all edits have been applied."""
         self.lost += sum(stage.name in done.bad for stage in self.samples)
         found = self._choose(done.item, done.texts)
         self._chosen.pop(done.item.id, None)
@@ -111,7 +111,9 @@ class ServerCaptions:
         return replace(found, caption=text, candidates=(), samples=(text,))
 
     def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
-        """Returns three estimates of the server's load: the minimum; one choice per request; the maximum."""
+        """Returns three estimates of the server's load: the minimum, the load with one choice per request, and the
+        maximum.
+        """
         first = self.samples[0].build_request(pictures[0], {})
         scores = Load()
         if self.drop_guesses:  # the length of the scored caption is not known yet
@@ -170,7 +172,7 @@ class ServerCaptions:
         )
 
     def _confident(self, answer: Answer, text: str) -> str:
-        """Removes repetitions, and nouns whose probability is below ``confidence``."""
+        """Removes nouns whose probability is below ``confidence``, and repetitions."""
         text = " ".join(text.split())
         words = content_words(text)
         log_probs = word_log_probs(text, words, answer.tokens)
@@ -183,7 +185,9 @@ class ServerCaptions:
         return without_repeats(soften(text, doubted))
 
     def _score(self, name: str, blank: bool) -> Stage:
-        """Returns the stage that scores the chosen caption. Its text is JSON: the words' log-probabilities, or null."""
+        """Returns the stage that scores the chosen caption. The stage's text is JSON: the words' log-probabilities, or
+        null.
+        """
 
         def request(item: Item, texts: Mapping[str, str]) -> Request:
             return self._scoring(item, self._choose(item, texts).caption, blank)
@@ -202,7 +206,7 @@ class ServerCaptions:
         return Request(messages, grey_picture() if blank else item.picture, max_tokens=1, scored=True)
 
     def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
-        """Chooses a picture's caption from its samples. Raises `BackendError` if there are none."""
+        """Chooses a picture's caption from its samples. Raises `BackendError` if it has no samples."""
 
         with self._lock:
             if item.id in self._chosen:
@@ -230,14 +234,14 @@ class ServerCaptions:
 
 
 def caption_of(answer: str, paragraphs: bool = False) -> str:
-    """Returns the caption in an answer, without Markdown, as one line, or as one line per paragraph if ``paragraphs``
-    is set.
+    """Returns the caption in an answer, without Markdown. The caption is one line, or one line per paragraph if
+    ``paragraphs`` is set.
     """
     return tidy_lines(without_markdown(answer), paragraphs)
 
 
 def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:
-    """Returns the log-probability of each word, summed over its tokens; None if the tokens do not spell the text."""
+    """Returns each word's log-probability, summed over its tokens, or None if the tokens do not spell the text."""
     spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
     if spans is None:
         return None

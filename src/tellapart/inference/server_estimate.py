@@ -1,4 +1,4 @@
-"""The number of requests to a server, and what they cost."""
+"""Estimates the number of requests to a server, and their cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tellapart.types import Item
 
 
 def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **settings: Any) -> str:
-    """Returns the expected and maximum number of requests for all pictures, with their cost; sends nothing.
+    """Returns the expected and maximum number of requests for all pictures, with their cost. Does not send any
+    requests.
 
     ``settings``: arguments of `ServerCaptions`.
     """
@@ -30,6 +31,6 @@ def announcement(captions: ServerCaptions, todo: list[Item], ledger: Path) -> st
     backend = captions.backend
     few, one_each, most = captions.load(todo)
     several = few.requests != one_each.requests
-    note = f" ({one_each.requests:,} if the server only returns one choice per request)" if several else ""
+    note = f" ({one_each.requests:,} if the server returns only one choice per request)" if several else ""
     line = f"{backend.name}: {estimate_line(few, most, backend, note)}"
     return f"{line}; answers in {ledger} are not requested again" if ledger.is_file() else line

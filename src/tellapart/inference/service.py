@@ -29,9 +29,10 @@ from tellapart.types import Item
 class Service:
     """A captioner that answers requests.
 
-    scorer: required for ``best_of``, and for ``consensus`` with ``scorer_weight``. decoding: the default settings. key:
-    the API key that every request must contain; None: no key. contrast: the pictures with which ``drop_guesses``
-    compares.
+    scorer: required for ``best_of``, and for ``consensus`` with ``scorer_weight``.
+    decoding: the default decoding settings.
+    key: the API key that every request must contain, or None to require no key.
+    contrast: the pictures that ``drop_guesses`` uses for comparison.
     """
 
     captioner: Captioner
@@ -43,7 +44,7 @@ class Service:
     _waiting: int = 0
 
     def answer(self, asked: ChatRequest) -> dict[str, Any]:
-        """Returns the body of the answer. Raises `UsageError` if the request cannot be fulfilled."""
+        """Returns the response body. Raises `UsageError` if the request cannot be fulfilled."""
         extra = asked.model_extra or {}
         for name, value in extra.items():
             if name not in WITHOUT_EFFECT:
@@ -54,16 +55,16 @@ class Service:
         if asked.model and asked.model not in (self.captioner.name, "default"):
             raise UsageError(f"unknown model '{asked.model}'; this server provides '{self.captioner.name}'")
         if asked.stream_options and not asked.stream:
-            raise UsageError("stream_options requires stream = true; add it, or remove stream_options")
+            raise UsageError("stream_options requires stream = true; add stream = true, or remove stream_options")
         given = asked.given
         picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
         started, captions, more = time.monotonic(), [""], {}
-        cut = [True]  # when scoring a given text, one token is generated
+        cut = [True]  # a request that scores a given text generates only one token
         tokens: list[list[dict[str, Any]]] | None = None
         if given is not None:
             ((_, scored, _),) = self.scored(picture, asked, given)
             by_id = [{str(token.pop("id")): token} for token in scored]
-            more = {"prompt_logprobs": [None, *by_id]}  # a prompt's first token has nothing before it
+            more = {"prompt_logprobs": [None, *by_id]}  # a prompt's first token has no log-probability
         elif asked.logprobs:
             found = self.scored(picture, asked)
             captions, tokens = [text for text, _, _ in found], [content for _, content, _ in found]
@@ -106,13 +107,13 @@ class Service:
 
     @cached_property
     def most_tokens(self) -> int | None:
-        """Returns the captioner's maximum caption length in tokens; may run its encoder once."""
+        """Returns the captioner's maximum caption length in tokens. May run the encoder once."""
         return self.captioner.max_caption_tokens
 
     def captions(self, picture: BytesPicture, asked: ChatRequest) -> tuple[list[str], list[bool]]:
-        """Returns the captions that a request asks for, and whether each was truncated at max_tokens.
+        """Returns the requested captions, and whether each caption was truncated at max_tokens.
 
-        Callers use the model one at a time.
+        Only one caller at a time uses the model.
         """
         decoding = asked.decoding(self.decoding)
         guesses = asked.drop_guesses or asked.truthful
@@ -139,9 +140,10 @@ class Service:
     def scored(
         self, picture: BytesPicture, asked: ChatRequest, text: str | None = None
     ) -> list[tuple[str, list[dict[str, Any]], bool]]:
-        """Returns captions, or ``text``, each with its tokens in ``logprobs`` format and whether it was truncated.
+        """Returns captions, or only ``text`` if given. Each comes with its tokens in ``logprobs`` format and whether it
+        was truncated.
 
-        If ``text`` is given, tokens also have their ``id``, and their text as ``decoded_token``, as in vLLM's
+        If ``text`` is given, each token also has its ``id`` and its text as ``decoded_token``, as in vLLM's
         ``prompt_logprobs``.
         """
         if asked.consensus or asked.best_of or asked.confidence or asked.drop_guesses or asked.truthful:
@@ -171,7 +173,7 @@ class Service:
 
 
 def seeded(picture: BytesPicture, seed: int | None) -> Item:
-    """Returns the item for a request; the same content and seed give the same samples."""
+    """Returns the item for a request. Requests with the same content and seed get the same samples."""
     return Item(content_key(f"{picture.key()}|{seed}".encode()), picture)
 
 
@@ -180,5 +182,5 @@ def _unreadable(skipped: Skipped) -> UsageError:
 
 
 def plain_pictures() -> list[Item]:
-    """Returns blank pictures, with which ``drop_guesses`` compares by default."""
+    """Returns the blank pictures that ``drop_guesses`` uses for comparison by default."""
     return [Item(colour, BytesPicture.plain(colour, 64)) for colour in ("grey", "white", "black")]

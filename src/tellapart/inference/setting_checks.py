@@ -13,8 +13,8 @@ from tellapart.scorers.base import Scorer
 
 
 def check_claims(decoding: Decoding, best_of: int | None) -> None:
-    """Raises `UsageError` if the settings do not sample several captions, or if the claim extractor is not
-    installed.
+    """Raises `UsageError` if the settings do not sample several captions, and `MissingExtra` if the claim extractor is
+    not installed.
     """
     need_extra("words", "--claims", "HanTa")
     if best_of is None and (not decoding.draws or decoding.drawn.samples < 2):
@@ -36,7 +36,7 @@ def check_lines(
     """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs."""
     chosen = format_of(out, format) if out != PRINTED else format or "jsonl"
     if (schema or claims) and (chosen != "jsonl" or (out is not None and out.name == METADATA)):
-        raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON lines; use -o captions.jsonl")
+        raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON Lines; use -o captions.jsonl")
     if decoding.paragraphs and chosen not in ("jsonl", "txt", LOG):
         raise UsageError(
             "--decoding paragraphs=keep is not supported for this output; use -o captions.jsonl, or "
@@ -44,7 +44,8 @@ def check_lines(
         )
     if decoding.paragraphs and (decoding.samples > 1 or decoding.confidence):
         raise UsageError(
-            "--decoding paragraphs=keep supports only a single unedited caption; remove --samples and confidence"
+            "--decoding paragraphs=keep supports only a single unedited caption; remove --samples and --decoding "
+            "confidence"
         )
     if claims:
         check_claims(decoding, best_of)
@@ -55,13 +56,15 @@ def check_request(
 ) -> None:
     """Raises `UsageError` if a server does not support the settings, or if they are inconsistent."""
     if decoding.kind == "beam":
-        raise UsageError("--beams requires a local model; a server writes greedy or sampled captions; remove it")
+        raise UsageError(
+            "--beams requires a local model, because a server writes greedy or sampled captions; remove --beams"
+        )
     if concurrency < 1:
         raise UsageError(f"concurrent requests: expected at least 1, got {concurrency}")
     check_choice(decoding, best_of, scorer is not None)
     if drop_guesses and (best_of is not None or decoding.samples > 1):
         chosen = "--samples" if best_of is None else "--best-of"
-        raise UsageError(f"--drop-guesses and {chosen} cannot be combined; remove one")
+        raise UsageError(f"--drop-guesses and {chosen} cannot be combined; remove one of them")
 
 
 def check_schema(
@@ -71,7 +74,7 @@ def check_schema(
     if drop_guesses and "?" in name and "batch=1" in name.partition("?")[2].split("&"):
         raise UsageError(
             "--drop-guesses needs additional requests for each caption and cannot be combined with a batch; remove "
-            "one of the two"
+            "--drop-guesses or batch=1"
         )
     if schema is not None and (decoding.kind != "greedy" or best_of or drop_guesses or decoding.confidence):
         raise UsageError(
@@ -81,20 +84,21 @@ def check_schema(
 
 
 def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
-    """Raises `UsageError` if ``drop_guesses`` cannot work: with several samples per picture, or fewer than two
-    pictures.
+    """Raises `UsageError` if ``drop_guesses`` cannot work, because there are several samples per picture or fewer than
+    two pictures.
     """
     if drop_guesses and best_of is not None:
         raise UsageError(
             "--drop-guesses and --best-of cannot be combined, because --best-of scores captions "
-            "before they are edited; remove one"
+            "before they are edited; remove one of them"
         )
     if drop_guesses and decoding.samples > 1:
         raise UsageError(
             "--drop-guesses and --samples cannot be combined, because only a single caption per "
-            "picture can be edited; remove one"
+            "picture can be edited; remove one of them"
         )
     if drop_guesses and len(dataset) < 2:
         raise UsageError(
-            f"--drop-guesses compares each picture with others, but {dataset.spec} has {len(dataset)}; remove it"
+            f"--drop-guesses compares each picture with other pictures, but {dataset.spec} contains {len(dataset)}; "
+            "remove --drop-guesses"
         )

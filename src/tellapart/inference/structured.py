@@ -15,7 +15,7 @@ from tellapart.language.markdown import without_fence
 from tellapart.language.stock_phrases import refusal
 from tellapart.utils.strict_json import parse_json
 
-with suppress(ImportError):  # the extra boost is not installed, which `AnswerSchema.read` reports
+with suppress(ImportError):  # if the extra boost is not installed, `AnswerSchema.read` reports it
     from jsonschema.exceptions import SchemaError, best_match
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -25,13 +25,13 @@ with suppress(ImportError):  # the extra boost is not installed, which `AnswerSc
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-MAX_ERROR_CHARACTERS = 120  # maximum characters of a validation error
+MAX_ERROR_CHARACTERS = 120  # maximum length of a validation error
 
 
 @dataclass(frozen=True)
 class AnswerSchema:
-    """The schema passed with ``--schema``. ``text``: its JSON on one line, which is sent to the server and is part of
-    the key under which an answer is stored.
+    """The schema passed with ``--schema``. ``text``: the schema as one line of JSON, which is sent to the server and is
+    part of the key under which an answer is stored.
     """
 
     text: str
@@ -39,7 +39,7 @@ class AnswerSchema:
 
     @classmethod
     def read(cls, path: Path) -> AnswerSchema:
-        """Reads a schema. Raises `UsageError` if the file is not a JSON schema for an object."""
+        """Reads a schema file. Raises `UsageError` if it is not a JSON schema for an object."""
         need_extra("boost", "--schema", "jsonschema")
         try:
             schema = parse_json(path.read_text(encoding="utf-8-sig"))
@@ -56,7 +56,7 @@ class AnswerSchema:
             kind.check_schema(schema)
         except SchemaError as error:
             raise UsageError(f"--schema {path}: not a valid JSON schema: {_described(error)}") from None
-        # The registry contains only this schema; otherwise jsonschema would fetch references from the network.
+        # The registry contains only this schema, because otherwise jsonschema would fetch references from the network.
         registry = Registry().with_resource("", DRAFT202012.create_resource(schema))
         for reference in _references(schema):
             try:
@@ -66,11 +66,11 @@ class AnswerSchema:
         return cls(json.dumps(schema, ensure_ascii=False), kind(schema, registry=registry))
 
     def prompt(self, prompt: str) -> str:
-        """Returns the prompt with the schema, because some servers do not show ``response_format`` to the model."""
+        """Appends the schema to the prompt, because some servers do not show ``response_format`` to the model."""
         return f"{prompt}\n\nAnswer only with JSON that matches this schema:\n{self.text}"
 
     def trouble(self, answer: str) -> str | None:
-        """Returns the reason why an answer does not match the schema, or None if it does."""
+        """Returns why an answer is invalid, or None if it is valid."""
         try:
             value = parse_json(without_fence(answer))
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -87,7 +87,7 @@ class AnswerSchema:
 
 
 def caption_in(value: Mapping[str, Any]) -> str:
-    """Returns the ``caption`` in an answer if that is a string, otherwise the whole answer as JSON."""
+    """Returns an answer's ``caption`` if it is a string, otherwise the whole answer as JSON."""
     caption = value.get("caption")
     return " ".join(caption.split()) if isinstance(caption, str) else json.dumps(value, ensure_ascii=False)
 

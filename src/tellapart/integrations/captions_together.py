@@ -10,10 +10,11 @@ from typing import Any
 class CaptionsTogether:
     """Collects captions that arrive one by one, and scores each step's captions together.
 
-    score: called with ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos``; returns one number
-        per caption.
-    size: number of captions in a step.
-    patience: seconds without a new caption after which an incomplete step, such as a small validation batch, is scored.
+    score: a function that is called with ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos`` and
+        returns one number per caption.
+    size: the number of captions in a step.
+    patience: an incomplete step, such as a small validation batch, is scored after this many seconds without a new
+        caption.
     """
 
     def __init__(self, score: Callable[..., Sequence[float]], size: int, patience: float) -> None:
@@ -23,9 +24,9 @@ class CaptionsTogether:
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio may garbage-collect unreferenced tasks
 
     async def score_of(self, caption: Mapping[str, Any]) -> float:
-        """Returns the score of a caption, as soon as its step is complete.
+        """Returns a caption's score as soon as its step is complete.
 
-        caption: ``data_source``, ``solution_str``, ``ground_truth`` and ``extra_info``.
+        caption: a mapping with ``data_source``, ``solution_str``, ``ground_truth`` and ``extra_info``.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[float] = loop.create_future()

@@ -9,14 +9,14 @@ from tellapart.integrations.trl.rows import Completion, RewardFunction
 
 
 def swift_reward(reward: RewardFunction) -> type:
-    """Returns a reward class for ms-swift's ``orms``; its instances are called with completions and columns.
+    """Returns a reward class for ms-swift's ``orms``. Its instances are called with completions and columns.
 
     ms-swift stores a row's pictures in the ``images`` column, so create the reward with ``image_column="images"``.
-    Scores are None where the reward abstains.
+    A score is None if the reward abstains.
     """
 
     class SwiftReward:
-        """A tellapart reward as an outcome reward for ms-swift."""
+        """Wraps a tellapart reward as an outcome reward for ms-swift."""
 
         def __init__(self, args: Any = None, **kwargs: Any) -> None:
             self.args = args

@@ -24,18 +24,19 @@ def compares_pictures(reward: RewardFunction) -> bool:
 
 
 class VerlScore:
-    """Wraps a reward as verl's ``compute_score`` for one caption (reward managers ``naive``, ``dapo``, ``limited``).
+    """Wraps a reward as verl's ``compute_score`` for one caption (for the reward managers ``naive``, ``dapo`` and
+    ``limited``).
 
-    ``extra_info`` must contain what the reward reads: ``image`` (a path, or a mapping with ``bytes``) and ``id``.
-    ``abstained``: the value to return if the reward abstains. Raises `UsageError` if the reward compares the pictures
-    in a batch, for which there is `VerlBatchScore`.
+    ``extra_info`` must contain the columns that the reward reads: ``image`` (a path, or a mapping with ``bytes``) and
+    ``id``. ``abstained``: the value to return if the reward abstains. Raises `UsageError` if the reward compares the
+    pictures in a batch; use `VerlBatchScore` for such a reward.
     """
 
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
         if compares_pictures(reward):
             raise UsageError(
                 f"{reward.__name__} compares the pictures in a batch, but compute_score gets a single caption; use "
-                "VerlBatchScore with the reward manager BatchManager of tellapart.integrations.verl_manager, or "
+                "VerlBatchScore with the reward manager BatchManager in tellapart.integrations.verl_manager, or "
                 "candidates='bank'"
             )
         self.batch = VerlBatchScore(reward, abstained=abstained)
@@ -48,9 +49,9 @@ class VerlScore:
 class VerlBatchScore:
     """Wraps a reward as ``compute_score`` for `tellapart.integrations.verl_manager`, which passes whole steps.
 
-    ``extra_infos`` must contain what the reward reads: ``image`` (a path, or a mapping with ``bytes``), and ``id`` or
-    ``bag``. ``abstained``: the value to return if the reward abstains. A reward abstains for all captions of a picture
-    or for none, so GRPO's advantage is 0 whatever the value.
+    ``extra_infos`` must contain the columns that the reward reads: ``image`` (a path, or a mapping with ``bytes``), and
+    ``id`` or ``bag``. ``abstained``: the value to return if the reward abstains. If a reward abstains for one caption
+    of a picture, it abstains for all of them, so GRPO's advantage is 0 whatever this value is.
     """
 
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:

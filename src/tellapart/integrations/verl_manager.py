@@ -1,6 +1,7 @@
-"""Reward manager for verl (0.9) that scores all captions of a step at once.
+"""A reward manager for verl (0.9) that scores all captions of a step at once.
 
-verl scores captions one by one as they are generated, but rewards that compare pictures need the whole step:
+verl scores captions one by one as they are generated, but rewards that compare pictures need the whole step. Configure
+the reward manager like this:
 
     reward.custom_reward_function.path=verl_reward.py
     reward.reward_manager.source=importlib
@@ -20,15 +21,15 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from tellapart.errors import UsageError
 from tellapart.integrations.captions_together import CaptionsTogether
 
-PATIENCE = 120.0  # seconds without a new caption after which an incomplete step is scored
+PATIENCE = 120.0  # an incomplete step is scored after this many seconds without a new caption
 
 
 class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no types
     """Scores the captions of a step together, using a ``compute_score`` such as `VerlBatchScore`.
 
     A step has ``data.train_batch_size`` × ``actor_rollout_ref.rollout.n`` captions. An incomplete step is scored after
-    ``reward.reward_kwargs.patience`` seconds without a new caption. Raises `UsageError` if there is no
-    ``compute_score``, and if there are several reward workers, because each would see only part of the step.
+    ``reward.reward_kwargs.patience`` seconds without a new caption. Raises `UsageError` if no ``compute_score`` is
+    configured, or if there are several reward workers, because each would see only part of the step.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **kwargs: Any) -> None:
@@ -46,7 +47,7 @@ class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no ty
         self.together = CaptionsTogether(compute_score, captions, float(options.get("patience", PATIENCE)))
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Returns the score of one caption, as soon as all captions of its step have arrived."""
+        """Returns a caption's score as soon as all captions of its step have arrived."""
         item = data[-1]
         response = item.batch["responses"]
         length = int(item.batch["attention_mask"][-response.shape[-1] :].sum())

@@ -1,4 +1,4 @@
-"""Computes metrics from captions and references. Does not load torch; modules load on first use."""
+"""Computes metrics from captions and references. Does not import torch, and imports each module on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""BERTScore (Zhang et al. 2020): matches each token of the caption with the nearest reference token, and vice versa.
+"""BERTScore (Zhang et al. 2020): matches each token in the caption with the nearest token in the reference, and vice
+versa.
 
 `bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.hashed_model` loads one.
 """
@@ -15,7 +16,9 @@ from tellapart.metrics.inputs import References, check
 
 
 class TokenFeatures(NamedTuple):
-    """Unit features of a text's tokens, including special ones, and the weight of each token (0 for special ones)."""
+    """The L2-normalized features of a text's tokens and the tokens' weights. Special tokens are included with
+    weight 0.
+    """
 
     feature_TD: np.ndarray
     weight_T: np.ndarray
@@ -25,7 +28,7 @@ TokenEncoder = Callable[[list[str]], Sequence[TokenFeatures]]
 
 
 class BERTScore(NamedTuple):
-    """Precision, recall and F1, each as ``(corpus, per_caption_N)``; the corpus score is the mean."""
+    """Precision, recall and F1, each as ``(corpus, per_caption_N)``. The corpus score is the mean."""
 
     precision: tuple[float, np.ndarray]
     recall: tuple[float, np.ndarray]
@@ -33,10 +36,10 @@ class BERTScore(NamedTuple):
 
 
 def bertscore(captions: Sequence[str], references: References, *, encode: TokenEncoder) -> BERTScore:
-    """Computes BERTScore without idf weights or rescaling, −1 to 1 (mostly 0 to 1).
+    """Computes BERTScore without idf weights or rescaling. Scores range from −1 to 1, but are mostly between 0 and 1.
 
-    Precision, recall and F1 are maximized over references separately, as in the bert-score package. A text without
-    words scores 0. Raises `UsageError` if a caption has no list of references.
+    Precision, recall and F1 are each maximized over the references separately, as in the bert-score package. A text
+    without words scores 0. Raises `UsageError` if a caption has no list of references.
     """
     check(captions, references)
     texts = list(dict.fromkeys([*captions, *(text for reference_texts in references for text in reference_texts)]))

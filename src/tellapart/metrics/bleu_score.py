@@ -1,6 +1,6 @@
-"""BLEU as the COCO tools compute it (Papineni et al. 2002), on captions tokenized by their PTB tokenizer.
+"""BLEU (Papineni et al. 2002) as the COCO tools compute it, on captions tokenized with the tools' PTB tokenizer.
 
-`bleu_stats` returns ten counts per caption that can be summed over a corpus; `bleu_of` computes the score from such
+`bleu_stats` returns ten counts per caption, which can be summed over a corpus. `bleu_of` computes the score from the
 sums.
 """
 
@@ -20,16 +20,16 @@ from tellapart.metrics.recent import recent
 from tellapart.metrics.registry import metric
 
 ORDERS = 4
-COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), matched n-grams (4)
+COUNTS = 2 + 2 * ORDERS  # words in the caption and in the closest reference, n-grams (4), matched n-grams (4)
 BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
-_TINY, _SMALL = 1e-15, 1e-9  # guards against 0/0, copied from the COCO tools because they affect the score
+_TINY, _SMALL = 1e-15, 1e-9  # avoid 0/0; copied from the COCO tools, because the values affect the score
 
 
 def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[float, np.ndarray]:
-    """Computes BLEU-n of the corpus (eq. 1-3 with uniform weights), and of each caption alone, 0 to 1.
+    """Computes BLEU-n for the corpus (eq. 1-3 with uniform weights) and for each single caption, 0 to 1.
 
-    The brevity penalty uses the closest reference length, the shorter one in case of ties. The corpus score is computed
-    from summed counts and is not the mean over captions. Raises `UsageError` for n outside 1 to 4.
+    The brevity penalty uses the closest reference length; on a tie, the shorter one. The corpus score is computed from
+    summed counts and is not the mean over captions. Raises `UsageError` if n is not between 1 and 4.
     """
     if not 1 <= n <= ORDERS:
         raise UsageError(f"BLEU-{n} is not supported; expected n from 1 to {ORDERS}")
@@ -38,7 +38,7 @@ def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[f
 
 
 def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, np.ndarray]:
-    """Computes BLEU-1 to 4 at once: four corpus scores, and caption scores 4×N."""
+    """Computes BLEU-1 to BLEU-4 at once. Returns four corpus scores, and caption scores 4×N."""
     stats_NC = bleu_stats(captions, references)
     corpus_K = bleus_of(stats_NC.sum(0)) if len(stats_NC) else np.full(ORDERS, np.nan)
     return corpus_K, bleus_of(stats_NC.T)
@@ -46,25 +46,23 @@ def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, 
 
 @recent
 def bleu_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns the sufficient statistics of BLEU, N×10: see `COUNTS`."""
+    """Returns BLEU's sufficient statistics, N×10 (see `COUNTS`)."""
     return stats_of_tokens(*tokenized(captions, references))
 
 
 def stats_of_tokens(caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Computes `bleu_stats` of captions and references that are already tokenized."""
+    """Computes `bleu_stats` for captions and references that are already tokenized."""
     counts = [_counts(caption, texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     return np.array(counts, dtype=float).reshape(-1, COUNTS)
 
 
 def _counts(caption: str, references: Sequence[str]) -> list[int]:
-    """Returns the ten counts of a caption. An n-gram matches at most as often as in the reference that contains it
-    most.
-    """
+    """Returns the ten counts for a caption. An n-gram matches at most as often as it occurs in any single reference."""
     words, others = caption.split(), [text.split() for text in references]
     length = len(words)
     closest = min([(abs(len(other) - length), len(other)) for other in others])[1]
     row = [length, closest, *[max(length - order, 0) for order in range(ORDERS)], *[0] * ORDERS]
-    joined = [word for other in others for word in (*other, "")]  # no n-gram in a caption contains the empty word
+    joined = [word for other in others for word in (*other, "")]  # "" separates references; no caption contains it
     for n in range(1, ORDERS + 1):
         own = list(_grams(words, n))
         distinct = set(own)
@@ -83,14 +81,14 @@ def _grams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
 
 
 def _most(gram: tuple[str, ...], others: Sequence[list[str]]) -> int:
-    """Returns the maximum count of an n-gram in any reference."""
+    """Returns an n-gram's maximum count in any single reference."""
     if len(gram) == 1:
         return max([other.count(gram[0]) for other in others])
     return max([list(_grams(other, len(gram))).count(gram) for other in others])
 
 
 def bleus_of(sums_C: np.ndarray) -> np.ndarray:
-    """Computes BLEU-1 to 4 from the ten counts on the first axis."""
+    """Computes BLEU-1 to BLEU-4 from the ten counts on the first axis."""
     words, closest, possible, matched = sums_C[0], sums_C[1], sums_C[2 : 2 + ORDERS], sums_C[2 + ORDERS :]
     root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (sums_C.ndim - 1))
     found: np.ndarray = np.cumprod((matched + _TINY) / (possible + _SMALL), axis=0) ** root

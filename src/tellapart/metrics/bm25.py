@@ -1,4 +1,4 @@
-"""Ranks texts for a query by BM25 (Robertson and Zaragoza 2009, in Lucene's form)."""
+"""Scores texts for a query with BM25 (Robertson and Zaragoza 2009, in Lucene's form)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD = re.compile(r"\w")
 
 
 class BM25:
-    """An inverted index of N texts: maps each word to the texts that contain it, with weights."""
+    """An inverted index over N texts. Maps each word to the texts that contain it, with weights."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.size = len(texts)
@@ -33,7 +33,7 @@ class BM25:
             self.postings[word] = number_P, idf * times_P / (times_P + norm_N[number_P])
 
     def scores(self, query: Sequence[str]) -> np.ndarray:
-        """Returns the score of each text for the words of a query; 0 if it contains none of them."""
+        """Returns each text's score for the words in a query. A text that contains none of the words scores 0."""
         score_N = np.zeros(self.size)
         for word in query:
             if word in self.postings:

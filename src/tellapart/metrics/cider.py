@@ -1,11 +1,11 @@
 """CIDEr-D, which the COCO tools print as CIDEr, and plain CIDEr, with configurable document frequencies.
 
 `cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10. `CiderD`
-stores references and document frequencies for use as a reward. An n-gram that occurs in the references of every picture
-contributes 0, so with a single picture the score is 0.
+stores references and document frequencies for use as a reward. An n-gram that occurs in every picture's references
+contributes 0, so the score for a single picture is always 0.
 
-Suffixes: M sentences, P positions (words of all sentences), G distinct n-grams, E entries (an n-gram in a sentence),
-N captions, R references.
+Array suffixes: M sentences, P positions (all words in all sentences), G distinct n-grams, E entries (an n-gram in a
+sentence), N captions, R references.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ Sentence = str | Sequence[int]  # words joined by spaces, or token ids
 
 ORDERS = 4
 SIGMA = 6.0
-END = "<eos>"  # stands for the end token in texts; the tokenizer never outputs this word
+END = "<eos>"  # represents the end token in text; the tokenizer never outputs this word
 CIDER_D_SIGNATURE = f"cider-d,coco|sigma:6,clipped,x10|idf:references|end:out|tok:{VERSION}"
 CIDER_SIGNATURE = f"cider-plain|unclipped,no-length-penalty,unstemmed,x10|idf:references|end:out|tok:{VERSION}"
 _FORMAT = "tellapart document frequencies 2"
-_PICTURES_AT_ONCE = 4096  # bounds the memory for many captions
+_PICTURES_AT_ONCE = 4096  # limits the memory needed for many captions
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd multiplier of the polynomial that hashes an n-gram
 
 
 @dataclass(frozen=True)
 class Grams:
-    """The n-grams of M sentences, with indices from 0: first all unigrams, then all bigrams, and so on.
+    """The n-grams in M sentences, indexed from 0: first all unigrams, then all bigrams, and so on.
 
-    gram_OP: the index of the n-gram of each length that starts at each position, −1 if the sentence is too short.
-    hash_G: a 64-bit hash of each n-gram, ascending within a length. first_O: the first index of each length.
+    gram_OP: for each length and each position, the index of the n-gram that starts there; −1 if the sentence ends
+        first.
+    hash_G: a 64-bit hash of each n-gram, ascending among n-grams of the same length.
+    first_O: the first index for each length.
     """
 
     gram_OP: np.ndarray
@@ -55,7 +57,7 @@ class Grams:
 
     @classmethod
     def of(cls, sentences: Iterable[Sentence]) -> Grams:
-        """Builds the n-grams of sentences, and assigns an index to each distinct one."""
+        """Collects the n-grams in sentences, and assigns an index to each distinct n-gram."""
         lengths: list[int] = []
 
         def words(sentence: Sentence) -> Sequence[str | int]:
@@ -65,7 +67,7 @@ class Grams:
 
         hash_P = np.fromiter(map(word_hash, chain.from_iterable(map(words, sentences))), np.uint64)
         length_M = np.array(lengths, np.int64)
-        left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(hash_P))  # words to the end of the sentence
+        left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(hash_P))  # words to the sentence's end
         gram_OP = np.full((ORDERS, len(hash_P)), -1, np.int32)
         key_P, hashes, first = np.zeros(len(hash_P), np.uint64), [], [0]
         for order in range(ORDERS):
@@ -78,13 +80,13 @@ class Grams:
         return cls(gram_OP, length_M, np.concatenate(hashes), np.array(first[:-1]))
 
     def __getitem__(self, sentences: slice) -> Grams:
-        """Returns a slice of the sentences; n-gram indices are unchanged."""
+        """Returns a slice of the sentences. The n-gram indices stay the same."""
         length_M = self.length_M[sentences]
         start = int(self.length_M[: sentences.start or 0].sum())
         return Grams(self.gram_OP[:, start : start + length_M.sum()], length_M, self.hash_G, self.first_O)
 
     def entries(self, picture_M: np.ndarray) -> Entries:
-        """Counts the n-grams of each sentence. ``picture_M``: each sentence's picture."""
+        """Counts the n-grams in each sentence. ``picture_M``: the index of each sentence's picture."""
         there_OP = self.gram_OP >= 0
         sentence_OP = np.broadcast_to(np.repeat(np.arange(len(self.length_M)), self.length_M), there_OP.shape)
         gram_S, sentence_S = self.gram_OP[there_OP].astype(np.int64), sentence_OP[there_OP]
@@ -96,7 +98,9 @@ class Grams:
         return Entries(pair_E, gram_E, sentence_E, np.diff(start_E, append=len(key_S)))
 
     def weights(self, entries: Entries, idf_G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Computes tf-idf weights and, for each, the norm of its sentence's vector of equally long n-grams."""
+        """Computes each entry's tf-idf weight, and the norm of the vector of all n-grams of that length in the same
+        sentence.
+        """
         weight_E = entries.count_E * idf_G[entries.gram_E]
         cell_E = entries.sentence_E * ORDERS + np.searchsorted(self.first_O, entries.gram_E, "right") - 1
         norm = np.sqrt(np.bincount(cell_E, weight_E * weight_E))
@@ -106,7 +110,7 @@ class Grams:
 
 @dataclass(frozen=True)
 class Entries:
-    """Counts of n-grams in sentences, sorted by picture, n-gram and sentence. pair_E: picture · G + n-gram."""
+    """N-gram counts in sentences, sorted by picture, n-gram and sentence. ``pair_E`` is picture · G + n-gram."""
 
     pair_E: np.ndarray
     gram_E: np.ndarray
@@ -121,14 +125,16 @@ def word_hash(word: str | int) -> int:
 
 
 def length_penalty(difference: np.ndarray) -> np.ndarray:
-    """Computes the Gaussian length penalty."""
+    """Computes the Gaussian length penalty for differences in length."""
     difference = np.abs(difference)
     penalty: np.ndarray = np.exp(-(np.arange(difference.max(initial=0) + 1) ** 2) / (2 * SIGMA**2))
     return np.asarray(penalty[difference])
 
 
 def _blocks(size_N: np.ndarray) -> Iterator[tuple[int, int, slice, np.ndarray]]:
-    """Yields ranges of pictures, their slices of the texts, and each text's picture, counting from 0 in each range."""
+    """Yields ranges of pictures, each with the slice of its texts and each text's picture, counting from 0 in each
+    range.
+    """
     end_N = np.cumsum(size_N)
     for start in range(0, len(size_N), _PICTURES_AT_ONCE):
         stop = min(start + _PICTURES_AT_ONCE, len(size_N))
@@ -152,9 +158,9 @@ def _score(
     plain: bool,
     frozen: DocumentFrequencies | None = None,
 ) -> np.ndarray:
-    """Computes the score of each caption. ``picture_N``: the picture of each caption, ascending.
+    """Computes each caption's score. ``picture_N``: each caption's picture, ascending.
 
-    frozen: precomputed document frequencies; None computes them from the references.
+    frozen: precomputed document frequencies. If None, they are computed from the references.
     """
     size_N = np.array([len(texts) for texts in references], np.int64)
     grams = Grams.of(chain(captions, chain.from_iterable(references)))
@@ -175,11 +181,13 @@ def _score(
 def _score_block(
     captions: Grams, picture_N: np.ndarray, references: Grams, picture_R: np.ndarray, idf_G: np.ndarray, plain: bool
 ) -> np.ndarray:
-    """Computes 10 × the similarity of captions to their references, averaged over references and n-gram lengths."""
+    """Computes 10 × the similarity between captions and their references, averaged over references and n-gram
+    lengths.
+    """
     own, other = captions.entries(picture_N), references.entries(picture_R)
     (weight_C, norm_C), (weight_E, norm_E) = captions.weights(own, idf_G), references.weights(other, idf_G)
     first_C = np.searchsorted(other.pair_E, own.pair_E)
-    many_C = np.searchsorted(other.pair_E, own.pair_E, "right") - first_C  # references that contain the n-gram
+    many_C = np.searchsorted(other.pair_E, own.pair_E, "right") - first_C  # number of references with the n-gram
     caption_P = np.repeat(np.arange(len(many_C)), many_C)
     reference_P = np.arange(len(caption_P)) + np.repeat(first_C - (np.cumsum(many_C) - many_C), many_C)
     product_P = weight_C[caption_P]
@@ -197,7 +205,7 @@ def _score_block(
     "cider",
     signature=CIDER_D_SIGNATURE,
     label="CIDEr",
-    help="agreement with the references (CIDEr-D), with more weight on rare words",
+    help="agreement with the references, with more weight on rare words (CIDEr-D)",
     scale=100.0,
     bounds=(0.0, 1000.0),
     direction="higher",
@@ -205,7 +213,8 @@ def _score_block(
     aliases=("ciderd",),
 )
 def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6) like the COCO tools: mean and per caption.
+    """Computes CIDEr-D like the COCO tools (Vedantam et al. 2015, eq. 5 with clipping and σ = 6). Returns the mean and
+    each caption's score.
 
     Document frequencies come from the given references, so scores on different sets of pictures are not comparable.
     """
@@ -216,34 +225,35 @@ def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.
     "cider_plain",
     signature=CIDER_SIGNATURE,
     label="CIDEr, plain",
-    help="as CIDEr, without clipping and length penalty",
+    help="CIDEr without clipping or length penalty",
     scale=100.0,
     bounds=(0.0, 1000.0),
     direction="higher",
     group=CLOSE,
 )
 def cider_plain(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes plain CIDEr × 10 (Vedantam et al. 2015, eq. 1-4), without clipping, length penalty or stemming."""
+    """Computes plain CIDEr × 10, without clipping, length penalty or stemming (Vedantam et al. 2015, eq. 1-4)."""
     return cider_of_tokens(*tokenized(captions, references), plain=True)
 
 
 def cider_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]], plain: bool = False
 ) -> tuple[float, np.ndarray]:
-    """Computes `cider_d` (or `cider_plain`) from tokenized texts: tokens joined by spaces."""
+    """Computes `cider_d` (or `cider_plain`) from tokenized texts, in which spaces separate the tokens."""
     score_N = _score(caption_tokens, np.arange(len(caption_tokens)), reference_texts, plain)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
 
 class CiderD:
-    """CIDEr-D against fixed references: texts, or rows of token ids.
+    """CIDEr-D with fixed references. Captions and references are texts or rows of token ids.
 
-    references: each picture's texts, or its rows of token ids (numbers).
-    idf: source of the document frequencies: "references" (the given ones), "batch" (the references of the pictures in
-    each call, as in paper 2's code), a training set's references (in the same form), or frozen
-    `DocumentFrequencies`.
-    end: whether the end token counts as a word. If so, every text and every reference gets one, and a row of token ids
-        keeps its ``end_token``. A row without it is a truncated caption and gets none.
+    references: each picture's reference texts, or its references as rows of token ids.
+    idf: the source of the document frequencies. "references" uses the references above, "batch" uses the references of
+        the pictures in each call (as in paper 2's code). Alternatively, a training set's references in the same form,
+        or frozen `DocumentFrequencies`.
+    end: whether the end token counts as a word. If so, an end token is added to every text and every reference, and a
+        row of token ids keeps its ``end_token``. A caption's row without an end token is a truncated caption, so none
+        is added.
     """
 
     def __init__(
@@ -272,31 +282,35 @@ class CiderD:
         if self._frequencies is not None and (self._frequencies.end, self._frequencies.ids) != (end, self.ids):
             raise UsageError(
                 f"document frequencies count {_kind(self._frequencies.ids, self._frequencies.end)}, but the "
-                f"references contain {_kind(self.ids, end)}; use the same for both"
+                f"references contain {_kind(self.ids, end)}; use the same kind for both"
             )
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
-        """Computes document frequencies from other references, in the same form as this object's."""
+        """Computes document frequencies from other references, which must have the same form as this object's
+        references.
+        """
         return DocumentFrequencies.of(self._cut_references(references), name, end=self.end, ids=self.ids)
 
     @property
     def signature(self) -> str:
-        """Identifies the document frequencies and the tokenizer; only scores with equal signatures are comparable."""
+        """Identifies the document frequencies and the tokenizer. Scores are comparable only if their signatures are
+        equal.
+        """
         idf = "batch" if self._frequencies is None else f"{self._frequencies.name},n={self._frequencies.documents}"
         cut = "token-ids" if self.ids else VERSION
         return f"cider-d|sigma:6,clipped|idf:{idf}|end:{'in' if self.end else 'out'}|tok:{cut}|tellapart:{__version__}"
 
     def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
-        """Computes the scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array).
+        """Computes the scores of captions, 0 to 10. Captions are texts or rows of token ids (lists or a 2-D array).
 
-        pictures: the index of each caption's picture. By default, each picture has S captions, which follow each other.
+        pictures: the index of each caption's picture [default: each picture has S consecutive captions].
         """
         known = len(self._references)
         if pictures is None:
             if not known or len(captions) % known:
                 raise UsageError(
                     f"Expected the same number of captions for each of {known} pictures, got {len(captions)} "
-                    "captions; pass pictures to assign captions to pictures"
+                    "captions; pass the pictures argument to assign captions to pictures"
                 )
             pictures = np.repeat(np.arange(known), len(captions) // known)
         image_N = np.asarray(pictures, dtype=np.int64)
@@ -323,7 +337,7 @@ class CiderD:
         return [[next(flat) for _ in texts] for texts in references]
 
     def _cut(self, texts: Sequence[Any], *, is_reference: bool = False) -> list[Sentence]:
-        """Tokenizes texts, or truncates rows of token ids at the end token."""
+        """Tokenizes texts, or cuts rows of token ids off at the end token."""
         if not self.ids:
             return [f"{text} {END}" if self.end else text for text in ptb_tokenize(texts)]
         rows = [row.tolist() if hasattr(row, "tolist") else list(row) for row in texts]
@@ -342,7 +356,7 @@ def _kind(ids: bool, end: bool) -> str:
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """Frozen document frequencies: the number of pictures whose references contain each n-gram.
+    """Frozen document frequencies: for each n-gram, the number of pictures whose references contain it.
 
     hash_G: 64-bit hashes of the n-grams, ascending.
     """
@@ -358,14 +372,14 @@ class DocumentFrequencies:
     def of(
         cls, references: Sequence[Sequence[Sentence]], name: str, *, end: bool = False, ids: bool = False
     ) -> DocumentFrequencies:
-        """Counts the n-grams of references that are already tokenized."""
+        """Counts the n-grams in references that are already tokenized."""
         grams = Grams.of(chain.from_iterable(references))
         frequency_G = _document_frequencies(grams, np.array([len(texts) for texts in references], np.int64))
         order_G = np.argsort(grams.hash_G)
         return cls(grams.hash_G[order_G], frequency_G[order_G], len(references), name, end, ids)
 
     def of_hashes(self, hash_G: np.ndarray) -> np.ndarray:
-        """Returns the frequency of each n-gram, 0 for unknown ones."""
+        """Returns each n-gram's frequency, or 0 for an unknown n-gram."""
         if not len(self.hash_G):
             return np.zeros(len(hash_G), np.int64)
         place_G = np.minimum(np.searchsorted(self.hash_G, hash_G), len(self.hash_G) - 1)
@@ -387,7 +401,9 @@ class DocumentFrequencies:
 
     @classmethod
     def load(cls, path: str | Path) -> DocumentFrequencies:
-        """Loads a file that `save` wrote. Raises `UsageError` for other files and for other tokenizers."""
+        """Loads a file that `save` wrote. Raises `UsageError` for any other file, or if it was written with another
+        tokenizer.
+        """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""CLIPScore, RefCLIPScore and "ClipSc": cosines between a caption and its picture or references.
+"""CLIPScore, RefCLIPScore and "ClipSc", which are based on cosines between a caption and its picture or references.
 
-Pure functions of numpy arrays with unit rows, ``-> (corpus, per_caption_N)``; the corpus score is the mean.
-`tellapart.evaluation.context` and the commands provide the features and multiply by 100 as the papers do.
+All are pure functions of numpy arrays with L2-normalized rows and return ``(corpus, per_caption_N)``, where the corpus
+score is the mean. `tellapart.evaluation.context` and the commands provide the features and multiply by 100, as the
+papers do.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ CLIPSCORE_WEIGHT = 2.5
 
 
 def clipscore(text_ND: np.ndarray, image_ND: np.ndarray) -> tuple[float, np.ndarray]:
-    """Computes 2.5·max(cos, 0), 0 to 2.5 (Hessel et al. 2021). Texts need the prefix "A photo depicts "."""
+    """Computes 2.5·max(cos, 0), 0 to 2.5 (Hessel et al. 2021). Captions must be encoded with the prefix "A photo
+    depicts ".
+    """
     return with_mean(CLIPSCORE_WEIGHT * np.maximum(_cosine(text_ND, image_ND), 0))
 
 
 def clipsc(text_ND: np.ndarray, image_ND: np.ndarray) -> tuple[float, np.ndarray]:
-    """Computes 100·cos, −100 to 100, without prefix, factor or clipping: the "ClipSc" of paper 2's tables."""
+    """Computes 100·cos, −100 to 100, without prefix, factor or clipping: the "ClipSc" in paper 2's tables."""
     return with_mean(100 * _cosine(text_ND, image_ND))
 
 
@@ -30,8 +33,8 @@ def refclipscore(
 ) -> tuple[float, np.ndarray]:
     """Computes the harmonic mean of CLIPScore and max(largest cosine with a reference, 0) (Hessel et al. 2021).
 
-    ``reference_RD``: features of each caption's references, encoded with the same prefix. The score is 0 if either term
-    is 0, and at most 10/7, because only CLIPScore has a factor of 2.5.
+    ``reference_RD``: the features of each caption's references, encoded with the same prefix. The score is 0 if either
+        term is 0, and at most 10/7, because only CLIPScore has a factor of 2.5.
     """
     score_N = clipscore(text_ND, image_ND)[1]
     pairs = zip(text_ND, reference_RD, strict=True)
@@ -46,6 +49,6 @@ def _cosine(text_ND: np.ndarray, image_ND: np.ndarray) -> np.ndarray:
 
 
 def with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the values and, before them, the mean of those that are not NaN."""
+    """Returns the mean of the values that are not NaN, and all values."""
     kept_N = value_N[~np.isnan(value_N)]
     return (float(kept_N.mean()) if len(kept_N) else math.nan), value_N

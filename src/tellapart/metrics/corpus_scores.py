@@ -1,6 +1,7 @@
-"""Scores of a corpus that can be computed again for resamples of its items.
+"""Corpus scores that can be recomputed for resamples of the items.
 
-A metric consists of sufficient statistics, N×C with a row per item, and a score, a function of their sums (`Sums`).
+A metric consists of sufficient statistics (N×C, one row per item) and a score, which is a function of their sums
+(`Sums`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-Bounds = tuple[float, float]  # the minimum and maximum possible value
+Bounds = tuple[float, float]  # the lowest and highest possible value
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 PERCENT: Bounds = (0.0, 100.0)
 
@@ -22,8 +23,8 @@ PERCENT: Bounds = (0.0, 100.0)
 class Sums:
     """A score computed from the summed statistics of N units: ``score(stats.sum(0))``.
 
-    stats: N×C, or N×S×C for S captions per item, over which the score is averaged.
-    score: maps sums, with C on the last axis, to scores without that axis.
+    stats: N×C, or N×S×C for S captions per item; the score is then averaged over the S captions.
+    score: maps sums, whose last axis has size C, to scores without that axis.
     n: the number of observations, if it differs from N.
     """
 
@@ -36,22 +37,23 @@ class Sums:
         return len(self.stats)
 
     def __call__(self, weight_N: np.ndarray) -> np.ndarray:
-        """Computes the score with unit weights ``weight_N``, or R scores for weights R×N."""
+        """Computes the score for the units' weights ``weight_N``, or R scores for weights R×N."""
         return self.of_sums(np.tensordot(weight_N, self.stats, 1))
 
     def of_sums(self, sums: np.ndarray) -> np.ndarray:
-        """Computes the score of each row of sums, R×C or R×S×C."""
+        """Computes a score for each row of sums, R×C or R×S×C."""
         number = self.score(sums)
         return np.asarray(number.mean(-1) if self.stats.ndim == 3 else number)
 
 
 @dataclass(frozen=True, eq=False)
 class Recounted:
-    """A score over N items that is not a function of sums: ``build(rows)(weight_N)``, with one row per item.
+    """A score over N items that is not a function of sums. It is computed as ``build(rows)(weight_N)``, with one row
+    per item.
 
-    grows: whether the score grows with N, like a count of distinct words. Resamples repeat items, so the variance of
-    such a score across resamples differs from its variance across new items; disjoint halves are drawn instead.
-    more: rows for the items' further captions. The score is averaged over all captions.
+    grows: whether the score grows with N, like a count of distinct words. Since resamples repeat items, the variance of
+        such a score across resamples differs from its variance across new items, so disjoint halves are drawn instead.
+    more: rows for the items' additional captions. The score is averaged over all captions.
     """
 
     rows: Sequence[Any]
@@ -64,7 +66,7 @@ class Recounted:
 
     @property
     def bounds(self) -> Bounds:
-        """Returns the minimum and maximum possible score."""
+        """Returns the lowest and highest possible score."""
         return (0.0, math.inf) if self.grows else UNBOUNDED
 
     @cached_property
@@ -83,10 +85,11 @@ Corpus = Sums | Recounted
 
 @dataclass(frozen=True)
 class Measurement:
-    """One value per picture (NaN leaves the picture out), a corpus score, or both. If there are both, the corpus score
-    is printed.
+    """A metric's result: one value per picture, a corpus score, or both. NaN leaves a picture out. If both are given,
+    the corpus score is printed.
 
-    ``weight_N``: the number of observations (questions) behind each picture's value; None means one each.
+    ``weight_N``: the number of observations (questions) behind each picture's value; None means one observation per
+        picture.
     """
 
     value_N: np.ndarray | None
@@ -95,8 +98,8 @@ class Measurement:
 
 
 def merged(corpora: Sequence[Corpus]) -> Corpus:
-    """Averages a score over an item's captions, given one corpus of all first captions, one of all second captions, and
-    so on.
+    """Averages a score over each item's captions. ``corpora``: one corpus of all first captions, one of all second
+    captions, and so on.
     """
     first = corpora[0]
     if len(corpora) == 1:
@@ -112,11 +115,11 @@ def mean_of(
     unit_N: np.ndarray | None = None,
     bounds: Bounds = UNBOUNDED,
 ) -> Sums:
-    """Returns the mean over units of the values that are not NaN.
+    """Returns the mean, over units, of the values that are not NaN.
 
     weight_N: the number of observations behind each value.
-    unit_N: the unit of each item, if items are dependent. A row of the statistics then stands for a unit, and its score
-        is that unit's mean.
+    unit_N: each item's unit, if items are dependent. Each row of the statistics is then a unit, and its score is the
+        unit's mean.
     """
     value_N = np.asarray(value_N, dtype=float)
     weight_N = np.ones(len(value_N)) if weight_N is None else np.asarray(weight_N, dtype=float)

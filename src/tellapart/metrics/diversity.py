@@ -1,8 +1,8 @@
-"""Diversity of several captions of one picture: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
+"""Measures how diverse several captions of one picture are: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
 
-Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)`` with one list of captions per picture.
-Values are 0 to 1, or NaN for a picture with nothing to compare. Words are tokenized by the COCO tools' PTB
-tokenizer.
+Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)``, where each picture has a list of
+captions. Values range from 0 to 1, and are NaN for a picture with nothing to compare. The COCO tools' PTB tokenizer
+splits captions into words.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MBLEU_SIGNATURE = f"bleu4-of-each-caption-against-the-others|mean-of-corpus-bleu
     signature=DIV_SIGNATURE,
     digits=2,
     label="Div-1",
-    help="number of distinct words / number of words in the captions of a picture",
+    help="number of distinct words / number of words in a picture's captions",
     direction="higher",
     group=LANGUAGE,
     families=("div",),
 )
 def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
-    """Computes distinct words / all words of a picture's captions; higher is more diverse (paper 4, section 3.2)."""
+    """Computes distinct words / all words in a picture's captions; higher is more diverse (paper 4, section 3.2)."""
     return _distinct(caption_lists, 1)
 
 
@@ -46,13 +46,13 @@ def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     signature=DIV_SIGNATURE,
     digits=2,
     label="Div-2",
-    help="number of distinct word pairs / number of words in the captions of a picture",
+    help="number of distinct word pairs / number of words in a picture's captions",
     direction="higher",
     group=LANGUAGE,
     families=("div",),
 )
 def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
-    """Computes distinct bigrams / number of **words** of a picture's captions (paper 4, section 3.2).
+    """Computes distinct bigrams / number of **words** in a picture's captions (paper 4, section 3.2).
 
     Bigrams do not span captions. The denominator counts words, not bigrams, so even captions that share nothing score
     slightly below 1.
@@ -62,11 +62,11 @@ def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 
 @recent
 def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
-    """Returns BLEU statistics of each caption against its picture's others, N×11K.
+    """Returns the BLEU statistics of each caption compared with the picture's other captions, N×11K.
 
-    Each of K slots has the ten counts of `bleu_stats` and a 1, or zeros if the picture has no such caption or only one.
-    All captions are tokenized together, in picture order, because the tokenizer can look ahead to the next line; so a
-    caption has the same words as a candidate and as a reference.
+    Each of K slots has the ten counts from `bleu_stats` and a 1, or only zeros if the picture has no caption for the
+    slot or only one caption in total. All captions are tokenized together, in picture order, because the tokenizer can
+    look ahead to the next line. This way, a caption has the same words as a candidate and as a reference.
     """
     _check(caption_lists)
     tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
@@ -82,7 +82,7 @@ def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
 
 
 def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes corpus BLEU-4, averaged over slots, from sums of `mbleu_stats`."""
+    """Computes corpus BLEU-4, averaged over slots, from the sums of `mbleu_stats`."""
     sums_RKD = sums_RC.reshape(*sums_RC.shape[:-1], -1, COUNTS + 1)
     present_RK = sums_RKD[..., -1] > 0
     size_R = present_RK.sum(-1)
@@ -100,17 +100,18 @@ def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
     signature=MBLEU_SIGNATURE,
     digits=2,
     label="mBLEU",
-    help="BLEU-4 of each caption of a picture against the picture's other captions",
+    help="BLEU-4 of each caption, with the picture's other captions as references",
     direction="lower",
     group=LANGUAGE,
     aliases=("selfbleu",),
 )
 def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
-    """Computes BLEU-4 of each caption against the picture's others; lower is more diverse (paper 4, section 3.2).
+    """Computes each caption's BLEU-4 with the picture's other captions as references; lower is more diverse (paper 4,
+    section 3.2).
 
-    The corpus score is the mean over slots (first captions, second captions, …) of each slot's corpus BLEU-4. It is not
-    the mean of the per-picture scores, which average the sentence BLEU-4 of a picture's captions. A picture with one
-    caption is NaN and is excluded from the corpus score.
+    The corpus score is the mean of each slot's corpus BLEU-4, where the slots are all first captions, all second
+    captions, and so on. It is not the mean of the per-picture scores, which average the sentence BLEU-4 of a picture's
+    captions. A picture with only one caption is NaN and is excluded from the corpus score.
     """
     stats_NC = mbleu_stats(caption_lists)
     if not stats_NC.size:
@@ -138,6 +139,6 @@ def _check(caption_lists: CaptionLists) -> None:
     wrong = next((number for number, texts in enumerate(caption_lists) if isinstance(texts, str)), None)
     if wrong is not None:
         raise UsageError(
-            f"picture {wrong} has a single text instead of a list of captions; diversity requires several "
+            f"picture {wrong} has a single string instead of a list of captions; diversity requires several "
             "captions per picture"
         )

@@ -1,4 +1,4 @@
-"""Seeded bootstrap resamples and permutations of units: items, or clusters of dependent items."""
+"""Seeded bootstrap resamples and permutations of units, which are items or clusters of dependent items."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 RESAMPLES = 1000
-_BLOCK_CELLS = 2_000_000  # resampled cells in memory at a time: 16 MB of indices
+_BLOCK_CELLS = 2_000_000  # maximum number of resampled cells in memory at once: 16 MB of indices
 Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields how often each bootstrap resample draws each of n units."""
+    """Yields, for each bootstrap resample, how often it draws each of n units."""
     rng = np.random.default_rng(seed)
     for rows in _blocks(resamples, n):
         item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
@@ -22,14 +22,14 @@ def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields 1 for the units whose two systems a permutation swaps, 0 for the others."""
+    """Yields, for each permutation, 1 for the units whose two systems it swaps and 0 for all other units."""
     rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
     for rows in _blocks(resamples, n):
         yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
 
 
 def disjoint_halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields two disjoint halves of the items; if n is odd, one item is in neither."""
+    """Yields pairs of disjoint halves of the items. If n is odd, one item is in neither half."""
     rng = np.random.default_rng(seed)
     for rows in _blocks(resamples, n):
         place_RN = np.argsort(rng.random((rows, n)), axis=1)
@@ -44,16 +44,16 @@ def _blocks(resamples: int, n: int) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Drawn:
-    """Statistics, N×…, and their sums in R resamples or permutations, R×…, which `Draws.run` fills in."""
+    """Statistics, N×…, and their sums in R resamples or permutations, R×…. `Draws.run` fills in the sums."""
 
     stats: np.ndarray
     sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 class Draws:
-    """Bootstrap resamples and permutations. Request all sums with `ask` first, then call `run` once.
+    """Bootstrap resamples and permutations. First request all sums with `ask`, then call `run` once.
 
-    Statistics with the same number of units share weights, in one matrix product.
+    Statistics with the same number of units share weights and are summed in one matrix product.
     """
 
     def __init__(self, resamples: int = RESAMPLES, seed: int = 0) -> None:
@@ -61,7 +61,7 @@ class Draws:
         self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
 
     def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
-        """Registers statistics. `run` fills the returned object with their sums, weighted by ``weights``."""
+        """Registers statistics. `run` fills the returned object with the statistics' sums, weighted by ``weights``."""
         asked = Drawn(stats)
         if len(stats):
             self._asked[weights, len(stats)].append(asked)

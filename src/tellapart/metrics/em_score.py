@@ -1,6 +1,7 @@
 """EMScore (Shi et al. 2022): how well a caption matches the frames of a clip, as a whole and word by word.
 
-A pure function of arrays with unit rows. `tellapart.evaluation.clip_inputs` provides the features.
+The functions are pure and take arrays with L2-normalized rows. `tellapart.evaluation.clip_inputs` provides the
+features.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ def emscore(
     frame_FD: Sequence[np.ndarray],
     weight_T: Sequence[np.ndarray] | None = None,
 ) -> EMScore:
-    """Computes EMScore(X, V) of clips (Shi et al. 2022), the mean of a coarse and a fine matching, −1 to 1.
+    """Computes EMScore(X, V) for clips (Shi et al. 2022), the mean of a coarse and a fine match, −1 to 1.
 
-    The coarse match is the cosine of the caption's feature with the mean frame feature. In the fine match, precision
-    matches each token with its nearest frame, weighted by ``weight_T`` (idf; None: uniform), recall matches each frame
-    with its nearest token, and F is their harmonic mean. Tokens are the encoder's, including start and end. NaN if all
-    weights are 0; F is also NaN if precision and recall cancel out.
+    The coarse match is the cosine between the caption's feature and the mean frame feature. In the fine match,
+    precision matches each token with its nearest frame, weighted by ``weight_T`` (idf weights; None means equal
+    weights), recall matches each frame with its nearest token, and F is their harmonic mean. The tokens are those of
+    the encoder, including start and end tokens. Precision and F are NaN if all weights are 0; F is also NaN if
+    precision and recall cancel out.
     """
     rows = []
     for number, (text_D, words_TD, seen_FD) in enumerate(zip(text_ND, token_TD, frame_FD, strict=True)):
@@ -57,9 +59,9 @@ def emscore_f_rows(
     frame_FD: Sequence[np.ndarray],
     weight_T: Sequence[np.ndarray] | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yields, for each of N captions, its EMScore F with each of M clips; paper 1 ranks the clips by it.
+    """For each of N captions, yields its EMScore F with each of M clips. Paper 1 ranks the clips by this score.
 
-    The other arguments are those of `emscore`.
+    The arguments are those of `emscore`.
     """
     mean_MD = np.stack([seen_FD.mean(0) for seen_FD in frame_FD])
     mean_MD = mean_MD / np.maximum(np.linalg.norm(mean_MD, axis=1, keepdims=True), 1e-12)
@@ -78,12 +80,12 @@ def emscore_f_rows(
 def token_idf(
     documents: Sequence[Sequence[int]], end: int, *, padding: int | None = 0, window: int = 77
 ) -> Mapping[int, float]:
-    """Computes token weights for `emscore`: log((M + 1) / (df + 1)) over M texts as token ids.
+    """Computes token weights for `emscore`: log((M + 1) / (df + 1)) over M texts, given as token ids.
 
-    An unseen token weighs log(M + 1). The end token, which is in every text and represents the whole caption, gets the
-    mean weight of all seen tokens. As in EMScore's code, texts are padded to ``window`` with the token ``padding``,
-    which counts as a seen token and enters the mean. In CLIP's tokenizer it is 0, which is also "!", so "!" weighs next
-    to nothing. ``padding=None`` disables padding.
+    An unseen token gets the weight log(M + 1). The end token, which is in every text and represents the whole caption,
+    gets the mean weight of all seen tokens. As in EMScore's code, texts are padded to ``window`` with the token
+    ``padding``, which counts as a seen token and enters the mean. For CLIP's tokenizer this token is 0, which also
+    stands for "!", so the weight of "!" is close to 0. ``padding=None`` disables padding.
     """
     seen = Counter(token for row in documents for token in set(row))
     padded = sum(len(row) < window and padding not in row for row in documents)

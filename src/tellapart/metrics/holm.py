@@ -1,4 +1,4 @@
-"""Holm's correction of p-values for several tests."""
+"""Holm's correction of p-values for multiple tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns Holm's adjusted p-values, in input order; NaN does not count as a test.
+    """Returns Holm's adjusted p-values, in input order. NaN does not count as a test.
 
-    With p(1) ≤ … ≤ p(m), the adjusted p(i) is max over j ≤ i of min(1, (m − j + 1) · p(j)). The family-wise error rate
-    is at most α under any dependence (Holm 1979, Scand. J. Statist. 6, 65-70).
+    With p(1) ≤ … ≤ p(m), the adjusted p(i) is the maximum over j ≤ i of min(1, (m − j + 1) · p(j)). The family-wise
+    error rate is at most α under any dependence (Holm 1979, Scand. J. Statist. 6, 65-70).
     """
     p_M = np.asarray(p_values, dtype=float)
     order = np.argsort(p_M, kind="stable")[: np.count_nonzero(~np.isnan(p_M))]

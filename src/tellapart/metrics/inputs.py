@@ -1,4 +1,4 @@
-"""Inputs of text metrics: captions, and each caption's references."""
+"""The inputs of text metrics: captions, and each caption's references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ References = Sequence[Sequence[str]]  # each picture's reference texts
 
 
 def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:
-    """Raises `UsageError` if captions and references do not match: every caption needs references."""
+    """Raises `UsageError` unless every caption has at least one reference."""
     if references is None or len(captions) != len(references):
         count = "no" if references is None else len(references)
         raise UsageError(f"Expected one list of references per caption; got {len(captions)} captions and {count} lists")
@@ -23,5 +23,5 @@ def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -
     if without:
         raise UsageError(
             f"references[{without[0]}]: expected a list with at least one reference; "
-            f"{len(without):,} of {len(captions):,} captions have none"
+            f"{len(without):,} of {len(captions):,} captions have no reference"
         )

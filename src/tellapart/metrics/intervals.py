@@ -1,7 +1,7 @@
 """Confidence intervals of metrics.
 
-They are computed by the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or by Student's t
-with the jackknife standard error for fewer than 30 units, independently of p-values.
+Intervals are computed with the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or with
+Student's t and the jackknife standard error if there are fewer than 30 units. They do not depend on p-values.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tellapart.metrics.draws import RESAMPLES, Draws, bootstrap_weights, disjoin
 
 LEVEL = 0.95
 PROCEDURES = "intervals"  # the part of a signature that says how the intervals were computed
-BOOTSTRAP, STUDENT, RARE, SINGLE = "bootstrap", "student-t", "rare-events", "none"  # procedures of intervals
-# Minimum numbers of units, and of values that differ from the most frequent one, for a percentile bootstrap.
+BOOTSTRAP, STUDENT, RARE, SINGLE = "bootstrap", "student-t", "rare-events", "none"  # how an interval was computed
+# A percentile bootstrap needs at least `FEW` units. For `VERY_FEW`, see `ends_of`.
 FEW, VERY_FEW = 30, 5
-# The 97.5% quantiles of Student's t with 1 to 28 degrees of freedom.
+# The 97.5% quantiles of Student's t for 1 to 28 degrees of freedom.
 T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
                2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
                2.0518, 2.0484)  # fmt: skip
@@ -28,7 +28,7 @@ T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A score over ``n`` items with its 95% interval. Unknown fields are NaN (0 for ``n``)."""
+    """A score over ``n`` items with its 95% interval. Unknown fields are NaN, or 0 for ``n``."""
 
     value: float = math.nan
     low: float = math.nan
@@ -37,12 +37,12 @@ class Interval:
 
 
 class Estimate:
-    """A system's score with its bootstrap distribution, drawn by ``draws``.
+    """A system's score with its bootstrap distribution, which ``draws`` samples.
 
-    value_N: the score of each unit alone, if known (for intervals of rare events, see `ends_of`).
+    value_N: each unit's own score, if known. It is needed for intervals of rare events (`ends_of`).
     """
 
-    procedure = SINGLE  # procedure of the last interval: BOOTSTRAP, STUDENT or RARE; SINGLE if there is no interval
+    procedure = SINGLE  # how the last interval was computed: BOOTSTRAP, STUDENT or RARE; SINGLE if there is no interval
 
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
         self.corpus, self.value_N, self._draws = corpus, value_N, draws
@@ -92,7 +92,7 @@ def mean_interval(
     seed: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Interval:
-    """Returns the mean (see `mean_of`) of the values that are not NaN, with its interval."""
+    """Returns the mean of the values that are not NaN (see `mean_of`), with its interval."""
     draws = Draws(resamples, seed)
     corpus = mean_of(value_N, weight_N, unit_N, bounds)
     estimate = Estimate(draws, corpus, corpus.score(corpus.stats))
@@ -101,21 +101,22 @@ def mean_interval(
 
 
 def count_unusual(value_N: np.ndarray) -> int:
-    """Counts the values that differ from the most frequent one."""
+    """Counts the values that differ from the most frequent value."""
     return len(value_N) - int(np.unique(value_N, return_counts=True)[1].max())
 
 
 def ends_of(
     drawn_R: np.ndarray, value_N: np.ndarray | None, bounds: Bounds, seed: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns resampled means of rare events, from which the lower and the upper end of an interval follow.
+    """Returns resampled means of rare events, one array for the lower and one for the upper end of an interval.
 
-    Returns None unless most values are identical and fewer than `FEW` differ (for example, captions that repeat words),
-    and for a metric without bounds. With so few events, resamples cannot represent values that the n items happened to
-    miss: without any event, the bootstrap interval would be [0, 0]. Therefore one more value, with a random weight
-    Beta(1, n), stands for what was not observed: the smallest value for the lower end, the largest one for the upper
-    end, or the metric's bound if fewer than `VERY_FEW` values differ. For binary events this is the exact interval
-    (Clopper and Pearson 1934), for other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).
+    Returns None for a metric without bounds, and unless most values are identical and fewer than `FEW` differ from them
+    (for example, the few captions that repeat words). With so few events, resamples cannot represent values that the n
+    items happened to miss: if no event occurs, the bootstrap interval would be [0, 0]. Therefore, one more value with a
+    random weight, Beta(1, n), represents what was not observed. It is the smallest value for the lower end and the
+    largest value for the upper end, or the metric's bound if fewer than `VERY_FEW` values differ. For binary events,
+    this gives the exact interval (Clopper and Pearson 1934); for other values, it gives the bound of Learned-Miller and
+    Thomas (2019, arXiv:1905.06208).
     """
     value_N = np.zeros(0) if value_N is None else value_N[~np.isnan(value_N)]
     if not len(value_N) or not np.isfinite(bounds).all():
@@ -138,8 +139,9 @@ def interval_ends(
     bounds: Bounds,
     seed: int,
 ) -> tuple[float, float, str]:
-    """Returns the ends of the 95% interval and the procedure: `ends_of` for rare events, Student's t, or bootstrap
-    percentiles."""
+    """Returns the ends of the 95% interval and how they were computed: with `ends_of` for rare events,
+    Student's t, or bootstrap percentiles.
+    """
     rare = ends_of(drawn_R, value_N, bounds, seed)
     if rare is None and left_out_N is not None:
         error = math.sqrt((n - 1) / n * float(np.square(left_out_N - left_out_N.mean()).sum()))
@@ -152,15 +154,16 @@ def interval_ends(
 
 
 def _quantile(drawn_R: np.ndarray, share: float) -> float:
-    drawn_R = drawn_R[~np.isnan(drawn_R)]  # NaN means that the resample's score is 0/0
+    drawn_R = drawn_R[~np.isnan(drawn_R)]  # a resample's score is NaN if it is 0/0
     return 0.0 + float(np.quantile(drawn_R, share)) if len(drawn_R) else math.nan
 
 
 def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
-    """Resamples a growing score V: V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) for random halves.
+    """Resamples a growing score V as V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)), with random halves.
 
-    The difference between two disjoint halves has twice the variance of V(n/2), for any V. The variance of a count of
-    distinct things grows with n like the count (like the expected count for Poisson samples of a power law).
+    For any V, the difference between two disjoint halves has twice the variance of V(n/2). The variance of a count of
+    distinct things grows with n as the count itself does (for Poisson samples of a power law, as the expected count
+    does).
     """
     halves = disjoint_halves(len(corpus), draws.resamples, draws.seed)
     a_R, b_R = (np.concatenate(side) for side in zip(*[(corpus(a), corpus(b)) for a, b in halves], strict=True))

@@ -1,8 +1,8 @@
-"""Lexical metrics that need no model: length, diversity, vocabulary, repetition.
+"""Lexical metrics, which need no model: length, diversity, vocabulary and repetition.
 
 Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)`` that ignores the references.
-Counts of distinct words are not means over captions, so their ``per_caption_N`` is None; the bootstrap uses
-`words_used` to count them again in each resample.
+A count of distinct words is not a mean over captions, so its ``per_caption_N`` is None. The bootstrap counts the words
+again in each resample with `words_used`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def words(caption: str, *, lower: bool = False) -> list[str]:
-    """Splits a caption on white space and strips punctuation, as in paper 1's code; keeps case unless ``lower``."""
+    """Strips punctuation and splits a caption on white space, as in paper 1's code. Keeps case unless ``lower`` is
+    true.
+    """
     return (caption.lower() if lower else caption).translate(_NO_PUNCTUATION).split()
 
 
@@ -43,23 +45,23 @@ def words(caption: str, *, lower: bool = False) -> list[str]:
     aliases=("captionlength", "avglength"),
 )
 def length(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
-    """Computes the number of words: mean and per caption (paper 1, table 1)."""
+    """Counts words, and returns the mean and each caption's count (paper 1, table 1)."""
     length_N = np.array([len(words(caption)) for caption in captions], dtype=float)
     return _mean(length_N), length_N
 
 
 def texts_alone(captions: Sequence[str], references: References = None) -> list[str]:
-    """Returns the captions unchanged; they are the per-caption statistics of metrics that count words."""
+    """Returns the captions unchanged. They are the per-caption statistics for metrics that count words."""
     return list(captions)
 
 
 def words_used(
     captions: Sequence[str], least: int = 1, *, lower: bool = False, unit: float = 1
 ) -> Callable[[np.ndarray], float]:
-    """Returns a function of caption weights that counts the words used at least ``least`` times, divided by ``unit``.
+    """Returns a function of caption weights: the number of words used at least ``least`` times, divided by ``unit``.
 
-    For speed, only the first uses of each word are counted; a common word's other uses are added only in the few
-    resamples in which the first ones do not reach ``least``.
+    For speed, only the first uses of each word are counted. A common word's remaining uses are added only in the few
+    resamples in which its first uses do not reach ``least``.
     """
     uses: dict[str, list[int]] = {}
     for number, caption in enumerate(captions):
@@ -94,7 +96,7 @@ def words_used(
     aliases=("lexdiversity", "lexicaldiv"),
 )
 def lexical_diversity(captions: Sequence[str], references: References = None) -> tuple[float, None]:
-    """Counts distinct words over all captions, in thousands, case-sensitive (paper 1, table 1)."""
+    """Counts the distinct words in all captions, case-sensitively, in thousands (paper 1, table 1)."""
     return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
@@ -111,7 +113,7 @@ def lexical_diversity(captions: Sequence[str], references: References = None) ->
     aliases=("vocab", "vocabularysize"),
 )
 def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
-    """Counts distinct lower-cased words that all captions together use at least 5 times (paper 2, table 6)."""
+    """Counts the distinct lower-cased words that occur at least 5 times in all captions together (paper 2, table 6)."""
     used = Counter(word for caption in captions for word in words(caption, lower=True))
     return float(sum(count >= FREQUENT for count in used.values())), None
 
@@ -128,16 +130,17 @@ def vocabulary(captions: Sequence[str], references: References = None) -> tuple[
     aliases=("repetition", "rep"),
 )
 def repetition_rate(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
-    """Computes the percentage of a caption's words that only repeat earlier ones: mean and per caption.
+    """Computes the percentage of a caption's words that only repeat earlier words. Returns the mean and each caption's
+    value.
 
-    A word counts (once) if it is part of
-    1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
-    2. a run of at least 6 words that the caption has used before, or
-    3. a word repeated without a function word in between ("snow dog brown snow": 1 of 4).
+    A word counts, once, if it is
+    1. part of a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
+    2. part of a run of at least 6 words that the caption has used before, or
+    3. repeated without a function word in between ("snow dog brown snow": 1 of 4).
 
     Thus "a man in a red shirt and a red hat" scores 0. The mean over human captions is 0.02 (Flickr8k, all 40,460) and
-    0.03 (COCO, Karpathy's test split). Shorter runs are not counted as defects: careful writers and the full
-    descriptions of `scenes` (0.1) say "a small red square … a small red circle". An empty caption is NaN.
+    0.03 (COCO, Karpathy's test split). Shorter runs do not count, because careful writers and the full descriptions of
+    `scenes` (0.1) also say "a small red square … a small red circle". An empty caption is NaN.
     """
     rate_N = np.array([_repetition(words(caption, lower=True)) for caption in captions], dtype=float)
     return _mean(rate_N), rate_N
@@ -153,12 +156,12 @@ def _repetition(tokens: Sequence[str]) -> float:
 
 
 def _immediate_runs(tokens: Sequence[str]) -> set[int]:
-    """Returns the positions in the second and later copies of a run that immediately repeats."""
+    """Returns the positions of words in the second and later copies of a run that immediately repeats."""
     number: dict[str, int] = {}
     word_N = np.array([number.setdefault(word, len(number)) for word in tokens])
     again_N = np.zeros(len(tokens), dtype=bool)
     for size in range(1, len(tokens) // 2 + 1):
-        same = word_N[size:] == word_N[:-size]  # positions with the same word as `size` positions before
+        same = word_N[size:] == word_N[:-size]  # positions whose word is the same as `size` positions earlier
         if np.count_nonzero(same) >= size:
             edges = np.flatnonzero(np.diff(same, prepend=False, append=False)).reshape(-1, 2)
             for start, stop in edges[edges[:, 1] - edges[:, 0] >= size].tolist():

@@ -1,9 +1,9 @@
 """METEOR 1.5 as COCO's jar computes it (``-l en -norm``), without Java: `meteor`.
 
 Implements Denkowski & Lavie 2014, "Meteor Universal", with the parameters for English. A caption is aligned with each
-reference by exact, stem, synonym and paraphrase matches. P and R are weighted over content and function words, and
-the score is their harmonic mean minus a penalty for chunks. A caption's score is that of its best reference, the first
-one in case of ties.
+reference by exact, stem, synonym and paraphrase matches. Precision and recall weight content and function words
+differently, and the score is their harmonic mean minus a penalty for chunks. A caption's score is the score for its
+best reference; on a tie, the first.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from tellapart.metrics.registry import metric
 from tellapart.utils import forks
 from tellapart.utils.progress import track
 
-# METEOR's own text normalization (option ``-norm``), applied after the PTB tokenizer of the COCO tools.
+# METEOR's own text normalization (option ``-norm``), which runs after the COCO tools' PTB tokenizer.
 #
-# A Moses-style tokenizer: splits off punctuation, turns a hyphen between two letters into a space, "n't" into
-# "n 't" and "t.v." into "tv", and keeps the full stop of an abbreviation. The rules were derived by comparing
-# outputs with the real tool.
+# It is a Moses-style tokenizer: it splits off punctuation, turns a hyphen between two letters into a space, "n't" into
+# "n 't" and "t.v." into "tv", and keeps an abbreviation's full stop. The rules were derived by comparing outputs with
+# the real tool.
 
-_LETTER = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527"  # Latin and Cyrillic only: any other character is a token of its own
+_LETTER = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527"  # only Latin and Cyrillic, because any other character is a token of its own
 _WORD = "0-9" + _LETTER
 _EASY = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 _BLANKS = re.compile(r"[ \t\x0c\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
 _HAS_LETTER = re.compile(f"[{_LETTER}]")
-# Order matters. A match consumes its neighbours, so in "a-b-c" only the first hyphen becomes a space, as in the tool.
+# The order matters. A match consumes its neighbours, so in "a-b-c" only the first hyphen becomes a space, as in the
+# tool.
 _RULES = (
     ("[“”]", '"'),
     ("[‘’`]", "'"),
@@ -74,14 +75,15 @@ _RULES = (
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], str]]:
-    """Compiles the rules on first use, because that takes longer than a short command."""
+    """Compiles the rules on first use, because compiling takes longer than a whole short command."""
     return [(re.compile(pattern), result) for pattern, result in _RULES]
 
 
 def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> list[str]:
-    """Returns the lower-cased words of a PTB-tokenized text.
+    """Returns the lower-cased words in a PTB-tokenized text.
 
-    ``abbreviations`` (given without full stop) keep their full stop, ``before_numbers`` only before a number.
+    Words in ``abbreviations`` (given without a full stop) keep their full stop; words in ``before_numbers`` keep it
+    only before a number.
     """
     if _EASY.fullmatch(text):
         return text.split(" ")
@@ -102,19 +104,20 @@ def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> l
     return [word.lower() for word in words]
 
 
-# METEOR's knowledge of words and phrases: stems, synonyms, function words, paraphrases.
+# METEOR's knowledge of words and phrases: stems, synonyms, function words and paraphrases.
 #
 # Each distinct word is looked up once and identified by a number.
 
-DELTA = 0.75  # weight of content words in precision and recall; function words get the rest
+DELTA = 0.75  # weight of content words in precision and recall; function words get 1 - DELTA
 Span = tuple[int, int, int]  # first word, number of words, row in the paraphrase table
 
 
 class Paraphrases(NamedTuple):
-    """Maps the captions' phrases (table rows) to paraphrases among the references, in both directions of the table.
+    """Maps the captions' phrases (as table rows) to paraphrases in the references, in both directions of the table.
 
-    ``of``: reference phrases that the table lists as paraphrases of the caption's phrase. ``by``: reference phrases
-    that list the caption's phrase as theirs. Each has its position in the table's list.
+    of: the reference phrases that the table lists as paraphrases of the caption's phrase, with their positions in the
+        list.
+    by: the reference phrases for which the table lists the caption's phrase as a paraphrase, with its position.
     """
 
     of: dict[int, dict[int, int]]
@@ -122,7 +125,7 @@ class Paraphrases(NamedTuple):
 
 
 class Lexicon:
-    """Words by number: ``stem``, ``synsets``, ``function`` and ``share`` are indexed by word number."""
+    """Assigns numbers to words. ``stem``, ``synsets``, ``function`` and ``share`` are indexed by word number."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -134,11 +137,11 @@ class Lexicon:
         self._hash: list[int] = []
 
     def sentence(self, text: str) -> list[str]:
-        """Returns the words of a PTB-tokenized text."""
+        """Returns the words in a PTB-tokenized text."""
         return normalise(text, self.tables.abbreviations, self.tables.before_numbers)
 
     def numbers(self, sentences: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Returns the numbers of the words. Looks up all new words at once."""
+        """Returns the words' numbers. Looks up all new words at once."""
         new = [word for word in dict.fromkeys(itertools.chain(*sentences)) if word not in self.number]
         for word in new:
             self.number[word] = len(self.number)
@@ -156,9 +159,9 @@ class Lexicon:
     def phrases(
         self, sentences: Sequence[Sequence[int]], captions: Sequence[bool], references: Sequence[bool]
     ) -> tuple[list[list[Span]], Paraphrases]:
-        """Returns each sentence's phrases that have paraphrases on the other side, and these paraphrases.
+        """Returns each sentence's phrases that have paraphrases on the other side, and the paraphrases.
 
-        ``captions`` and ``references`` mark the sentences of each side.
+        ``captions`` and ``references`` mark the sentences on each side.
         """
         sentence_S, first_S, size_S, row_S = self._known_phrases(sentences)
         table = self.tables.paraphrases
@@ -191,11 +194,13 @@ class Lexicon:
     def _known_phrases(
         self, sentences: Sequence[Sequence[int]]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns all phrases in the paraphrase table: sentence, first word in it, number of words, and row."""
+        """Returns all phrases that the paraphrase table contains, each as sentence, first word in the sentence, number
+        of words, and table row.
+        """
         length_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
         number_W = np.fromiter(itertools.chain(*sentences), np.int64, int(length_N.sum()))
         hash_W = np.array(self._hash, np.uint64)[number_W]
-        left_W = np.repeat(np.cumsum(length_N), length_N) - np.arange(len(number_W))  # words to the sentence's end
+        left_W = np.repeat(np.cumsum(length_N), length_N) - np.arange(len(number_W))  # words up to the sentence's end
         hash_P = np.zeros(len(hash_W), np.uint64)
         first_P = np.arange(len(hash_W))
         sizes: list[tuple[np.ndarray, np.ndarray]] = []
@@ -208,49 +213,49 @@ class Lexicon:
         distinct, where_S = np.unique(hash_S, return_inverse=True)
         row_S = self.tables.paraphrases.find(distinct)[where_S]
         order = np.flatnonzero(row_S >= 0)
-        order = order[np.argsort(first_S[order], kind="stable")]  # stable: keeps the order of sizes
+        order = order[np.argsort(first_S[order], kind="stable")]  # a stable sort keeps the order of sizes
         first_S, size_S, row_S = first_S[order], size_S[order], row_S[order]
         begin_N = np.cumsum(length_N) - length_N
         sentence_S = np.repeat(np.arange(len(sentences)), length_N)[first_S]
         return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
 
     def _synsets(self, word: str) -> list[int]:
-        """Looks up the synsets of a word that is in no table, by its base form."""
+        """Looks up the synsets of a word that is in no table, using its base form."""
         rows = self.tables.synsets.find(np.array([word_hash(base) for base in bases(word)], np.uint64)).tolist()
         return next((self.tables.synsets.row(row) for row in rows if row >= 0), [])
 
 
-# METEOR's alignment of a caption with a reference (Denkowski & Lavie 2011, section 2), with the tool's own choices.
+# METEOR's alignment of a caption with a reference (Denkowski & Lavie 2011, section 2), as the tool implements it.
 #
-# The papers maximize covered words, then minimize chunks, then distance. The real tool differs in four ways, which
-# were found by comparing outputs and affect the score:
+# The papers maximize the covered words, then minimize the chunks, then the distance. The real tool differs in four
+# ways, which affect the score and were found by comparing outputs:
 #
-# 1. A match whose words have no other match is always taken; only the rest is searched, with a beam of 40.
-# 2. The search truncates covered words to integers, separately for each side of a match: 0 for a stem or a synonym,
-#    1 for an exact match, ⌊n/2⌋ for a paraphrase of n words. So it takes a stem, a synonym or a one-word paraphrase
-#    only if that adds no chunk.
-# 3. The distance of a match counts if the match was available and skipped, not if it is taken.
-# 4. Ties keep the order in which paths were created: exact, stem, synonym, paraphrase, and last no match.
+# 1. A match whose words have no other match is always taken; only the other matches are searched, with a beam of 40.
+# 2. The search truncates the number of covered words to an integer, separately for each side of a match: 0 for a stem
+#    or a synonym, 1 for an exact match, ⌊n/2⌋ for a paraphrase of n words. So it takes a stem, a synonym or a one-word
+#    paraphrase only if that adds no chunk.
+# 3. A match's distance counts if the match was available but skipped, not if it is taken.
+# 4. On ties, paths keep the order in which they were created: exact, stem, synonym, paraphrase, and finally no match.
 
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 BEAM = 40
-NARROW = 4  # speeds up texts of thousands of words
-_MANY = 4 * BEAM  # matches of one word beyond which matches that no path can keep are not created
+NARROW = 4  # beam width for texts of thousands of words, to save time
+_MANY = 4 * BEAM  # if a word has more matches, those that no path can keep are not created
 _CHUNK, _COVERED_WORD = 1 << 40, 1 << 56  # one integer sorts paths by covered words, then chunks, then distance
 
-# stage, first word and number of words in the caption, the same in the reference
+# stage, then first word and number of words in the caption, then in the reference
 Match = tuple[int, int, int, int, int]
 _Node = tuple[Match, "_Node | None"]
-# cost, next word of an open chunk or −1, first free word of the reference, taken words (bits), matches
+# cost, next word of an open chunk or −1, first free word in the reference, taken words (bits), matches
 _Path = tuple[int, int, int, int, "_Node | None"]
 _cost = itemgetter(0)
 
 
 def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BEAM) -> list[Match]:
-    """Returns the matches that the METEOR tool would select, ordered by position in the reference.
+    """Returns the matches that the METEOR tool would select, ordered by their position in the reference.
 
-    matches: for each word of the reference, the matches that begin there, in the tool's order.
-    beam: width of the beam search; the tool's is `BEAM`.
+    matches: for each word in the reference, the matches that begin there, in the tool's order.
+    beam: the width of the beam search. The tool uses `BEAM`.
     """
     alone = _alone(matches, caption_words)
     if all(alone):
@@ -271,7 +276,9 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BE
 
 
 def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
-    """Marks reference words where no match begins, or exactly one whose words on both sides have no other match."""
+    """Marks each reference word at which no match begins, or at which exactly one match begins whose words have
+    no other match on either side.
+    """
     covered_C, covered_R = [0] * caption_words, [0] * len(matches)
     for row in matches:
         for _, first, size, at, width in row:
@@ -290,7 +297,9 @@ def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]
 
 
 def covered(stage: int, words: int) -> int:
-    """Returns how many words the search counts as covered on one side of a match of ``words`` words."""
+    """Returns the number of words that the search counts as covered on one side of a match that is ``words`` words
+    long.
+    """
     return words // 2 if stage == 3 else int(WEIGHTS[stage]) * words
 
 
@@ -300,7 +309,7 @@ def _gain(match: Match) -> int:
 
 
 def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
-    """Extends ``paths`` at one reference word by each available match, and by no match (``skipping``)."""
+    """Extends ``paths`` at one reference word with each available match and, if ``skipping``, without a match."""
     options = []
     for match in row:
         _, first, size, _, width = match
@@ -321,17 +330,17 @@ def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool)
             if not taken & mask:
                 base = cost if following == first else ended
                 grown.append((base - gain, following_then, until_then, taken | mask, (match, node)))
-                cost, ended = cost + distance, ended + distance  # for all paths that skip it
+                cost, ended = cost + distance, ended + distance  # all later paths skip this match
         if skipping:
             grown.append((ended, -1, until, taken, node))
     return grown
 
 
 def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
-    """Like `_grow`, for a word with thousands of matches; omits extensions that sorting would drop.
+    """Does the same as `_grow` for a word with thousands of matches. Omits extensions that sorting would drop.
 
-    If a path has several matches with equal gain, later ones cost more. So, except for a continued chunk, only the
-    first `BEAM` available ones can survive.
+    If a path has several matches with equal gain, later matches cost more. So, except for a continued chunk, only the
+    first `BEAM` available matches can survive.
     """
     gains = [_gain(match) for match in row]
     passed = list(itertools.accumulate((abs(match[1] - at) for match in row), initial=0))  # distance so far
@@ -371,29 +380,31 @@ def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: 
 
 
 def _places(node: _Node | None) -> Iterable[int]:
-    """Yields the positions of the caption's words that a path has matched."""
+    """Yields the positions of the caption words that a path has matched."""
     while node is not None:
         (_, first, size, _, _), node = node
         yield from range(first, first + size)
 
 
-# Possible matches between a caption and its references: METEOR's four stages, in the order of the tool's lists.
+# Possible matches between a caption and its references. METEOR has four stages, in the order of the tool's lists.
 
 Places = list[tuple[int, int]]
 
-CROWDED = 500_000  # matches of a caption with a reference; captions of a thousand ordinary words stay below it
-_NEAR = 2  # in crowded pairs, number of matches of one kind that a word keeps on either side of its own position
+CROWDED = 500_000  # matches between a caption and a reference; captions of a thousand ordinary words have fewer
+_NEAR = 2  # in crowded pairs, how many matches of one kind a word keeps on either side of its own position
 
 
 class Sentence(NamedTuple):
-    """A sentence's word numbers, and its phrases that have paraphrases."""
+    """A sentence's word numbers, and those of its phrases that have paraphrases."""
 
     words: list[int]
     spans: list[Span]
 
 
 class Kin(dict[int, frozenset[int]]):
-    """Maps a word to the caption words that it matches: the same word, the same stem, or a common synset."""
+    """Maps a word to the caption words that match it: the same word, words with the same stem, and words that share a
+    synset.
+    """
 
     def __init__(self, lexicon: Lexicon, captions: Iterable[Sequence[int]]) -> None:
         super().__init__()
@@ -419,7 +430,7 @@ class Kin(dict[int, frozenset[int]]):
 class Pairs:
     """Possible matches between a caption and all its references.
 
-    ``kin`` and ``paraphrases`` are the results of `Kin` and `Lexicon.phrases` for a corpus that contains the texts.
+    kin, paraphrases: a `Kin` and the result of `Lexicon.phrases` for a corpus that contains these texts.
     """
 
     def __init__(
@@ -441,12 +452,14 @@ class Pairs:
         self._phrase = _phrase_pairs(phrases, {row for one in references for _, _, row in one.spans}, paraphrases)
 
     def crowded(self, reference: Sentence) -> bool:
-        """Returns whether there are so many matches (the tool would take minutes) that only near ones are searched."""
+        """Returns whether there are so many matches that only near matches are searched. The tool would take minutes
+        here.
+        """
         most = _STAGES * len(self.caption.words) * len(reference.words)
         return most > CROWDED and sum(len(self._look_up(word)) for word in reference.words) > CROWDED
 
     def near_matches(self, reference: Sentence) -> list[list[Match]]:
-        """Returns `matches`, restricted to those of each kind near a word's own position."""
+        """Returns `matches`, but for each kind only the matches near a word's own position."""
         found: list[list[Match]] = []
         for at, word in enumerate(reference.words):
             known = self._look_up(word)
@@ -460,10 +473,11 @@ class Pairs:
         return found
 
     def matches(self, reference: Sentence) -> list[list[Match]]:
-        """Returns for each reference word the matches that begin there, by stage, then in caption order.
+        """For each reference word, returns the matches that begin there, by stage, then in caption order.
 
-        Paraphrases come in two parts, each in table order: those of the reference's phrase, then phrases whose
-        paraphrases include the reference's phrase. A pair that the table lists in both directions appears twice.
+        Paraphrases come in two parts, each in table order: first the paraphrases of the reference's phrase, then the
+        phrases whose paraphrases include the reference's phrase. A pair that the table lists in both directions appears
+        twice.
         """
         looked_up = self._word
         found: list[list[Match]] = []
@@ -482,7 +496,7 @@ class Pairs:
         return found
 
     def _look_up(self, word: int) -> list[tuple[int, int]]:
-        """Returns stage and position of the caption words that match a word."""
+        """Returns the stage and the position of each caption word that matches ``word``."""
         found = self._word.get(word)
         if found is not None:
             return found
@@ -500,7 +514,7 @@ class Pairs:
 
 
 def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tuple[int, int]) -> Places:
-    """Returns the positions between ``begin`` and ``end`` that are nearest to ``at``."""
+    """Returns the entries between ``begin`` and ``end`` that are nearest to ``at``."""
     middle = bisect_left(ordered, at)
     first, last = bisect_left(ordered, begin), bisect_left(ordered, end)
     return ordered[max(first, middle - _NEAR) : min(last, middle + _NEAR)]
@@ -528,9 +542,10 @@ METEOR_SIGNATURE = f"1.5|en,norm|best-reference|tok:{VERSION}"
 ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60
 COUNTS = 23
 _ROUNDING, _KEPT_WORDS = 1e-9, 500_000
-_LEAST_PAIRS = 500  # per process: takes a tenth of a second
-# Columns of the counts: words (caption, reference), function words (the same), then for each stage content words
-# (caption, reference) and function words (the same) that it matched, chunks, matched words (caption, reference).
+_LEAST_PAIRS = 500  # minimum per process; they take a tenth of a second
+# Columns of the counts: words (caption, reference), function words (caption, reference), then for each stage the
+# matched content words (caption, reference) and matched function words (caption, reference), then chunks, then matched
+# words (caption, reference).
 _STAGES, _CHUNKS, _MATCHED = 4, 20, 21
 
 
@@ -542,7 +557,7 @@ def find_tables() -> None:
 
 
 def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns the tool's statistics N×23, for the best reference of each caption."""
+    """Returns the tool's statistics for each caption's best reference, N×23."""
     return _counts(captions, references, str(index_folder()))
 
 
@@ -582,7 +597,9 @@ def _counts_of_some(
 
 
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns `meteor_counts` in a form that can be summed: a caption identical to its reference adds no chunks."""
+    """Returns `meteor_counts` in a form that can be summed, in which a caption identical to its reference has no
+    chunks.
+    """
     return _summable(meteor_counts(captions, references))
 
 
@@ -595,7 +612,7 @@ def _summable(counts_NC: np.ndarray) -> np.ndarray:
 
 
 def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Vectorizes `score` over sums of `meteor_stats`, …×23, with the same order of operations."""
+    """Computes `score` for sums of `meteor_stats`, …×23: a vectorized version with the same order of operations."""
     counts = sums_RC.reshape(-1, COUNTS).T
     matched_R = (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     whole_R = (counts[_CHUNKS] == 1) & (counts[_MATCHED] == counts[0]) & (counts[_MATCHED + 1] == counts[1])
@@ -606,7 +623,7 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
         np.divide(_hits(counts, side), size_R, out=rate_R, where=size_R != 0)
     found_R, some = np.zeros(len(matched_R)), np.flatnonzero((precision_R != 0) & (recall_R != 0))
     mean_S = 1 / ((1 - ALPHA) / precision_R[some] + ALPHA / recall_R[some])
-    # numpy's power rounds differently on some processors
+    # not with numpy's power, which rounds differently on some processors
     penalty_S = np.array([share**BETA for share in (chunks_R[some] / matched_R[some]).tolist()])
     found_R[some] = mean_S * (1 - GAMMA * penalty_S)
     return found_R.reshape(sums_RC.shape[:-1])
@@ -618,7 +635,7 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
     score=meteor_of,
     signature=METEOR_SIGNATURE,
     label="METEOR",
-    help="words matched with the references, including stems and synonyms",
+    help="words that match the references, including stems and synonyms",
     scale=100.0,
     bounds=PERCENT,
     direction="higher",
@@ -626,7 +643,8 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
     check=find_tables,
 )
 def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes METEOR of the corpus and of each caption, 0 to 1. The corpus score uses summed counts and is not a mean.
+    """Computes METEOR for the corpus and for each caption, 0 to 1. The corpus score uses summed counts and is not a
+    mean.
 
     Raises `MissingExtra` if pycocoevalcap (the tables) or snowballstemmer is not installed.
     """
@@ -634,7 +652,7 @@ def meteor(captions: Sequence[str], references: References) -> tuple[float, np.n
 
 
 def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `meteor` from texts as the Java tool receives them, and applies the tool's own normalization."""
+    """Computes `meteor` from texts in the form passed to the Java tool, and applies the tool's own normalization."""
     return _of_stats(_summable(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder()))))
 
 
@@ -646,14 +664,14 @@ _kept: list[tuple[str, Lexicon]] = []
 
 
 def _lexicon(index: str) -> Lexicon:
-    """Returns the lexicon of words looked up so far, cached per index."""
+    """Returns the lexicon of the words looked up so far. One lexicon is cached, for the latest index."""
     if not _kept or _kept[0][0] != index or len(_kept[0][1].number) > _KEPT_WORDS:
         _kept[:] = [(index, Lexicon(open_tables()))]
     return _kept[0][1]
 
 
 def score(counts: Sequence[float]) -> float:
-    """Computes METEOR of one caption or corpus from its 23 counts (Denkowski & Lavie 2014, eq. 1 to 5)."""
+    """Computes METEOR for a caption or a corpus from its 23 counts (Denkowski & Lavie 2014, eq. 1 to 5)."""
     chunks, matched = counts[_CHUNKS], (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     if chunks == 1 and counts[_MATCHED] == counts[0] and counts[_MATCHED + 1] == counts[1]:
         chunks = 0
@@ -664,10 +682,10 @@ def score(counts: Sequence[float]) -> float:
 
 
 def _hits(counts: Any, side: int) -> Any:
-    """Computes the weighted matches of the caption (side 0) or the reference (1).
+    """Computes the weighted matches of the caption (side 0) or the reference (side 1).
 
-    The order of summation breaks ties between references: content words before function words, one after the other.
-    `sum` is unsuitable because it rounds differently since Python 3.12.
+    Rounding breaks ties between references, so the order of summation matters: first all content words, then all
+    function words, one after the other. `sum` is unsuitable because it has rounded differently since Python 3.12.
     """
     total = 0.0
     for share, start in ((DELTA, 4), (1 - DELTA, 6)):
@@ -684,7 +702,7 @@ def _less_chunks(precision: float, recall: float, chunks: float, matched: float)
 
 
 def best(pairs: Pairs) -> list[float]:
-    """Returns the counts for the reference with the highest score, the first one in case of ties."""
+    """Returns the counts for the reference with the highest score. On a tie, the first reference wins."""
     caption, references, lexicon = pairs.caption, pairs.references, pairs.lexicon
     crowds = [pairs.crowded(reference) for reference in references]
     found = [
@@ -712,7 +730,7 @@ def best(pairs: Pairs) -> list[float]:
 def ceiling(
     caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
 ) -> float:
-    """Computes an upper bound of the score, as if every word had its best possible match, in a single chunk."""
+    """Computes an upper bound on the score, as if every word had its best possible match in a single chunk."""
     hit_C, hit_R = [0.0] * len(caption), [0.0] * len(reference)
     for row in matches:
         for stage, first, size, at, width in row:

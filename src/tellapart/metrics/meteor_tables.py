@@ -1,8 +1,9 @@
-"""METEOR's tables as a compact, memory-mapped index on disk, so that programs start without delay.
+"""Stores METEOR's tables as a compact, memory-mapped index on disk, so that programs start without delay.
 
 The tables (WordNet synonyms, function words, paraphrases) come with the pycocoevalcap package, in a jar and a gzip file
-with 270 MB of text. They are converted once, with a progress bar, to ``$TELLAPART_CACHE/meteor/KEY``: plain arrays
-keyed by 64-bit hashes of words and phrases. KEY identifies the content of the sources and the layout.
+with 270 MB of text. On first use, they are converted, with a progress bar, to plain arrays keyed by 64-bit hashes of
+words and phrases, which are stored in ``$TELLAPART_CACHE/meteor/KEY``. KEY identifies the content of the source files
+and the index layout.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tellapart.utils.locks import locked
 from tellapart.utils.progress import Progress
 
 VERSION = 1
-LONGEST = 7  # words in the longest phrase of the table
+LONGEST = 7  # number of words in the table's longest phrase
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
 _PAIRS_AT_ONCE = 50_000
 # WordNet's rules that reduce an inflected form to its base form.
@@ -43,14 +44,14 @@ PLACES = np.random.default_rng(20140626).integers(1, 2**63, LONGEST, dtype=np.ui
 
 @dataclass(frozen=True)
 class Lists:
-    """Variable-length rows of numbers: row r is ``value[start[r]:start[r + 1]]``."""
+    """Variable-length rows of numbers. Row r is ``value[start[r]:start[r + 1]]``."""
 
-    key: np.ndarray  # sorted hashes; the index of a hash is its row
+    key: np.ndarray  # sorted hashes; a hash's index is its row
     start: np.ndarray
     value: np.ndarray
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
-        """Returns the row of each hash, −1 for unknown ones."""
+        """Returns each hash's row, or −1 for an unknown hash."""
         if not len(self.key):
             return np.full(len(hashes), -1)
         place = np.searchsorted(self.key, hashes)
@@ -66,10 +67,10 @@ class Lists:
 class Tables:
     """METEOR's linguistic data for English.
 
-    paraphrases: the rows of a phrase's paraphrases, in table order.
-    synsets: the synsets of a base form.
-    irregular: the synsets of the base forms of an irregular form.
-    words: all words in these tables, each with the synsets of all its forms.
+    paraphrases: maps each phrase to its paraphrases' rows, in table order.
+    synsets: maps each base form to its synsets.
+    irregular: maps each irregular form to its base forms' synsets.
+    words: maps each word in these tables to the synsets of all its forms.
     stem_W: the hash of each word's stem.
     """
 
@@ -88,22 +89,22 @@ def word_hash(word: str) -> int:
 
 
 def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
-    """Computes hashes of phrases from the hashes of their words. ``start_P``: index of each phrase's first word."""
+    """Computes the hashes of phrases from their words' hashes. ``start_P``: the index of each phrase's first word."""
     place_W = np.arange(len(word_W)) - np.repeat(start_P, np.diff(np.append(start_P, len(word_W))))
     return np.add.reduceat(word_W * PLACES[place_W], start_P) if len(start_P) else np.zeros(0, np.uint64)
 
 
 def index_folder() -> Path:
-    """Returns the index folder for the installed tables, which may not exist yet. Raises `MissingExtra`."""
+    """Returns the index folder for the installed tables. The folder may not exist yet. Raises `MissingExtra`."""
     home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
     return home / "meteor" / _key(_sources())
 
 
-_NOT_THERE = (OSError, ValueError, KeyError)  # absent or damaged
+_NOT_THERE = (OSError, ValueError, KeyError)  # the index is absent or damaged
 
 
 def open_tables() -> Tables:
-    """Opens the index, and builds it if necessary. Raises `MissingExtra` if pycocoevalcap is not installed."""
+    """Opens the index, after building it if necessary. Raises `MissingExtra` if pycocoevalcap is not installed."""
     jar, paraphrases = _sources()
     folder = index_folder()
     home = folder.parent
@@ -111,7 +112,7 @@ def open_tables() -> Tables:
         return _read(folder)
 
     try:
-        with locked(home, wait=True):  # takes ten seconds; another process may be building it
+        with locked(home, wait=True):  # another process may be building the index, which takes ten seconds
             with contextlib.suppress(*_NOT_THERE):
                 return _read(folder)
             made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
@@ -152,8 +153,8 @@ def _sources() -> tuple[Path, Path]:
 
 
 def _key(files: Iterable[Path]) -> str:
-    """Returns a key computed from the files' sizes and last bytes: jar and gzip files end with checksums of their
-    content.
+    """Returns a key computed from the files' sizes and last bytes. This suffices because jar and gzip files end with
+    checksums of their content.
     """
     digest = hashlib.blake2b(f"index {VERSION}".encode(), digest_size=10)
     for file in files:
@@ -170,7 +171,7 @@ _ARRAYS = [*(f"{table}.{part}" for table in _LISTS for part in ("key", "start", 
 
 def _read(folder: Path) -> Tables:
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    # Views as plain arrays, because slicing np.memmap takes three times as long.
+    # Viewed as plain arrays, because slicing np.memmap takes three times as long.
     arrays = {
         name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray) for name in _ARRAYS
     }
@@ -217,7 +218,9 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
 
 
 def bases(word: str) -> list[str]:
-    """Returns an inflected word's possible base forms by WordNet's rules; callers use the first one with synonyms."""
+    """Returns an inflected word's possible base forms according to WordNet's rules. Callers use the first base
+    form that has synonyms.
+    """
     if len(word) <= 2:
         return []
     return [
@@ -228,7 +231,7 @@ def bases(word: str) -> list[str]:
 
 
 def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[int]]) -> list[int]:
-    """Returns the synsets of a word and of its base form."""
+    """Returns the synsets of a word and its base form."""
     found = irregular.get(word)
     if found is None:
         found = next((synsets[base] for base in bases(word) if base in synsets), [])
@@ -237,7 +240,7 @@ def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[
 
 @functools.cache
 def english_stemmer() -> Callable[[str], str]:
-    """Returns the version of Snowball's English stemmer that METEOR uses; the library's version 3 gives different
+    """Returns the version of Snowball's English stemmer that METEOR uses. Version 3 of the library gives different
     stems.
     """
     try:
@@ -268,7 +271,9 @@ def _lists(rows: dict[str, list[int]]) -> Lists:
 
 
 def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
-    """Reads the table (three lines per entry: probability, phrase, paraphrase), and returns it and its words."""
+    """Reads the paraphrase table (three lines per entry: probability, phrase, paraphrase). Returns the table and its
+    words.
+    """
     words = _Words()
     found: list[tuple[np.ndarray, np.ndarray]] = []
 

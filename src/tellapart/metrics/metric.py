@@ -25,23 +25,24 @@ Signature = Callable[["EvalContext"], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Entry[Callable[..., Any]]):
-    """A text metric: ``factory(captions, references) -> (corpus, value_N)``, NaN for captions without a value.
+    """A text metric: ``factory(captions, references) -> (corpus, value_N)``, where a caption without a value is NaN.
 
-    It needs references if its second parameter has no default. ``value_N`` is None if the metric is undefined for
-    single captions. If the corpus score is not the mean of ``value_N``, ``stats(captions, references)`` returns N×C
-    numbers that can be summed over captions, and ``score`` maps sums, …×C, to scores in the factory's unit. If
-    ``stats`` returns a list with an item per caption, ``score`` maps that list to a function of integer caption
-    weights.
+    The metric needs references if the factory's second parameter has no default. ``value_N`` is None if the metric is
+    undefined for single captions. If the corpus score is not the mean of ``value_N``, ``stats(captions, references)``
+    returns N×C numbers that can be summed over captions, and ``score`` maps sums, …×C, to scores in the factory's unit.
+    If ``stats`` returns a list with one item per caption instead, ``score`` maps the list to a function of integer
+    caption weights.
 
-    grows: the score grows with N, like a count of distinct words (`tellapart.metrics.corpus_scores.Recounted`).
-    label: may contain ``{size}``, the number of candidates.
-    signature: the part of a signature after the name, or a function that computes it from the context.
-    scale: factor by which values are multiplied.
-    digits: number of decimals.
+    grows: whether the score grows with N, like a count of distinct words (`tellapart.metrics.corpus_scores.Recounted`).
+    label: the name in reports. May contain ``{size}``, which is replaced by the number of candidates.
+    signature: the part of the signature after the name, or a function that computes this part from the context.
+    scale: the factor by which values are multiplied.
+    digits: the number of decimals.
     group: one of `GROUPS`.
     aliases: other names.
     families: names that stand for several metrics.
-    check: raises `UsageError` if a tool is missing. A metric with a check is computed only if requested by name.
+    check: a function that raises `UsageError` if a tool is missing. A metric with a check is computed only if requested
+        by name.
     """
 
     signature: str | Signature = ""
@@ -54,14 +55,14 @@ class Metric(Entry[Callable[..., Any]]):
     aliases: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     check: Callable[[], object] | None = None
-    oracle: Direction | None = None  # which of several captions `.oracle` selects if there is no ``direction``
-    short: str = ""  # the name used in a signature whose other parts give the details
-    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # bounds of a single picture's value, for intervals
+    oracle: Direction | None = None  # which caption `.oracle` selects if ``direction`` is not set
+    short: str = ""  # the name in a signature whose other parts give the details
+    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # of a single picture's value, for intervals
     pools: str = ""  # the candidate sets used
     chance: Callable[[EvalContext], np.ndarray] | None = None  # each picture's score for a blind guess
 
     def __post_init__(self) -> None:
-        """Infers from a text metric's function whether it needs references."""
+        """Infers from the function whether a text metric needs references."""
         if type(self) is Metric and not self.needs and _reads_references(self.factory):
             object.__setattr__(self, "needs", ("references",))
 
@@ -86,7 +87,9 @@ class Metric(Entry[Callable[..., Any]]):
         return Measurement(value_N)
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """Measures a system, averaging over several captions of a picture. Returns None if it does not apply."""
+        """Measures a system and averages over a picture's captions. Returns None if the metric does not apply to the
+        system.
+        """
         return merge_slots([self.of_slot(context, slot) for slot in slots], slots)
 
     def _corpus(self, stats: np.ndarray | list[Any], context: EvalContext) -> Corpus:
@@ -98,11 +101,15 @@ class Metric(Entry[Callable[..., Any]]):
 
     @property
     def for_eval_scorers(self) -> bool:
-        """Returns whether additional scorers measure it too. The exact listener uses only the first scorer's sets."""
+        """Returns whether additional scorers measure this metric too. The exact listener uses only the first scorer's
+        sets.
+        """
         return "scorer" in self.needs and "truth" not in self.needs
 
     def candidates(self, context: EvalContext) -> Candidates | None:
-        """Returns the metric's candidate sets and a blind guess's score in them, or None if it has none."""
+        """Describes the metric's candidate sets and a blind guess's score on them. Returns None for a metric without
+        candidates.
+        """
         if self.chance is None or not self.pools:
             return None
         sets = context.sets(self.pools)
@@ -114,8 +121,8 @@ class Metric(Entry[Callable[..., Any]]):
         return Candidates(min(sizes), max(sizes), float(np.average(chance_N[known_N], weights=questions_N[known_N])))
 
     def tag(self, context: EvalContext) -> str:
-        """Returns the judge that measured the metric, to be added to the metric's name in results; "" if there was
-        none.
+        """Returns the judge that computed the metric, which is added to the metric's name in results, or "" if no judge
+        did.
         """
         return ""
 
@@ -124,12 +131,12 @@ class Metric(Entry[Callable[..., Any]]):
         return self.signature if isinstance(self.signature, str) else self.signature(context)
 
     def bounds_in(self, context: EvalContext) -> Bounds:
-        """Returns the lowest and highest value that the metric can have for a picture."""
+        """Returns a picture's lowest and highest possible value."""
         return self.bounds(context) if callable(self.bounds) else self.bounds
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """Returns the metric's label and help for reports. ``scorer``: the name of the additional scorer that measured
-        it.
+        """Returns the metric's label and help for reports. ``scorer``: the additional scorer that measured the metric,
+        if any.
         """
         size = "" if candidates is None else str(candidates)
         label, help = (" ".join(text.replace("{size}", size).split()) for text in (self.title, self.help))
@@ -139,7 +146,7 @@ class Metric(Entry[Callable[..., Any]]):
 
 
 class ContextMetric(Metric):
-    """A metric that needs more than texts: ``factory(context, slot) -> Measurement``."""
+    """A metric that needs more than text: ``factory(context, slot) -> Measurement``."""
 
     def of_slot(self, context: EvalContext, slot: CaptionSlot) -> Measurement:
         """Computes the metric for one caption per picture."""
@@ -151,7 +158,7 @@ class ContextMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSetMetric(Metric):
-    """A metric of all captions of a picture: ``factory(caption_lists)`` and ``stats(caption_lists)``."""
+    """A metric computed from all of a picture's captions: ``factory(caption_lists)`` and ``stats(caption_lists)``."""
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
         """Measures a system. Returns None if it has only one caption per picture."""
@@ -164,13 +171,15 @@ class CaptionSetMetric(Metric):
 
 
 def _scaled(score: Callable[..., Any], scale: float, stats: Any) -> Any:
-    """Multiplies ``score`` by ``scale``: a function of sums or, for a list, of weights."""
+    """Multiplies by ``scale`` what ``score`` returns: a score or, for a list of statistics, a function of weights."""
     found = score(stats)
     return scale * found if not callable(found) else lambda weight_N: scale * found(weight_N)
 
 
 def _checked(name: str, found: Any, count: int) -> tuple[float, np.ndarray | None]:
-    """Checks a metric's result. Raises `TellapartError` unless it is a number and either None or ``count`` values."""
+    """Validates a metric's result. Raises `TellapartError` unless it consists of a number and either None or ``count``
+    values.
+    """
     try:
         corpus, values = found
         number, value_N = float(corpus), None if values is None else np.asarray(values, dtype=float)

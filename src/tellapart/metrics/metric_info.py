@@ -21,7 +21,7 @@ APART, TRUTH, KIND, CLOSE, LANGUAGE, OTHER = GROUPS
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """A metric in reports: label, one line of help, better direction, group and decimals."""
+    """A metric's description in reports: label, one line of help, which direction is better, group, and decimals."""
 
     label: str
     help: str = ""
@@ -32,7 +32,7 @@ class MetricInfo:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidate sets of a recall: smallest and largest size, and a blind guess's score in the metric's unit."""
+    """A recall metric's candidate sets: smallest and largest size, and a blind guess's score in the metric's unit."""
 
     fewest: int
     most: int

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.result_keys import KEY_SUFFIXES
 
-_ALIKE = 0.75  # minimum similarity for a misspelling; 'choir' must not count as a misspelt 'cider'
+_ALIKE = 0.75  # minimum similarity of a misspelling; 'choir' must not count as a misspelt 'cider'
 
 
-_SHORTEST_START = 4  # minimum length of a prefix that leads to a suggestion
+_SHORTEST_START = 4  # minimum length of a prefix for which a name is suggested
 
 
 def normalized(name: str) -> str:
-    """Removes spelling variation from a name: case, spaces, hyphens, underscores, brackets."""
+    """Removes spelling variation from a name: case, spaces, hyphens, underscores and brackets."""
     return re.sub(r"[\s_(){}-]+", "", name.lower())
 
 
 def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
-    """Returns the keys that a name stands for, in table order; empty if it is not the name of a metric."""
+    """Returns the keys that a name stands for, in table order, or an empty list if no metric has this name."""
     if name in table:
         return [name]
     wanted = normalized(name)
@@ -34,7 +34,7 @@ def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
 
 
 def suggestion(name: str, table: Mapping[str, Metric]) -> str:
-    """Returns a hint such as ``; did you mean 'meteor'?``, or how to list all metrics."""
+    """Returns a hint such as ``; did you mean 'meteor'?``, or a hint on how to list all metrics."""
     wanted = normalized(name)
     names = {normalized(key): key for key in table}
     names |= {alias: key for key, metric in table.items() for alias in metric.aliases}

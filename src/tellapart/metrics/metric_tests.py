@@ -1,4 +1,4 @@
-"""The intervals and paired differences of one metric for several systems."""
+"""Computes intervals and paired differences for one metric and several systems."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tellapart.metrics.paired_tests import Difference, PairedTest, bounds_of_dif
 
 
 class MetricTests:
-    """The intervals and paired differences of systems for one metric, drawn by ``draws``.
+    """The systems' intervals and paired differences for one metric. ``draws`` provides the resamples.
 
-    bounds: the lowest and highest possible value for a picture.
-    unit_N: the unit of each picture, if pictures are dependent; None means that each picture is a unit.
+    bounds: a picture's lowest and highest possible value.
+    unit_N: each picture's unit, if pictures are dependent. None means that each picture is its own unit.
     same: pairs of systems with identical captions, which cannot differ.
     """
 
@@ -53,21 +53,21 @@ class MetricTests:
             self._pairs[a, b] = PairedTest(draws, self._systems[b], self._systems[a], values, limits)
 
     def intervals(self) -> dict[str, Interval]:
-        """Returns the intervals by system. Call it after `Draws.run`, like `differences`."""
+        """Returns the intervals by system. Call this method and `differences` after `Draws.run`."""
         return {system: estimate.interval() for system, estimate in self._systems.items()}
 
     def differences(self) -> dict[tuple[str, str], Difference]:
-        """Returns system b minus system a for each pair."""
+        """Returns the difference for each pair: system b minus system a."""
         return {pair: test.difference() for pair, test in self._pairs.items()}
 
     def procedures(self, without: Container[str] = ()) -> list[str]:
-        """Returns the interval procedures that were used, sorted; ignores the systems in ``without``."""
+        """Returns a sorted list of how the intervals were computed. Ignores the systems in ``without``."""
         of_systems = {one.procedure for name, one in self._systems.items() if name not in without}
         return sorted((of_systems | {test.procedure for test in self._pairs.values()}) - {SINGLE})
 
 
 def _of_units(corpus: Corpus, unit_N: np.ndarray | None) -> Corpus:
-    """Groups a score by units for resampling. A score that is not a function of sums is resampled by items."""
+    """Groups a score by units for resampling. A score that is not a function of sums is resampled by item."""
     if unit_N is None or not isinstance(corpus, Sums):
         return corpus
     return replace(corpus, stats=by_unit(corpus.stats, unit_N), n=len(corpus))

@@ -1,7 +1,7 @@
-"""Paired differences of two systems, with intervals and p-values.
+"""Paired differences between two systems, with intervals and p-values.
 
-p: two-sided approximate randomization, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005). As
-in sacrebleu, interval and p-value are computed independently and are not adjusted to each other.
+The p-value comes from two-sided approximate randomization, which swaps the two systems' items (Noreen 1989; Riezler and
+Maxwell 2005). As in sacrebleu, the interval and the p-value are computed independently and may disagree.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from tellapart.metrics.draws import RESAMPLES, Draws, random_swaps
 from tellapart.metrics.intervals import FEW, SINGLE, Estimate, count_unusual, interval_ends
 
 ALPHA = 0.05  # 1 − LEVEL
-EQUAL = 1e-6  # smaller differences count as zero: the COCO tools' BLEU adds 1e-15 to every count
+EQUAL = 1e-6  # smaller differences count as zero, since the COCO tools' BLEU adds 1e-15 to every count
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference with its 95% interval and its two-sided p-value, which are computed independently of each
-    other.
+    """A paired difference with its 95% interval and two-sided p-value. Interval and p-value are computed independently.
 
-    p_holm: p after Holm's correction over all pairs and metrics, if requested.
+    p_holm: the p-value after Holm's correction over all pairs and metrics, if requested.
     """
 
     value: float = math.nan
@@ -36,7 +35,8 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Returns whether the difference counts as better or worse: p, after correction if any, is below 0.05.
+        """Returns whether the difference counts as better or worse, that is, whether the p-value (corrected, if a
+        correction was applied) is below 0.05.
 
         Tables, headlines and pages all use this rule. Differences below `EQUAL` count as zero.
         """
@@ -48,7 +48,7 @@ class Difference:
 
 
 class PairedTest:
-    """The difference between two systems' scores over the same units, with interval and p-value."""
+    """The difference between two systems' scores over the same units, with its interval and p-value."""
 
     procedure = SINGLE  # see `Estimate`
 
@@ -100,7 +100,9 @@ class PairedTest:
 
 
 def p_value(drawn_R: np.ndarray, observed: float) -> float:
-    """Returns (1 + number of permutations at least as far from zero as ``observed``) / (1 + R); counts ties and NaN."""
+    """Returns (1 + number of permutations at least as far from zero as ``observed``) / (1 + R). Ties and NaN
+    count as at least as far.
+    """
     if np.isnan(observed):
         return math.nan
     as_far = int(np.count_nonzero(~(np.abs(drawn_R) < abs(observed) * (1 - 1e-9) - EQUAL)))
@@ -108,7 +110,7 @@ def p_value(drawn_R: np.ndarray, observed: float) -> float:
 
 
 def _alike(one: Sums, other: Sums) -> tuple[Sums, Sums]:
-    """Returns two systems' scores with statistics of equal shape, so that they can be swapped.
+    """Returns two systems' scores with statistics of equal shape, so that items can be swapped between them.
 
     Repeats captions of the system with fewer captions per item, and pads missing columns with zeros.
     """
@@ -131,9 +133,9 @@ def paired_difference(
     seed: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Difference:
-    """Returns the mean of value − baseline (see `mean_of`) over the items where neither is NaN.
+    """Returns the mean of value − baseline (see `mean_of`) over the items for which neither is NaN.
 
-    ``bounds`` apply to a value, not to a difference.
+    ``bounds`` limit a value, not a difference.
     """
     draws = Draws(resamples, seed)
     test = paired_means(draws, value_N, baseline_N, weight_N, unit_N, bounds)
@@ -149,7 +151,7 @@ def paired_means(
     unit_N: np.ndarray | None,
     bounds: Bounds,
 ) -> PairedTest:
-    """Returns the paired test of two means; a permutation swaps value − baseline with zeros."""
+    """Returns the paired test of two means. A permutation swaps value − baseline with zero."""
     difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
     sides = [mean_of(own_N, weight_N, unit_N, bounds) for own_N in (difference_N, 0 * difference_N)]
     units = [one.score(one.stats) for one in (mean_of(own_N, weight_N, unit_N) for own_N in (value_N, baseline_N))]
@@ -159,10 +161,11 @@ def paired_means(
 
 
 def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
-    """Returns the minimum and maximum difference of two values within ``bounds`` if the values are events.
+    """Returns the smallest and largest possible difference between two values within ``bounds`` if the values are
+    events.
 
     Values are events if they are hits and misses, or if most of them are identical. For other values, such as CIDEr,
-    returns `UNBOUNDED`: two captions with the same CIDEr do not show how far apart others can be.
+    returns `UNBOUNDED`, because two captions with the same CIDEr do not show how far apart other captions can be.
     """
     for values in value_N:
         known_N = np.zeros(0) if values is None else values[~np.isnan(values)]

@@ -1,4 +1,4 @@
-"""Perplexity of captions under a causal language model, a measure of fluency."""
+"""Computes the perplexity of captions under a causal language model, as a measure of fluency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _TOKENS_AT_ONCE = 2048
 
 
 def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple[float, np.ndarray]:
-    """Computes exp of the mean negative log-likelihood (nats) of a caption's tokens: mean and per caption.
+    """Computes the exponential of the mean negative log-likelihood (in nats) of a caption's tokens. Returns the mean
+    and each caption's value.
 
     ``model`` is a `tellapart.evaluation.language_model.LanguageModel`. Values are at least 1; lower is more fluent, and
     very low values indicate dull captions. The corpus score is the **mean of the captions' perplexities**, as in
@@ -25,16 +26,16 @@ def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple
 
 
 def of_counts(loss_N2: np.ndarray) -> np.ndarray:
-    """Computes exp(loss / tokens) of rows of `caption_losses`; NaN without tokens."""
+    """Computes exp(loss / tokens) for each row of `caption_losses`; NaN for a row without tokens."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(loss_N2[:, 1] > 0, np.exp(loss_N2[:, 0] / loss_N2[:, 1]), np.nan)
 
 
 def caption_losses(captions: Sequence[str], model: Any) -> np.ndarray:
-    """Computes the summed negative log-likelihood in nats and the number of scored tokens, N×2.
+    """Computes each caption's summed negative log-likelihood in nats and its number of scored tokens, N×2.
 
-    Scores every token if the model has a start token, else all but the first. Does not score the end of the caption.
-    Identical captions are scored once, and captions of similar length are scored together.
+    Scores every token if the model has a start token, otherwise all but the first. Does not score the end of the
+    caption. Scores identical captions once, and captions of similar length together.
     """
     unique = list(dict.fromkeys(captions))
     rows = model.rows(unique)
@@ -48,7 +49,7 @@ def caption_losses(captions: Sequence[str], model: Any) -> np.ndarray:
 
 
 def _blocks(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Returns batches with roughly equal numbers of tokens (including padding), shortest captions first."""
+    """Returns batches that have roughly the same number of tokens (including padding), shortest captions first."""
     blocks: list[list[int]] = []
     for index in order:
         if lengths[index] < 2:

@@ -1,10 +1,11 @@
-"""The COCO tools' PTB tokenizer without Java: Stanford CoreNLP 3.4.1, ``-lowerCase``, their punctuation list.
+"""The COCO tools' PTB tokenizer without Java: Stanford CoreNLP 3.4.1 with ``-lowerCase`` and the tools' punctuation
+list.
 
-The output is identical to the tool's on every caption of COCO (Karpathy's test split), Flickr8k, Flickr30k, ImageCoDe
-and the published systems (some 90,000 texts), which the ``oracle`` tests check. Brackets become ``-lrb-``, because the
-COCO tools' punctuation list has them in upper case but is applied after lower-casing. As in the tool, a fraction such
-as ``1 1/2`` and a telephone number are one token with no-break spaces inside (ROUGE-L sees one word, BLEU and CIDEr
-two).
+The output is identical to the tool's output on every caption in COCO (Karpathy's test split), Flickr8k, Flickr30k,
+ImageCoDe and the published systems (some 90,000 texts), as the ``oracle`` tests check. Brackets become ``-lrb-`` and
+stay, because the COCO tools' punctuation list has them in upper case but is applied after lower-casing. As in the tool,
+a fraction such as ``1 1/2`` or a telephone number is one token with no-break spaces inside, which ROUGE-L sees as one
+word, and BLEU and CIDEr as two.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from tellapart.metrics.recent import recent
 
 # Character classes of the COCO tools' PTB tokenizer: letters, marks, digits and symbols.
 #
-# Determined by probing the tool: each of the 63,455 characters of the Basic Multilingual Plane was tested alone,
-# between letters, doubled, in numbers, names and addresses. Characters that it treats alike share a class. All others,
-# including those beyond that plane such as emoji, are dropped and separate the words around them.
+# The classes were determined by probing the tool: each of the 63,455 characters in the Basic Multilingual Plane was
+# tested alone, between letters, doubled, and in numbers, names and addresses. Characters that the tool treats alike
+# share a class. All other characters, including those outside this plane such as emoji, are dropped and separate the
+# words around them.
 
 # Letters, ideographs and syllables, which form words, names and hyphenated words.
 LETTERS = """
@@ -55,7 +57,7 @@ FB1F-FB28 FB2A-FB36 FB38-FB3C FB3E FB40-FB41 FB43-FB44 FB46-FBB1 FBD3-FD3D FD50-
 FE76-FEFC FF21-FF3A FF41-FF5A FF66-FFBE FFC2-FFC7 FFCA-FFCF FFD2-FFD7 FFDA-FFDC
 """
 
-# Standalone accents and similar marks: part of a word, but not if it is hyphenated or next to a digit.
+# Standalone accents and similar marks, which are part of a word unless the word is hyphenated or next to a digit.
 MARKS = """
 AD 2C2-2C5 2D2-2DF 2E5-2EB 2ED 2EF-36F 375 378-379 384-385 3F6 483-487 55A-55F 591-5BD 5BF 5C1-5C2 5C4-5C5 5C7 615-61A
 64B-65E 670 6D6-6E4 6E7-6ED 6FD-6FE 70F 711 730-74C 7A6-7B0 7EB-7F3 900-903 93C 93E-94E 951-955 962-963 981-983 9BC
@@ -63,14 +65,14 @@ AD 2C2-2C5 2D2-2DF 2E5-2EB 2ED 2EF-36F 375 378-379 384-385 3F6 483-487 55A-55F 5
 C3E-C56 D3E-D44 D46-D48 E31 E34-E3A E47-E4E EB1 EB4-EBC EC8-ECD
 """
 
-# Decimal digits of all scripts.
+# Decimal digits in all scripts.
 DIGITS = """
 30-39 660-669 6F0-6F9 7C0-7C9 966-96F 9E6-9EF A66-A6F AE6-AEF B66-B6F BE6-BEF C66-C6F CE6-CEF D66-D6F E50-E59
 ED0-ED9 F20-F29 1040-1049 1090-1099 17E0-17E9 1810-1819 1946-194F 19D0-19D9 1A80-1A89 1A90-1A99 1B50-1B59 1BB0-1BB9
 1C40-1C49 1C50-1C59 A620-A629 A8D0-A8D9 A900-A909 A9D0-A9D9 AA50-AA59 ABF0-ABF9 FF10-FF19
 """
 
-# Each is a token of its own.
+# Symbols, each of which is a token of its own.
 SYMBOLS = """
 A1 A5-A9 AC AE-B1 B4 B6-B8 BF D7 F7 37E 387 589 5BE 5C0 5C3 5C6 5F3-5F4 600-603 606-60C 614 61B 61E-61F 66A 66D 6D4
 700-70D 7F6-7F8 964-965 E3F E4F 1FBD 2016-2017 2020-2023 2030-2038 203B 203E-2042 2044 207A-207E 208A-208E 20A4
@@ -79,13 +81,13 @@ A1 A5-A9 AC AE-B1 B4 B6-B8 BF D7 F7 37E 387 589 5BE 5C0 5C3 5C6 5F3-5F4 600-603 
 """
 
 
-# Rules match one representative per class, because an expression with all ranges compiles slowly.
+# The rules match one representative character per class, because an expression with all ranges compiles slowly.
 LETTER, MARK, DIGIT, SYMBOL = "\u00aa", "\u0300", "\u0660", "\u00a9"
 
 
 class Shapes(dict[int, int]):
-    """Table for ``str.translate`` that maps non-ASCII characters to their class. Unclassified characters and those in
-    ``kept`` map to themselves.
+    """A table for ``str.translate`` that maps non-ASCII characters to their class. Characters without a class and
+    characters in ``kept`` map to themselves.
     """
 
     def __init__(self, kept: str) -> None:
@@ -103,39 +105,39 @@ class Shapes(dict[int, int]):
 
 
 def _span(part: str) -> tuple[int, int]:
-    """Returns the first and last code of a hexadecimal range such as ``41-5A`` or ``B5``."""
+    """Returns the first and last code point in a hexadecimal range such as ``41-5A`` or ``B5``."""
     ends = [int(end, 16) for end in part.split("-")]
     return ends[0], ends[-1]
 
 
 # The token rules of the COCO tools' PTB tokenizer.
 #
-# Rules are matched against a text's shape (`Shapes`). At each position the rule with the longest match wins, the
-# earlier one in case of ties. Text that a rule matches beyond its first group counts towards the length but is not
-# consumed. Derived from the tokenizer's documented behaviour and from probes; the tests compare it with the tool
+# Rules are matched against a text's shape (`Shapes`). At each position, the rule with the longest match wins; on a tie,
+# the earlier rule. Text that a rule matches beyond its first group counts towards the length but is not consumed. The
+# rules were derived from the tokenizer's documented behaviour and by probing; the tests compare them with the tool
 # itself.
 
 KEEP = None  # the token is the match in lower case
-DROP = ""  # the COCO tools' punctuation list
-STRAIGHT = "straight"  # kept, with a straight apostrophe
-QUOTES = "quotes"  # typographic quotation marks in the Treebank's ASCII
+DROP = ""  # the token is on the COCO tools' punctuation list
+STRAIGHT = "straight"  # the token is kept, with a straight apostrophe
+QUOTES = "quotes"  # typographic quotation marks become the Treebank's ASCII marks
 
-# Abbreviations keep their full stop. These may also end a sentence …
+# Abbreviations keep their full stop. The following may also end a sentence …
 _FINAL = """al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind
 jan jul jun kan ltd mar mon neb nev nov oct plc sep seq sys tel thu tue wed wis wyo ariz assn bldg blvd bros
 colo conn corp ed.d intl kans mich minn mont okla penn ph.d sept tenn tues univ wisc calif thurs bancorp"""
-# … and so may these, if capitalized (otherwise they are words) …
+# … and so may these if capitalized (otherwise, they are ordinary words) …
 _FINAL_CAPITAL = "az la pa ark del ill ore tex mass miss wash"
-# … these precede a name …
+# … these are followed by a name …
 _MIDDLE = """cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mme mrs
 pfc pvt rep rev sen sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres
 prof reps sens supt assoc attys comdr lieut profs supts treas messrs"""
 # … these are not abbreviations in upper case …
 _FINAL_SMALL, _MIDDLE_SMALL = "[Pp]p?t[ey][sS]?", "[Mm][ft][gG]"
 _SMALL_WORDS = "pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
-# … and these are abbreviations before a number only.
+# … and these are abbreviations only before a number.
 _NUMBERED = "ca no op pp art fig nos figs prop"
-# After an initial, one of these words, if capitalized, indicates the end of a sentence: "Plan B. The".
+# If one of these words follows an initial and is capitalized, the initial ends a sentence: "Plan B. The".
 _STARTERS = """a in the that it there an this at while as their some one more he other they her about many if you yet
 we she what but here when so after now these last since such then once our according however additionally earlier"""
 _EXTENSIONS = """bat bmp class cgi cpp c dll docx doc exe gif gz html htm h java jar jpeg jpg mov mp3 pdf php png pl
@@ -288,27 +290,27 @@ def _compile(pattern: str) -> re.Pattern[str]:
     """Compiles a pattern in which ``<NAME>`` stands for one of `_PARTS`."""
     for _ in range(2):  # parts may contain parts
         pattern = re.sub(r"<([A-Z]+)>", lambda match: _PARTS[match[1]], pattern)
-    return re.compile(pattern.replace("(?i:", "(?ai:"))  # (?a): a long s is not an s
+    return re.compile(pattern.replace("(?i:", "(?ai:"))  # with (?a), a long s does not match an s
 
 
 @cache
 def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
     """Compiles the rules and shapes on first use, because compiling is slow and most captions do not need them."""
     rules = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
-    return rules, Shapes(kept="\u2044\u3001")  # symbols in a rule keep their own shape
+    return rules, Shapes(kept="\u2044\u3001")  # symbols that occur in a rule keep their own shape
 
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures
 
-_KEPT_CHUNKS = 500_000  # about 100 MB of distinct words between spaces; a task's captions have tens of thousands
+_KEPT_CHUNKS = 500_000  # about 100 MB of distinct chunks; the captions of a task have tens of thousands
 # Nearly every chunk between spaces is a word or a hyphenated word, optionally followed by a punctuation mark.
 _PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
-# Places where a token may extend across a space: tags, entities, numbers, an initial or "No." with lookahead.
+# Where a token may extend across a space: tags, entities, numbers, and an initial or "No." with lookahead.
 _ACROSS = re.compile(
     r"<[/!?A-Za-z]|&|[\d)]\s+[\d(]|(?<![A-Za-z])(?:[A-Za-z]\.\s+[A-Z]|(?i:ca|no|op|pp|art|figs?|nos|prop)\.\s+\d)"
 )
 _OPEN_END = re.compile(r"(?<![A-Za-z])(?:[A-Za-z]|(?i:ca|no|op|pp|art|figs?|nos|prop))\.\s*$")
-_SUSPECT = re.compile(rf"[\d<&]|{_OPEN_END.pattern}")  # a chunk that may be part of either
+_SUSPECT = re.compile(rf"[\d<&]|{_OPEN_END.pattern}")  # a chunk that may be part of such a token
 _LINE_ENDS = str.maketrans(dict.fromkeys("\n\r\x0b\x0c\u2028\u2029", " "))
 _INSIDE = str.maketrans({"(": "-lrb-", ")": "-rrb-", " ": "\u00a0", "\t": "\u00a0"})
 _STRAIGHT = str.maketrans({"\u2019": "'", "\u0092": "'"})
@@ -324,31 +326,33 @@ _PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "-
 
 
 def ptb_tokenize(texts: Sequence[str]) -> list[str]:
-    """Tokenizes texts like the COCO tools: lower-cased tokens, without punctuation, joined by spaces.
+    """Tokenizes texts like the COCO tools. Returns lower-cased tokens without punctuation, joined by spaces.
 
-    The tool reads all texts as one, one per line, and in two rare cases the end of a line depends on the next line: an
-    initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number. Therefore the
-    order of the texts matters. A line break inside a text counts as a space.
+    The tool reads all texts as one document with one text per line. In two rare cases, the end of a line depends on the
+    next line: an initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number.
+    Therefore, the order of the texts matters. A line break inside a text counts as a space.
     """
     tokens_of = _PLAIN_CHUNKS.__getitem__
     found = []
     for number, text in enumerate(texts):
         try:
             found.append("".join(map(tokens_of, text.split()))[:-1])  # type: ignore[arg-type]
-        except TypeError:  # a chunk is None: it may form a token with its neighbours
+        except TypeError:  # a chunk is None, because it may form a token with its neighbours
             found.append(_looking_around(text, texts[number + 1] if number + 1 < len(texts) else ""))
     return found
 
 
 class Tokenized(NamedTuple):
-    """Captions and their references, as returned by `ptb_tokenize`."""
+    """Captions and their references after `ptb_tokenize`."""
 
     captions: list[str]
     references: list[list[str]]
 
 
 def tokenized(captions: Sequence[str], references: References) -> Tokenized:
-    """Tokenizes captions and references like the COCO tools: all captions as one text, all references as another."""
+    """Tokenizes captions and references like the COCO tools: all captions as one document, all references as
+    another.
+    """
     check(captions, references)
     return Tokenized(_tokenized_captions(captions), _tokenized_references(references))
 
@@ -373,9 +377,9 @@ def _looking_around(text: str, following: str) -> str:
 
 
 class _Chunks(dict[str, str | None]):
-    """Maps text without spaces to its tokens, each followed by a space; computed on first access.
+    """Maps a chunk of text without spaces to its tokens, each followed by a space. Tokens are computed on first access.
 
-    With ``alone``, a chunk that cannot be tokenized on its own maps to None.
+    If ``alone`` is true, a chunk that cannot be tokenized on its own maps to None.
     """
 
     def __init__(self, alone: bool) -> None:
@@ -398,7 +402,7 @@ _PLAIN_CHUNKS, _CHUNKS = _Chunks(alone=True), _Chunks(alone=False)
 
 
 def _scan(text: str, following: str = "") -> str:
-    """Tokenizes a text by the longest match at each position. ``following`` is lookahead only."""
+    """Tokenizes a text, taking the longest match at each position. ``following`` is used only for lookahead."""
 
     whole = f"{text}\n{following}" if following else text
     rules, shapes = _rules()

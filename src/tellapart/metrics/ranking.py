@@ -1,4 +1,4 @@
-"""Ranks with ties."""
+"""Ranks that account for ties."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 
 
 def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Counts for each query (better, equal): texts with a higher score than its target, and texts with the same score.
+    """For each query, returns (better, equal): the number of texts that score higher than the query's target, and the
+    number that score the same.
 
-    zero: treat a score of 0 as no match, with an infinite ``better``.
+    zero: treat a score of 0 as no match, for which ``better`` is infinite.
     """
     own_Q1 = score_QN[np.arange(len(target_Q)), target_Q][:, None]
     near = 1e-9 * np.maximum(np.abs(own_Q1), 1.0)
@@ -22,7 +23,7 @@ def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndar
 
 
 def expected_gain(gain: Callable[[np.ndarray], np.ndarray], place_Q2: np.ndarray) -> np.ndarray:
-    """Computes the mean gain over the ranks (counting from 1) that equal scores share."""
+    """For each query, computes the mean gain over the ranks (counting from 1) that equal scores share."""
     value_Q = np.zeros(len(place_Q2))
     for q, (better, equal) in enumerate(place_Q2):
         if np.isfinite(better):

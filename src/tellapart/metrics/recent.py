@@ -1,4 +1,4 @@
-"""Caches the last few results of a function of captions and references, for metrics that share them."""
+"""Caches the last few results of a function of captions and references, so that metrics can share them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MANY_TEXTS = 8192
 
 
 def recent(function: Callable[..., T]) -> Callable[..., T]:
-    """Caches the last results, keyed by the content of the arguments. Comparing lists of the same string objects is
-    fast.
+    """Decorator that caches a function's last results, keyed by the content of its arguments. Comparing lists of
+    identical string objects is fast.
 
-    For more than 8,192 texts only the last two results are kept, because they are large.
+    For more than 8,192 texts, only the last two results are kept, because they are large.
     """
     kept: list[tuple[tuple[Any, ...], T]] = []
 

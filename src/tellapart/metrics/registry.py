@@ -1,13 +1,13 @@
 """The registry of metrics, and the decorator `metric`, which adds a function to it.
 
 ``@metric("rouge_l", label="ROUGE-L", ...)`` decorates the function and declares the metric's requirements, label,
-direction and aliases. They appear in ``eval --metrics list``, errors, signatures, reports and
+direction and aliases, which appear in ``eval --metrics list``, errors, signatures, reports and
 ``docs/reference/metrics.md``.
 
-Text metrics are in this folder; metrics that read pictures, scorers or a judge are in `tellapart.evaluation.metrics`.
-To add a metric of captions and references outside the package, register its function or an entry under the entry-point
-group ``tellapart.metrics`` of an installed package, or pass its dotted path
-on the command line: ``--metrics my_metrics:shouting``.
+Text metrics are in this folder; metrics that use pictures, scorers or a judge are in `tellapart.evaluation.metrics`. To
+add a metric of captions and references from outside the package, register its function or a `Metric` in an installed
+package under the entry-point group ``tellapart.metrics``, or pass its dotted path on the command line: ``--metrics
+my_metrics:shouting``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METRICS: Registry[Metric] = Registry(
 
 
 def metric(name: str, kind: type[Metric] = Metric, **about: Any) -> Callable[[Function], Function]:
-    """Decorator that registers a function as a metric; ``about`` contains the fields of ``kind``."""
+    """Decorator that registers a function as a metric. ``about`` sets fields of ``kind``."""
 
     def register(function: Function) -> Function:
         METRICS.register(kind(name=name, factory=function, **about))
@@ -43,12 +43,14 @@ caption_set_metric = partial(metric, kind=CaptionSetMetric)
 
 
 def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Returns metrics by name, sorted by group, then our own before those of other packages, then by module."""
+    """Returns metrics by name. Sorts them by group, then our metrics before those from other packages, then by
+    module.
+    """
     group = {name: place for place, name in enumerate(GROUPS)}
 
     def place(metric: Metric) -> tuple[int, bool, str]:
         module = getattr(metric.factory, "func", metric.factory).__module__ or ""
-        inside = module.startswith("tellapart.")  # independent of import order
+        inside = module.startswith("tellapart.")  # only for these, since the order must not depend on imports
         return group.get(metric.group, len(group)), not inside, module if inside else ""
 
     return {metric.name: metric for metric in sorted(metrics, key=place)}

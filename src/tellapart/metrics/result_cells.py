@@ -13,11 +13,13 @@ from tellapart.metrics.typical_words import WORDS_KEY
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95% interval", "p")
 HOLM_HEAD = "p (Holm)"
 _PROCEDURE_NAMES = {BOOTSTRAP: "bootstrap", STUDENT: "Student's t", RARE: "rare events"}
-PLACES = 6  # decimals that suffice to print no non-zero difference as zero
+PLACES = 6  # with this many decimals, no non-zero difference is printed as zero
 
 
 def places_for(places: int, difference: Iterable[float | None]) -> int:
-    """Returns ``places``, or more decimals if a difference's non-zero bound would otherwise be printed as zero."""
+    """Returns ``places``, or a larger number of decimals if a non-zero difference or bound would otherwise be printed
+    as zero.
+    """
     for x in difference:
         while x and places < PLACES and abs(x) >= EQUAL and round(x, places) == 0:
             places += 1
@@ -25,7 +27,7 @@ def places_for(places: int, difference: Iterable[float | None]) -> int:
 
 
 def format_p(p: float) -> str:
-    """Formats a p-value with three decimals: "<0.001" instead of 0, and "<0.050" just below 0.05."""
+    """Formats a p-value with three decimals. Writes "<0.001" instead of 0, and "<0.050" for a value just below 0.05."""
     if p < 0.001 - 1e-9:
         return "<0.001"
     text = f"{p:.3f}"
@@ -33,7 +35,7 @@ def format_p(p: float) -> str:
 
 
 def system_rows(results: Results) -> tuple[list[str], dict[str, list[str]]]:
-    """Returns the column heads after the first one, and the cells of each metric that follow its name."""
+    """Returns the column heads after the first column, and each metric's cells after its name."""
     heads = ("n", "candidates", "chance") if results.candidates else ()
     settings = [head for head in heads if head not in results.systems]  # chance has its own column
     return [*settings, *results.systems], {
@@ -42,12 +44,14 @@ def system_rows(results: Results) -> tuple[list[str], dict[str, list[str]]]:
             *(cell(results, own.get(metric), metric) for own in results.systems.values()),
         ]
         for metric in results.signatures
-        if metric != WORDS_KEY  # it has its own tables
+        if metric != WORDS_KEY  # the word analysis has its own tables
     }
 
 
 def cell(results: Results, interval: Interval | None, metric: str) -> str:
-    """Formats a value with its interval in brackets, and its number of pictures if it differs from the table's."""
+    """Formats a value with its interval in brackets. Adds the number of pictures if it differs from the table's
+    number.
+    """
     if interval is None or math.isnan(interval.value):
         return "–"
     digits = results.digits(metric)
@@ -64,7 +68,9 @@ def _n(results: Results, metric: str) -> int:
 
 
 def _among(results: Results, metric: str) -> tuple[str, str, str]:
-    """Returns the extra cells for a recall: numbers of pictures and candidates, and a blind guess's score."""
+    """Returns the extra cells of a recall metric: the numbers of pictures and of candidates, and a blind
+    guess's score.
+    """
     n, candidates = f"{_n(results, metric):,}", results.candidates.get(metric)
     chance = "" if candidates is None else f"{candidates.chance:.{results.digits(metric)}f}"
     return n, "" if candidates is None else str(candidates), chance
@@ -76,7 +82,7 @@ def pair_heads(results: Results) -> tuple[str, ...]:
 
 
 def pair_row(results: Results, pair: SystemPair) -> tuple[str, ...]:
-    """Returns a pair's difference, its interval, p, and the corrected p if any."""
+    """Returns a pair's difference, its interval, its p-value and, if p-values were corrected, the corrected p-value."""
     difference = pair.difference
     digits = places_for(results.digits(pair.metric) + 1, (difference.value, difference.low, difference.high))
     value = "–" if math.isnan(difference.value) else f"{difference.value:+z.{digits}f}"
@@ -86,7 +92,9 @@ def pair_row(results: Results, pair: SystemPair) -> tuple[str, ...]:
 
 
 def intervals_note(results: Results) -> str:
-    """Describes the intervals with the procedures in the signatures, e.g. ``95% intervals (bootstrap)``."""
+    """Describes the intervals and how they were computed according to the signatures, e.g. ``95% intervals
+    (bootstrap)``.
+    """
     parts = (part for signature in results.signatures.values() for part in signature.split("|"))
     values = (part.partition(":")[2].partition(",")[0] for part in parts if part.startswith(f"{PROCEDURES}:"))
     known = {name for value in values for name in value.split("+")}

@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 from tellapart.metrics.metric_info import Candidates
 
-ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
-BEST = ".best"  # suffix: the caption that the scorer prefers
+ORACLE = ".oracle"  # suffix for each picture's best caption according to the metric itself
+BEST = ".best"  # suffix for the caption that the scorer prefers
 KEY_SUFFIXES = (ORACLE, BEST)
 _KEY = re.compile(r"(?P<base>(?:recall@(?P<k>\d+)|[^@.]+)(?:\.(?P<pools>[^@]+))?)(?:@(?P<scorer>.+))?")
 _SIZE = re.compile(r"(?:random|bag)(\d+)\b")
 
 
 class MetricKey(NamedTuple):
-    """The parts of a key. base: the key without the scorer's name. k: the k in recall@k, None for other metrics."""
+    """The parts of a key. ``base``: the key without the scorer's name. ``k``: the k in recall@k, or None for other
+    metrics.
+    """
 
     base: str
     k: int | None = None
@@ -24,7 +26,7 @@ class MetricKey(NamedTuple):
 
     @property
     def candidates(self) -> Candidates | None:
-        """Returns the number of candidates if the key of a recall contains it, as in ``recall@1.random100``."""
+        """Returns the number of candidates if the key is a recall that states it, as in ``recall@1.random100``."""
         if self.k is None or (named := _SIZE.match(self.pools)) is None:
             return None
         size = int(named[1])
@@ -32,7 +34,7 @@ class MetricKey(NamedTuple):
 
 
 def parse_key(key: str) -> MetricKey:
-    """Parses a key; if the key does not match the pattern, the whole key becomes the base."""
+    """Parses a key. If the key does not match the pattern, the whole key becomes the base."""
     found = _KEY.fullmatch(key)
     if found is None:
         return MetricKey(key)

@@ -20,7 +20,7 @@ from tellapart.utils.strict_json import json_value
 
 @dataclass(frozen=True, slots=True)
 class SystemPair:
-    """A paired comparison of systems over the same pictures; ``difference`` is b minus a."""
+    """A paired comparison of two systems over the same pictures. ``difference`` is b minus a."""
 
     a: str
     b: str
@@ -28,7 +28,9 @@ class SystemPair:
     difference: Difference
 
     def to_json(self) -> dict[str, Any]:
-        """Returns ``{"a", "b", "metric", "difference", "low", "high", "n", "p"}``, and ``"p_holm"`` if corrected."""
+        """Returns ``{"a", "b", "metric", "difference", "low", "high", "n", "p"}``, with ``"p_holm"`` if p was
+        corrected.
+        """
         found = asdict(self.difference)
         if math.isnan(self.difference.p_holm):
             del found["p_holm"]
@@ -36,7 +38,9 @@ class SystemPair:
 
 
 def digest_of_ids(ids: Iterable[str]) -> str:
-    """Hashes a set of ids to 16 hexadecimal digits: equal if two results cover the same pictures, in any order."""
+    """Hashes a set of ids to 16 hexadecimal digits. Two results that cover the same pictures, in any order, have the
+    same hash.
+    """
     digest = hashlib.sha256()
     for id_ in sorted(ids):
         digest.update(id_.encode("utf-8", "surrogatepass") + b"\0")
@@ -64,7 +68,7 @@ class _StoredPictures:
 
 @dataclass
 class _Stored:
-    """The JSON schema of `Results`. Ignores unknown keys, so that newer files stay readable."""
+    """The JSON schema of `Results`. Ignores unknown keys, so that files from newer versions stay readable."""
 
     __pydantic_config__: ClassVar = {"coerce_numbers_to_str": True}
 
@@ -81,14 +85,15 @@ class _Stored:
 
 @dataclass
 class Results:
-    """Systems' metrics with intervals, paired differences, signatures and per-picture values.
+    """The systems' metrics, with intervals, paired differences, signatures and per-picture values.
 
-    values: ``values[system][metric]`` has one value per id in ``ids`` (NaN: no value); corpus metrics have none.
-    candidates: the candidate sets of each recall.
-    metrics: the description of each metric for reports.
+    values: ``values[system][metric]`` has one value per id in ``ids``, or NaN for a picture without a value. Corpus
+        metrics have no such values.
+    candidates: each recall metric's candidate sets.
+    metrics: each metric's description for reports.
     words: each system's typical adjectives and nouns, if requested.
     test_sets: results on a run's additional test sets, by name.
-    extra: data for the gallery (candidate sets and scores), which is not printed.
+    extra: data for the gallery (candidate sets and scores). It is not printed.
     """
 
     ids: list[str]
@@ -105,10 +110,10 @@ class Results:
     extra: dict[str, Any] = field(default_factory=dict)
     hardware: dict[str, str] = field(default_factory=dict)  # device and precision of the scoring models
     test_sets: dict[str, Results] = field(default_factory=dict)
-    ids_digest: str | None = None  # for results read from a file, whose ids are not known
+    ids_digest: str | None = None  # set if the results were read from a file, because then the ids are not known
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of ``tellapart eval --json``; unavailable numbers are null."""
+        """Returns the JSON that ``tellapart eval --json`` prints. Unavailable numbers are null."""
         words = {name: [word.to_json() for word in found] for name, found in self.words.items()}
         value: dict[str, Any] = json_value(
             {
@@ -138,9 +143,10 @@ class Results:
 
     @classmethod
     def from_json(cls, value: Any) -> Results:
-        """Parses the output of `to_json`, without per-picture values. Missing keys become empty, null becomes NaN.
+        """Parses the output of `to_json`, which contains no per-picture values. Missing keys become empty, null becomes
+        NaN.
 
-        Raises `ValueError` with a one-line message for other content.
+        Raises `ValueError` with a one-line message for any other content.
         """
 
         try:
@@ -171,7 +177,7 @@ class Results:
         )
 
     def digits(self, metric: str) -> int:
-        """Returns the number of decimals of a metric's values."""
+        """Returns the number of decimals in a metric's values."""
         return self.metrics[metric].digits if metric in self.metrics else 1
 
     @property
@@ -181,7 +187,7 @@ class Results:
 
 
 def _numbers(value: Any) -> Any:
-    """Replaces null numbers in the JSON of results with NaN, and removes null counts."""
+    """Replaces null by NaN in the JSON of results, and removes counts that are null."""
     if isinstance(value, Mapping):
         return {
             key: math.nan if inner is None and key in _NUMBERS else _numbers(inner)

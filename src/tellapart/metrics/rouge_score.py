@@ -1,4 +1,4 @@
-"""ROUGE-L as the COCO tools compute it, on captions tokenized by their PTB tokenizer."""
+"""ROUGE-L as the COCO tools compute it, on captions tokenized with the tools' PTB tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BETA = 1.2
     "rouge_l",
     signature=ROUGE_SIGNATURE,
     label="ROUGE-L",
-    help="longest common word sequence with the references",
+    help="longest word sequence in common with a reference",
     scale=100.0,
     bounds=PERCENT,
     direction="higher",
@@ -27,16 +27,16 @@ _BETA = 1.2
     aliases=("rouge",),
 )
 def rouge_l(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, np.ndarray]:
-    """Computes ROUGE-L (Lin 2004) with β = 1.2, 0 to 1: mean and per caption.
+    """Computes ROUGE-L (Lin 2004) with β = 1.2, 0 to 1. Returns the mean and each caption's score.
 
-    Like the COCO tools, combines the best precision and the best recall over the references, possibly from different
-    references. An empty text counts as one empty word, so an empty caption matches an empty reference.
+    Like the COCO tools, combines the best precision and the best recall, which may come from different references. An
+    empty text counts as one empty word, so an empty caption matches an empty reference.
     """
     return rouge_of_tokens(*tokenized(captions, references))
 
 
 def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `rouge_l` from tokenized texts: tokens joined by single spaces."""
+    """Computes `rouge_l` from tokenized texts, in which single spaces separate the tokens."""
     score_N = np.array(
         [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     )
@@ -44,7 +44,7 @@ def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]])
 
 
 def _rouge(caption: list[str], references: Sequence[str]) -> float:
-    place: dict[str, int] = {}  # the positions of each word in the caption, as bits
+    place: dict[str, int] = {}  # each word's positions in the caption, as bits
     for number, word in enumerate(caption):
         place[word] = place.get(word, 0) | 1 << number
     precision = recall = 0.0
@@ -58,7 +58,7 @@ def _rouge(caption: list[str], references: Sequence[str]) -> float:
 
 
 def _common(place: dict[str, int], length: int, words: Sequence[str]) -> int:
-    """Computes the length of the longest common subsequence, with rows as the bits of one integer (Hyyrö 2004)."""
+    """Computes the length of the longest common subsequence. Stores a row as the bits of one integer (Hyyrö 2004)."""
     full = (1 << length) - 1
     row = full
     for word in words:

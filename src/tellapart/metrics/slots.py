@@ -1,4 +1,4 @@
-"""Captions in slots, the input of metrics: the first slot holds each picture's first caption, and so on."""
+"""Captions in slots, the input of metrics. The first slot holds each picture's first caption, and so on."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ HUMAN_CHOICES = ("first", "random", "mean")
 
 @dataclass(eq=False)
 class CaptionSlot:
-    """One caption per picture, in the order of the ids, with references.
+    """One caption per picture, in the order of the ids, with the pictures' references.
 
-    ``confidences``: each picture's claims with their confidences (0 to 1), as given in the caption file.
+    ``confidences``: each picture's claims with their confidences (0 to 1), if the caption file states them.
     """
 
     captions: list[str]
     references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # True if the slot repeats a caption
+    repeats: np.ndarray | None = None  # True for pictures whose caption repeats an earlier slot
     confidences: Sequence[Mapping[Hashable, float]] | None = None
 
     @property
     def said_N(self) -> np.ndarray:
-        """Returns 1 for each non-empty caption and 0 for each empty one, to set the scores of empty captions to 0."""
+        """Returns 1 for each non-empty caption and 0 for each empty caption. Multiplying by it sets the scores
+        of empty captions to 0.
+        """
         return np.array([float(bool(text.strip())) for text in self.captions])
 
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:
-    """Splits a system's captions into slots: each picture's first caption, each picture's second one, and so on.
+    """Splits a system's captions into slots: each picture's first caption, each picture's second caption, and so on.
 
-    A picture with fewer captions than others repeats them; repeats count only in single-caption corpus scores.
+    If a picture has fewer captions than other pictures, its captions are repeated. Repeats count only in the corpus
+    scores of single-caption metrics.
     """
     width = max(map(len, lists))
     return [
@@ -49,7 +52,7 @@ def system_slots(lists: list[list[str]], all_references: list[list[str]] | None)
 
 
 def caption_lists(slots: Sequence[CaptionSlot]) -> list[list[str]]:
-    """Returns all captions of each picture, without the repeats of slots."""
+    """Returns each picture's captions, without repeats."""
     kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
     return [
         [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
@@ -81,11 +84,11 @@ def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) ->
 
 
 def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[CaptionSlot]) -> Measurement:
-    """Merges a system's measurements of slots, averaging over several captions of a picture."""
+    """Merges a system's measurements of all slots by averaging over each picture's captions."""
     values = [measured.value_N for measured in measured_S if measured.value_N is not None]
     value_N = values[0] if values else None
     if len(values) > 1:
-        # Repeated references, which fill up pictures with fewer of them, count in corpus scores only.
+        # Repeated captions, which fill up pictures that have fewer captions, count only in corpus scores.
         value_SN = np.array(
             [
                 own_N if slot.repeats is None else np.where(slot.repeats, np.nan, own_N)

@@ -1,8 +1,8 @@
-"""SPICE (Anderson et al. 2016), computed only with the original tool, which the user has to install.
+"""SPICE (Anderson et al. 2016), computed with the original tool, which the user has to install.
 
-The tool is a Java 8 program in pycocoevalcap, with a parser that pycocoevalcap can download. Like the COCO tools, this
-module first tokenizes captions with the PTB tokenizer; like pycocoevalcap, it writes the tool's input, runs it and
-reads its output. The tool was not available during development, so the tests use a mock.
+The tool is a Java 8 program that comes with pycocoevalcap, and its parser can be downloaded by pycocoevalcap. Like the
+COCO tools, this module first tokenizes captions with the PTB tokenizer. Like pycocoevalcap, it then writes the tool's
+input, runs the tool and reads its output. The tool was not available during development, so the tests use a mock.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ _FETCH = "from pycocoevalcap.spice.get_stanford_models import get_stanford_model
 
 @dataclass(frozen=True)
 class Tool:
-    """The Java 8 executable that runs SPICE, and the folder of its jar."""
+    """The Java 8 executable that runs SPICE, and the folder that contains SPICE's jar."""
 
     java: str
     folder: Path
 
 
 def find_tool() -> Tool:
-    """Finds Java 8 (`TELLAPART_JAVA`, else PATH) and the tool's folder (`TELLAPART_SPICE`, else pycocoevalcap's)."""
+    """Finds Java 8 (from `TELLAPART_JAVA` or else PATH) and the tool's folder (from `TELLAPART_SPICE` or else in
+    pycocoevalcap).
+    """
     folder = _folder()
     lacking = [name for name in PARSER if not (folder / name).is_file()]
     if not (folder / JAR).is_file():
-        raise UsageError(f"SPICE: {folder} does not contain {JAR}; set TELLAPART_SPICE to the folder of the tool")
+        raise UsageError(f"SPICE: {folder} does not contain {JAR}; set TELLAPART_SPICE to the tool's folder")
     if lacking:
         raise UsageError(
             f"SPICE: {folder} does not contain {lacking[0]} (Stanford CoreNLP 3.6.0, a download of about 500 MB); "
@@ -66,7 +68,7 @@ def spice_stats(captions: Sequence[str], references: References) -> np.ndarray:
 
 
 def spice_of(sums_R2: np.ndarray) -> np.ndarray:
-    """Computes the mean from sums of `spice_stats`; NaN if any caption's score is NaN."""
+    """Computes the mean from the sums of `spice_stats`; NaN if any caption's score is NaN."""
     mean_R: np.ndarray = sums_R2[..., 0] / sums_R2[..., 1]
     return mean_R
 
@@ -77,7 +79,7 @@ def spice_of(sums_R2: np.ndarray) -> np.ndarray:
     score=spice_of,
     signature=SPICE_SIGNATURE,
     label="SPICE",
-    help="objects, attributes and relations shared with the references",
+    help="F1 of the objects, attributes and relations shared with the references",
     scale=100.0,
     bounds=PERCENT,
     direction="higher",
@@ -85,7 +87,7 @@ def spice_of(sums_R2: np.ndarray) -> np.ndarray:
     check=find_tool,
 )
 def spice(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes SPICE, the F1 of scene-graph tuples, 0 to 1: mean and per caption.
+    """Computes SPICE, the F1 of scene-graph tuples, 0 to 1. Returns the mean and each caption's score.
 
     If the tool returns NaN for a caption, the mean is NaN too, as in pycocoevalcap. Raises `UsageError` (or
     `MissingExtra`) if Java 8 or the tool's files are missing, and `TellapartError` if the tool fails.
@@ -96,14 +98,14 @@ def spice(captions: Sequence[str], references: References) -> tuple[float, np.nd
 
 @recent
 def spice_scores(captions: Sequence[str], references: References) -> list[dict[str, dict[str, float]]]:
-    """Returns the tool's f, pr, re, … for each caption by category (All, Object, Relation, Attribute, Color, …)."""
+    """For each caption, returns the tool's f, pr, re, … by category (All, Object, Relation, Attribute, Color, …)."""
     return spice_scores_of_tokens(*tokenized(captions, references))
 
 
 def spice_scores_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]
 ) -> list[dict[str, dict[str, float]]]:
-    """Computes `spice_scores` from texts in the form that the tool receives."""
+    """Computes `spice_scores` from texts in the form passed to the tool."""
     if not caption_tokens:
         return []
     entries = [
@@ -111,7 +113,7 @@ def spice_scores_of_tokens(
         for number, (caption, texts) in enumerate(zip(caption_tokens, reference_texts, strict=True))
     ]
     tool = find_tool()
-    say_once("SPICE: parsing captions and references in Java; thousands of them take minutes")
+    say_once("SPICE: parsing captions and references in Java; this takes minutes for thousands of captions")
     found = {item["image_id"]: item["scores"] for item in _run(tool, entries)}
     lacking = [number for number in range(len(caption_tokens)) if "f" not in found.get(number, {}).get("All", {})]
     if lacking:
@@ -182,7 +184,9 @@ def _run(tool: Tool, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> float:
-    """Converts to float; non-numbers (the tool writes null for 0/0) become NaN, as in pycocoevalcap."""
+    """Converts a value to float. Anything but a number becomes NaN, as in pycocoevalcap; the tool writes null
+    for 0/0.
+    """
     try:
         return float(value)
     except (TypeError, ValueError):

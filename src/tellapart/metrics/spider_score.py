@@ -1,4 +1,4 @@
-"""SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, if SPICE's tool is installed."""
+"""SPIDEr (Liu et al. 2017), the mean of SPICE and CIDEr-D. Requires SPICE's tool."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
     check=find_tool,
 )
 def spider(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Computes SPIDEr, (SPICE + CIDEr-D) / 2, 0 to 5.5: mean and per caption.
+    """Computes SPIDEr, (SPICE + CIDEr-D) / 2, 0 to 5.5. Returns the mean and each caption's score.
 
-    A caption without a SPICE score is NaN and excluded from the mean. Raises the same errors as `spice`.
+    A caption without a SPICE score is NaN and is excluded from the mean. Raises the same errors as `spice`.
     """
     score_N = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
     kept_N = score_N[~np.isnan(score_N)]

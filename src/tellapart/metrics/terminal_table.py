@@ -23,10 +23,11 @@ def terminal_table(
     signatures: bool = False,
     title: str = "",
 ) -> rich.console.Group:
-    """Returns a table with metrics as rows, systems as columns and 95% intervals, followed by paired differences.
+    """Returns a table with a row per metric, a column per system, and 95% intervals, followed by the paired
+    differences.
 
-    without: systems (such as baselines) whose pairs are omitted.
-    only: show only these metrics, and a line with the number of others.
+    without: systems, such as baselines, whose pairs are omitted.
+    only: show only these metrics, and a line that says how many other metrics were measured.
     signatures: print the signatures of the shown metrics below the notes.
     title: text for the title; the ``test_sets`` follow, each under its name.
     """

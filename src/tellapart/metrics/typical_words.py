@@ -1,6 +1,6 @@
-"""Words typical of a system: the adjective and noun lemmas with the largest local mutual information.
+"""Finds the words that are typical of a system: the adjectives and nouns with the largest local mutual information.
 
-Reproduces tables 7 and 14 of paper 3. Tags and lemmas come from HanTa (the ``words`` extra), a published tagger whose
+Reproduces tables 7 and 14 in paper 3. Tags and lemmas come from HanTa (the ``words`` extra), a published tagger whose
 package includes an English model, so nothing is downloaded. The paper used spaCy.
 """
 
@@ -18,18 +18,18 @@ from tellapart.errors import UsageError, need_extra
 from tellapart.language.tagged_words import analyser
 from tellapart.utils.progress import track
 
-Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
+Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for all others
 Tagger = Callable[[str], Sequence[Lemma]]
 
 POS = ("adjective", "noun")
-WORDS_KEY = "words"  # key of the word analysis, which is not a score, in the signatures
+WORDS_KEY = "words"  # key of the word analysis in the signatures; it is not a score
 # HanTa uses the CLAWS 5 tag set. Proper nouns (NP0) are a separate part of speech, as in spaCy.
 _POS_OF_TAG = {"AJ0": "adjective", "AJC": "adjective", "AJS": "adjective", "NN0": "noun", "NN1": "noun", "NN2": "noun"}
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """A lemma typical of a system's captions, with its association and its count."""
+    """A lemma that is typical of a system's captions, with its association and its count."""
 
     lemma: str
     pos: str
@@ -44,10 +44,11 @@ class Association:
 def associated_words(
     captions: Mapping[str, Sequence[str]], n: int = 10, tag: Tagger | None = None
 ) -> dict[str, list[Association]]:
-    """Returns the ``n`` adjectives, then the ``n`` nouns most associated with each system (paper 3, table 7).
+    """For each system, returns the ``n`` adjectives and then the ``n`` nouns most associated with it (paper 3, table
+    7).
 
-    Includes only words with positive local mutual information, which a system uses more often than the systems on
-    average. Raises `UsageError` for fewer than two systems, and `MissingExtra` if HanTa is not installed.
+    Includes only words with positive local mutual information, that is, words that the system uses more often than the
+    systems do on average. Raises `UsageError` for fewer than two systems, and `MissingExtra` if HanTa is not installed.
     """
     _check_systems(len(captions))
     if tag is None:
@@ -61,7 +62,7 @@ def associated_words(
 def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, list[Association]]:
     """Computes f(w, c) · ln(f(w, c) · N / (f(w) · f(c))) for every lemma w and system c, in nats (Evert 2005).
 
-    f denotes frequencies. N is the number of words of all systems, of any part of speech.
+    f denotes frequencies. N is the number of words in all systems' captions, whatever their part of speech.
     """
     of_word: Counter[Lemma] = Counter()
     for own in counts.values():
@@ -92,7 +93,7 @@ def _check_systems(systems: int) -> None:
 
 @cache
 def hanta() -> Tagger:
-    """Returns HanTa's English tagger for a caption's text. It uses punctuation but does not return it."""
+    """Returns HanTa's English tagger for captions. The tagger uses punctuation marks but does not return them."""
     analysis = analyser()
 
     def tag(caption: str) -> list[Lemma]:
@@ -102,7 +103,9 @@ def hanta() -> Tagger:
 
 
 def tagger_signature() -> str:
-    """Identifies measure, parts of speech, and tagger version. Only analyses with equal signatures are comparable."""
+    """Identifies the measure, the parts of speech, and the tagger's version. Analyses are comparable only if
+    their signatures are equal.
+    """
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"
 

@@ -1,4 +1,4 @@
-"""Scorers: models that measure how well a text matches a picture (the retriever in the papers)."""
+"""Scorers: models that measure how well a text matches a picture. The papers call this model the retriever."""
 
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.load import SCORERS, ScorerEntry, load_scorer

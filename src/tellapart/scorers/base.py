@@ -1,4 +1,4 @@
-"""Scorers: any dual encoder in transformers (CLIP, SigLIP, SigLIP 2, vision-text dual encoders)."""
+"""Uses any dual encoder in transformers (CLIP, SigLIP, SigLIP 2, vision-text dual encoders) as a scorer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tellapart.utils.checksums import write_sums
 class Scorer:
     """Measures how well a text matches a picture: the cosine of L2-normalized features, times ``scale``.
 
-    ``model`` provides ``get_image_features``, ``get_text_features`` and ``logit_scale``, like CLIP. The feature of a
-    clip is the normalized mean over ``frames`` of its frames (mean pooling in CLIP4Clip, Luo et al. 2021).
+    Like CLIP, ``model`` must provide ``get_image_features``, ``get_text_features`` and ``logit_scale``. A clip's
+    feature is the normalized mean over ``frames`` of its frames (mean pooling in CLIP4Clip, Luo et al. 2021).
     """
 
     frames = 8
@@ -40,7 +40,7 @@ class Scorer:
         speed_up(model)
         self.window = text_window(model, tokenizer)
         self.cut_texts = 0  # number of texts that were truncated to the context window
-        self.shared = False  # whether all ranks encode the same texts, so that each takes a share
+        self.shared = False  # whether all ranks encode the same texts, so that each rank can encode a share of them
         self._fingerprint: str | None = None
 
     @property
@@ -55,12 +55,12 @@ class Scorer:
 
     @property
     def scale(self) -> float:
-        """The learned scale of the cosine, about 100 for CLIP."""
+        """The learned scale by which the cosine is multiplied, about 100 for CLIP."""
         return float(self.model.logit_scale.detach().exp())
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all weights and the preprocessing; identifies the scorer in signatures."""
+        """A hash of all weights and of the preprocessing. It identifies the scorer in signatures."""
         if self._fingerprint is None:
             self._fingerprint = weights_fingerprint(self.model, self.processor)
         return self._fingerprint
@@ -72,16 +72,16 @@ class Scorer:
 
     @cached_property
     def _of_features(self) -> str:
-        """Identifies the scorer's features in the store and in signatures; includes the configuration, which affects
-        them.
+        """A hash that identifies the scorer's features in the store and in signatures. Includes the configuration,
+        which affects the features.
         """
         return hashlib.blake2b(f"{self.fingerprint} {settings_of(self.model)}".encode(), digest_size=12).hexdigest()
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """Preprocesses PIL pictures for the model: float B×C×height×width.
+        """Preprocesses PIL pictures for the model and returns floats, B×C×height×width.
 
-        NaFlex variants of SigLIP 2 keep the aspect ratio: B×patches×(pixels + 3), where the pixels of each patch are
-        followed by its validity and the shape of the grid.
+        For NaFlex variants of SigLIP 2, which keep the aspect ratio, returns B×patches×(pixels + 3), where each patch's
+        pixels are followed by its validity and the shape of the grid.
         """
         read = self.processor(images=list(images), return_tensors="pt")
         pixels: torch.Tensor = read["pixel_values"]
@@ -91,7 +91,7 @@ class Scorer:
         return torch.cat([pixels, read["pixel_attention_mask"][..., None].to(pixels), shapes_BP2.to(pixels)], dim=2)
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalized features B×D from the output of `pixels`."""
+        """Computes L2-normalized features, B×D, from the output of `pixels`."""
         pixels, shapes = pixels_BCHW.to(self.device), {}  # in float32, because bf16 cannot represent grid shapes
         if pixels.ndim == 3:
             shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
@@ -100,12 +100,13 @@ class Scorer:
         return unit_rows(output.pooler_output, f"{self.name}: the features of pictures")
 
     def text_features(self, texts: Sequence[str], batch_size: int | None = None) -> torch.Tensor:
-        """Computes L2-normalized features N×D of whole captions, without gradient.
+        """Computes L2-normalized features, N×D, for whole captions, without gradients.
 
-        Equal texts are encoded once. Texts longer than the window are truncated and counted in ``cut_texts``. Batches
-        group texts of similar length and are padded to the longest one instead of the window; text towers are causal or
-        masked, so the features do not change. The default batch size is 256 texts, or 64 on a CPU, where padding costs
-        more than calls. Raises `TellapartError` if there are no texts, or if a feature is zero or not finite.
+        Equal texts are encoded only once. Texts that exceed the window are truncated and counted in ``cut_texts``.
+        Batches contain texts of similar length and are padded to the longest text instead of the window; since text
+        towers are causal or masked, this does not change the features. The default batch size is 256 texts, or 64 on a
+        CPU, where padding costs more than additional calls. Raises `TellapartError` if there are no texts, or if a
+        feature is zero or not finite.
         """
         batch_size = batch_size or (64 if self.device.type == "cpu" else 256)
         unique = list(dict.fromkeys(texts))
@@ -128,7 +129,7 @@ class Scorer:
         return features[torch.tensor([where[text] for text in texts], device=features.device)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns token ids including the model's special tokens, at most ``window`` per text."""
+        """Returns each text's token ids, including special tokens, truncated to ``window`` tokens."""
         rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         self.cut_texts += sum(len(row) > self.window for row in rows)
         end = self.tokenizer.eos_token_id
@@ -144,20 +145,22 @@ class Scorer:
     def has_token_features(self) -> bool:
         """Returns whether single tokens can be embedded in the same space as pictures.
 
-        This is the case if the text feature is a projection of one token's state, as in CLIP.
+        They can if the text feature is a projection of one token's state, as in CLIP.
         """
         text = getattr(self.model.config, "text_config", None)
         return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
 
     def token_features(self, texts: Sequence[str], batch_size: int = 64) -> list[tuple[list[int], np.ndarray]]:
-        """Returns the token ids of each text, including special tokens, and their L2-normalized features T×D, float32.
+        """Returns each text's token ids, including special tokens, and the tokens' L2-normalized features, T×D,
+        float32.
 
-        Each token's state is projected in the same way as that of the end token, which gives the feature of the text.
-        Texts are truncated and counted as in `text_features`. Raises `TellapartError` if the model has no such states.
+        Each token's state is projected in the same way as the end token's state, whose projection is the text's
+        feature. Texts are truncated and counted as in `text_features`. Raises `TellapartError` if the model does not
+        have token features.
         """
         if not self.has_token_features:
             raise TellapartError(
-                f"{self.name} does not return token features; expected a scorer with a text tower such as CLIP's"
+                f"{self.name} does not return token features; expected a scorer that has a text tower like CLIP's"
             )
         rows = self.tokenize(texts)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -180,7 +183,7 @@ class Scorer:
             extra = self.window - tokens_RT.shape[1]
             tokens_RT = F.pad(tokens_RT, (0, extra), value=self.tokenizer.pad_token_id or 0)
             valid_RT = F.pad(valid_RT, (0, extra), value=False)
-            if self.tokenizer.padding_side == "left":  # the feature is taken from the last position
+            if self.tokenizer.padding_side == "left":  # because the feature is taken from the last position
                 sizes = [len(row) for row in rows]
                 tokens_RT, valid_RT = (
                     torch.stack([row.roll(-size) for row, size in zip(x, sizes, strict=True)])
@@ -190,11 +193,11 @@ class Scorer:
 
     @property
     def fixed_length(self) -> bool:
-        """Returns whether texts must be padded to the window: SigLIP was trained that way, without a mask."""
+        """Returns whether texts must be padded to the window. SigLIP was trained that way, without a mask."""
         return str(self.model.config.model_type).startswith("siglip")
 
     def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalized features R×D of token rows, with gradient if enabled."""
+        """Computes L2-normalized features, R×D, for rows of tokens, with gradients if they are enabled."""
         mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
         return unit_rows(output.pooler_output, f"{self.name}: the features of texts")
@@ -218,8 +221,8 @@ class Scorer:
 def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
     """L2-normalizes the last axis in float32.
 
-    If no gradient is computed, raises `TellapartError` for a row without a direction: zeros, NaN, infinity, or a norm
-    that overflows.
+    If gradients are disabled, raises `TellapartError` for a row without a direction, that is, if it contains only
+    zeros, contains NaN or infinity, or its norm overflows.
     """
     rows = rows.float()
     unit = F.normalize(rows, dim=-1)
@@ -232,15 +235,15 @@ def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
 
 
 def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:
-    """Returns the normalized mean D of the frame features; a single frame is returned unchanged."""
+    """Returns the normalized mean of the frame features, D. The feature of a single frame is returned unchanged."""
     return F.normalize(features_FD.mean(0), dim=-1) if len(features_FD) > 1 else features_FD[0]
 
 
 def text_window(model: Any, tokenizer: Any) -> int:
-    """Returns the maximum text length of the text tower in tokens.
+    """Returns the text tower's maximum text length in tokens.
 
-    For CLIP it is the number of position embeddings, because the tokenizers of long-text CLIPs often still declare 77.
-    RoBERTa and similar models lose some positions to padding.
+    For CLIP, this is the number of position embeddings, because the tokenizers of long-text CLIP models often still
+    declare 77. RoBERTa and similar models reserve some positions for padding.
     """
     text = getattr(model.config, "text_config", model.config)
     kind, positions = str(getattr(text, "model_type", "")), int(getattr(text, "max_position_embeddings", 512))

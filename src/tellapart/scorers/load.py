@@ -1,4 +1,6 @@
-"""Loads scorers by name: any dual encoder in transformers, one trained with tellapart, or a user-defined one."""
+"""Loads scorers by name: any dual encoder in transformers, a scorer trained with tellapart, or a user-defined
+scorer.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,17 @@ from tellapart.utils.registry import Entry, Registry
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 
-# Installed packages add scorers through entry points in this group; dual encoders in transformers need no entry.
+# Installed packages add scorers with entry points in this group. Dual encoders in transformers need no entry point.
 SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scorers")
 
 
 def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
-    """Loads a scorer from a folder, a hub name, ``scenes`` (included in the package), or ``my.module:factory``.
+    """Loads a scorer, given a folder, a hub name, ``scenes`` (included in the package), or ``my.module:factory``.
 
     A user-defined factory is called with ``device`` and must return a `Scorer`; it runs only if `utils.registry` allows
-    it. ``device``: ``auto`` selects the accelerator if there is one. ``precision``: that of the weights; ``auto`` is
-    fp32, because rewards and metrics are computed from cosines. Features are always float32. Loads safetensors only.
-    Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
+    it. ``device``: ``auto`` selects an accelerator if one is available. ``precision``: the precision of the weights;
+    ``auto`` means fp32, because rewards and metrics are computed from cosines. Features are always float32. Loads only
+    safetensors. Raises `TellapartError` if the model does not exist, is damaged, or is not a dual encoder.
     """
 
     device = resolve_device(device)
@@ -46,7 +48,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
         model, report = load_reported(transformers.AutoModel, where, dtype=torch.float32)
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
-        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings fail here, not later
+        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings should fail now
     if not hasattr(model, "logit_scale"):
         raise TellapartError(
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; expected a dual "

@@ -1,7 +1,7 @@
-"""Scorers built from pretrained parts: any vision encoder and any text encoder, each followed by a head.
+"""Scorers built from pretrained parts: any vision encoder and any text encoder, each with a head.
 
-The encoders may stay frozen. Each picture is then encoded only once, and its row in the feature store is shared with
-captioners that have the same encoder and view. References are likewise encoded only once.
+The encoders may stay frozen. Each picture is then encoded only once, and captioners with the same encoder and view
+share its row in the feature store. References are also encoded only once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 
 
 class PartsConfig(PreTrainedConfig):
-    """Configuration of a scorer built from parts.
+    """The configuration of a scorer built from parts.
 
-    ``vision_config`` and ``text_config``: any vision and text encoder in transformers. ``visual``: ``pooled``, one
-    vector per picture, or ``cells``, which the head pools with learned weights. ``grid``: cells per side after a first
-    pooling; 0 keeps the encoder's grid. ``pooling``: the text vector is the ``mean`` of token states (sentence
-    encoders), the ``first`` token's state (BERT), or the ``pooler`` output. ``hidden``: width of a head's hidden layer;
-    0 makes the head a linear layer. ``dropout``: dropout rate on the input of a head.
+    vision_config, text_config: the configurations of any vision encoder and any text encoder in transformers.
+    visual: ``pooled`` for one vector per picture, or ``cells``, which are pooled with learned weights.
+    grid: the number of cells per side after a first pooling; 0 keeps the encoder's grid.
+    pooling: whether the text vector is the ``mean`` of the token states (sentence encoders), the ``first`` token's
+        state (BERT), or the ``pooler`` output.
+    hidden: the width of a head's hidden layer; 0 makes the head a linear layer.
+    dropout: the dropout rate for the input of a head.
     """
 
     model_type = "scorer_from_parts"
@@ -64,8 +66,8 @@ class PartsConfig(PreTrainedConfig):
 
 
 class Head(nn.Module):
-    """Projects an encoder's width to D: dropout and a linear layer, plus, if ``hidden`` is set, a parallel MLP of that
-    width.
+    """Projects an encoder's output to the scorer's feature space with dropout and a linear layer. If ``hidden`` is set,
+    adds the output of a parallel MLP of that width.
     """
 
     def __init__(self, width: int, config: PartsConfig) -> None:
@@ -90,8 +92,8 @@ class Head(nn.Module):
 
 
 class PartsModel(PreTrainedModel):
-    """Two encoders, each with a head. Has ``get_image_features``, ``get_text_features`` and ``logit_scale``,
-    like CLIP.
+    """Two encoders, each with a head. Like CLIP, provides ``get_image_features``, ``get_text_features`` and
+    ``logit_scale``.
     """
 
     config_class = PartsConfig
@@ -115,14 +117,14 @@ class PartsModel(PreTrainedModel):
         return cells_of(output, self.config.grid) if self.config.visual == "cells" else pooled_of(output)
 
     def place_images(self, visual: torch.Tensor) -> torch.Tensor:
-        """Computes features B×E from the output of `look`, after averaging cells with learned weights."""
+        """Computes features B×E from the output of `look`. Averages cells with learned weights first."""
         if self.cell_weight is not None:
             visual = (self.cell_weight(visual).softmax(1) * visual).sum(1)
         placed_BE: torch.Tensor = self.image_head(visual)
         return placed_BE
 
     def read(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Computes one vector per text, R×H, with the text encoder alone."""
+        """Computes one vector per text, R×H, with only the text encoder."""
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask)
         if self.config.pooling == "pooler":
             pooled_RH: torch.Tensor = output.pooler_output
@@ -134,15 +136,15 @@ class PartsModel(PreTrainedModel):
         return (states_RTH * valid_RT1).sum(1) / valid_RT1.sum(1).clamp(min=1)
 
     def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Computes unnormalized features B×E, returned as ``pooler_output``."""
+        """Computes unnormalized features, B×E, and returns them as ``pooler_output``."""
         return BaseModelOutputWithPooling(pooler_output=self.place_images(self.look(pixel_values)))
 
     def get_text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Computes unnormalized features R×E, returned as ``pooler_output``."""
+        """Computes unnormalized features, R×E, and returns them as ``pooler_output``."""
         return BaseModelOutputWithPooling(pooler_output=self.text_head(self.read(input_ids, attention_mask)))
 
     def train(self, mode: bool = True) -> PartsModel:
-        """Sets the mode, but keeps frozen encoders in inference mode (no dropout, fixed running means)."""
+        """Sets training mode, but keeps frozen encoders in evaluation mode (no dropout, fixed running means)."""
         super().train(mode)
         for tower in (self.vision_model, self.text_model):
             if not any(parameter.requires_grad for parameter in tower.parameters()):
@@ -151,10 +153,11 @@ class PartsModel(PreTrainedModel):
 
 
 class PartsScorer(Scorer):
-    """`PartsModel` as a scorer.
+    """A scorer that wraps a `PartsModel`.
 
-    ``kept_texts``: while the heads are trained, caches the frozen text encoder's outputs, keyed by the bytes of the
-    token rows; None disables it. ``text_rows``: the same cache on disk, shared by all scorers with this text encoder.
+    ``kept_texts``: a cache of the frozen text encoder's outputs while the heads are trained, keyed by the bytes of the
+        token rows; None disables the cache. ``text_rows``: the same cache on disk, shared by all scorers with this text
+        encoder.
     """
 
     model: PartsModel
@@ -165,7 +168,7 @@ class PartsScorer(Scorer):
         self.text_rows: RowStore | None = None
 
     def parts(self) -> dict[str, nn.Module]:
-        """Returns ``vision``, ``text`` and ``heads``."""
+        """Returns the trainable parts ``vision``, ``text`` and ``heads``."""
         model = self.model
         heads: dict[str, nn.Module] = {"image": model.image_head, "text": model.text_head}
         if model.cell_weight is not None:
@@ -179,9 +182,9 @@ class PartsScorer(Scorer):
 
     @cached_property
     def tower(self) -> Encoder:
-        """The vision encoder, with the same fingerprint as in a captioner with this encoder and view.
+        """The vision encoder. Its fingerprint matches that of a captioner that uses this encoder and view.
 
-        It is hashed only once, so the encoder must stay frozen.
+        The encoder is hashed only once, so it must stay frozen.
         """
         vision = self.model.vision_model
         fingerprint = weights_fingerprint(vision, self.processor, f"{self.view} {settings_of(vision)}")
@@ -195,7 +198,7 @@ class PartsScorer(Scorer):
         )
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalized features B×E from the output of `pixels` or of `tower`."""
+        """Computes L2-normalized features, B×E, from the output of `pixels` or of `tower`."""
         given = pixels_BCHW.to(self.device, self.dtype)
         visual = self.model.look(given) if given.ndim == 4 else given
         return unit_rows(self.model.place_images(visual), f"{self.name}: the features of pictures")
@@ -209,7 +212,7 @@ class PartsScorer(Scorer):
         return unit_rows(self.model.text_head(read_RH), f"{self.name}: text features")
 
     def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[bytes, torch.Tensor]) -> torch.Tensor:
-        """Returns the text encoder's outputs for these rows; reads cached ones from disk and caches new ones."""
+        """Returns the text encoder's outputs for these rows. Reads cached outputs from disk and caches new outputs."""
         sizes = mask_RT.sum(1).tolist()
         keys = [row[mask].numpy().tobytes() for row, mask in zip(tokens_RT, mask_RT.bool(), strict=True)]
         if (store := self.text_rows) is not None:
@@ -231,7 +234,7 @@ class PartsScorer(Scorer):
     def _read_alone(
         self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, keys: Sequence[bytes], rows: Sequence[int]
     ) -> dict[bytes, torch.Tensor]:
-        """Computes the text encoder's outputs for these rows, by key; no row depends on the others."""
+        """Computes the text encoder's outputs for these rows, by key. No output depends on the other rows."""
 
         def read(some_N: torch.Tensor) -> torch.Tensor:
             ids, mask = (x[rows][some_N].to(self.device) for x in (tokens_RT, mask_RT))
@@ -243,7 +246,7 @@ class PartsScorer(Scorer):
 
     @cached_property
     def _text_label(self) -> str:
-        """Returns the name of the text table in the feature store. Hashes the text encoder only once, because it stays
+        """The name of the text table in the feature store. The text encoder is hashed only once, because it stays
         frozen.
         """
         text, pooling = self.model.text_model, self.model.config.pooling
@@ -256,7 +259,7 @@ class PartsScorer(Scorer):
 
 
 class Heads(nn.Module):
-    """Groups the heads and the scale of a `PartsModel` as one trainable part; the model still owns them."""
+    """Groups a `PartsModel`'s heads and scale into one trainable part. The model still owns them."""
 
     def __init__(self, heads: dict[str, nn.Module], scale: nn.Parameter) -> None:
         super().__init__()
@@ -268,7 +271,8 @@ class Heads(nn.Module):
 def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str, **settings: Any) -> PartsScorer:
     """Builds a scorer with new heads.
 
-    vision: (encoder, processor). text: (encoder, tokenizer). settings: keyword arguments of `PartsConfig`.
+    vision: the (encoder, processor) for pictures. text: the (encoder, tokenizer). settings: keyword arguments for
+        `PartsConfig`.
     """
     config = PartsConfig(vision_config=vision[0].config, text_config=text[0].config, **settings)
     model = PartsModel(config)
@@ -281,7 +285,7 @@ def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str,
 
 
 def load_text(name: str) -> tuple[Any, Any]:
-    """Loads any text encoder in transformers in fp32, and its tokenizer. Raises the errors of `load_scorer`."""
+    """Loads any text encoder in transformers, in fp32, and its tokenizer. Raises the same errors as `load_scorer`."""
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as sentence-transformers/all-MiniLM-L6-v2"):

@@ -7,5 +7,5 @@ FINE_KINDS = ("colour", "count", "material")
 
 
 def check_tagger() -> None:
-    """Raises `MissingExtra` if the tagger is not installed. Loads nothing."""
+    """Raises `MissingExtra` if the tagger is not installed. Does not load the tagger."""
     need_extra("words", "the extraction of claims", "HanTa")

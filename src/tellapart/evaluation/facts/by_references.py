@@ -1,7 +1,7 @@
-"""Verifies claims against references: a claim is true if one of the picture's references makes it.
+"""Verifies claims against references: a claim is true if one of the picture's references makes the same claim.
 
 Things that no reference mentions count as false even if the picture shows them, so precision is a lower bound. Claims
-are compared by lemma, and objects by their name in a file of synonyms, if there is one.
+are compared by lemma. If a synonym file is given, objects are compared by their name in that file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def kind_of_attribute(claim: Tuple) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """Distinct tuples of one or more texts: (object), (object, attribute), (object, relation, object)."""
+    """The distinct facts in one or more texts, as tuples: (object), (object, attribute), (object, relation, object)."""
 
     objects: frozenset[Tuple]
     attributes: frozenset[Tuple]
@@ -47,7 +47,7 @@ class Facts:
 
 
 def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
-    """Returns the distinct facts of some texts."""
+    """Returns the distinct facts in the given texts."""
     found: tuple[set[Tuple], set[Tuple], set[Tuple]] = (set(), set(), set())
     for text in texts:
         for kind, claim, _ in claims_of(extract(text), synonyms):
@@ -83,9 +83,11 @@ def verify_references(
 
 @dataclass(frozen=True)
 class Unmatched:
-    """Claims of one kind, as texts, that either only the caption or only the references make.
+    """Claims of one kind, as text, that appear only in the caption or only in the references.
 
-    ``matched``: the number of distinct claims that both make.
+    matched: the number of distinct claims in both.
+    made: the claims only in the caption.
+    known: the claims only in the references.
     """
 
     matched: int
@@ -93,9 +95,9 @@ class Unmatched:
     known: tuple[str, ...]
 
     def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
-        """Scores each claim by its largest cosine (at least 0) with an unmatched claim of the other side.
+        """Scores each unmatched claim by its largest cosine (at least 0) with an unmatched claim on the other side.
 
-        feature_MD: L2-normalized features of texts. row: maps texts to rows.
+        feature_MD: L2-normalized features of the claims. row: maps each claim to its row.
         """
         soft_MK = np.zeros((len(self.made), len(self.known)))
         if self.made and self.known:
@@ -106,7 +108,7 @@ class Unmatched:
 
 
 def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
-    """Returns the claims of one kind in `CLAIM_KINDS` that `verify_references` finds on one side only."""
+    """Returns the claims of one kind (from `CLAIM_KINDS`) that only the caption or only the references make."""
     known = _known(tuple(references), synonyms.name, synonyms).of(kind)
     made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
     alone, others = (

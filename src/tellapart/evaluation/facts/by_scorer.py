@@ -1,7 +1,8 @@
-"""Verifies claims with a scorer: how often a claim's sentence fits its own picture better than another one.
+"""Verifies claims with a scorer: measures how often a claim's sentence fits its own picture better than another
+picture.
 
 A claim's support is the share of other pictures whose cosine with the claim's sentence is lower, so chance is 0.5. The
-method needs neither references nor a threshold, but cannot measure what a caption leaves out.
+method needs neither references nor a threshold, but it cannot measure what a caption leaves out.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ def whole_sentences(caption: str) -> Parts:
 
 
 def claim_sentences(caption: str) -> Parts:
-    """Returns the texts of a caption's claims (`sentences_of`)."""
+    """Returns a short text for each of a caption's claims (`sentences_of`)."""
     return sentences_of(extract(caption))
 
 
 def sentences_of(extraction: Extraction) -> Parts:
-    """Returns a short text per claim, with the claim's positions: "a dog", "a red dog", "a dog on a sofa"."""
+    """Returns a short text for each claim ("a dog", "a red dog", "a dog on a sofa"), with the claim's positions."""
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     names = [mention.text for mention in extraction.mentions]
     for name, mention in zip(names, extraction.mentions, strict=True):
@@ -56,7 +57,8 @@ def verify_scorer(
     encode: Callable[[Sequence[str]], np.ndarray],
     parts_of: Callable[[str], Parts] = claim_sentences,
 ) -> list[Verdict]:
-    """Computes how well each caption's claims fit its own picture, as graded precision. Features are L2-normalized.
+    """For each caption, computes how well its claims fit its own picture, as graded precision. Features must be
+    L2-normalized.
 
     encode: maps texts to features, M×D.
     parts_of: extracts the parts to verify, either claims or `whole_sentences`.

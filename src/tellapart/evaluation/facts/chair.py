@@ -1,8 +1,8 @@
 """CHAIR (Rohrbach et al. 2018), the rate of hallucinated objects, and coverage, its counterpart.
 
-With a file of synonyms (the authors' ``synonyms.txt``), objects are the words in that file, found as in the authors'
-code: lower case, singular, two-word objects first. Without it, the generic extractor finds objects. A picture's objects
-    are those in its references and, if a file is given, in COCO's instances.
+With a synonym file (the authors' ``synonyms.txt``), objects are the words in that file, and are found as in the
+authors' code: in lower case and singular, two-word objects first. Without such a file, the generic extractor finds
+objects. A picture's objects are those in its references and, if COCO's instances file is given, those annotated there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tellapart.evaluation.digests import short_digest
 from tellapart.evaluation.facts.verdict import Span, Verdict
 from tellapart.language.claim_tuples import Synonyms
 
-# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are no objects
-# themselves: a "baby bird" is not a person.
+# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that are not objects
+# themselves (a "baby bird" is not a person).
 _TWO_WORDS = [
     "motor bike",
     "motor cycle",
@@ -52,16 +52,14 @@ _VEHICLES = ("jet", "train")
 
 
 def read_synonyms(path: Path) -> Synonyms:
-    """Reads a file of synonyms. Raises `UsageError` for a line without a name, and for ambiguous words."""
+    """Reads a synonym file. Raises `UsageError` if the file cannot be read or a line has no object name."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path} ({error}); expected lines such as 'person, girl, boy'") from None
     rows = [[cell.strip().lower() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
     if not rows or not all(row[0] for row in rows):
-        raise UsageError(
-            f"{path}: expected one object per line, its name followed by its synonyms, separated by commas"
-        )
+        raise UsageError(f"{path}: expected one object per line: the name, then its synonyms, all separated by commas")
     found: dict[str, str] = {}
     for row in rows:
         for word in row:
@@ -71,7 +69,7 @@ def read_synonyms(path: Path) -> Synonyms:
 
 
 def two_words(synonyms: Synonyms) -> dict[str, str]:
-    """Maps two-word objects to their names: COCO's, and all pairs in the file."""
+    """Maps two-word objects to their names: the CHAIR authors' list for COCO, and all word pairs in the file."""
     found = {pair: pair for pair in (*_TWO_WORDS, *_pairs(synonyms.object_of))}
     found |= {f"{kind} {animal}": animal for animal in _ANIMALS for kind in ("baby", "adult")}
     found |= {f"passenger {vehicle}": vehicle for vehicle in _VEHICLES}
@@ -93,13 +91,13 @@ Found = tuple[str, int, int]  # an object's name, and its position in the captio
 
 @dataclass
 class Chair:
-    """CHAIR over one vocabulary. ``instances``: additional objects by picture id."""
+    """Computes CHAIR with one vocabulary. ``instances``: additional objects by picture id."""
 
     synonyms: Synonyms
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Prepares the object names that consist of two words."""
+        """Prepares the two-word object names."""
         self._pairs = two_words(self.synonyms)
 
     def objects(self, text: str) -> list[Found]:
@@ -122,7 +120,9 @@ class Chair:
         return [(known[name], start, end) for name, start, end in joined if name in known]
 
     def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
-        """Verifies a caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
+        """Verifies the objects in a caption against the picture's objects. Precision is 1 - CHAIR_i, recall is
+        coverage.
+        """
         there = {name for text in references for name, _, _ in self.objects(text)}
         there |= self.instances.get(picture, frozenset())
         named = self.objects(caption)
@@ -131,7 +131,7 @@ class Chair:
         return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
 
     def _singular(self, word: str) -> str:
-        """Returns the singular of a word if the vocabulary contains it, otherwise the word itself."""
+        """Returns a word's singular if the vocabulary contains that form, otherwise the word unchanged."""
         forms = [word, _IRREGULAR.get(word, word)]
         if word.endswith("ies"):
             forms.append(word[:-3] + "y")

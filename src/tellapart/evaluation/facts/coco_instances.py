@@ -12,7 +12,7 @@ from tellapart.utils.strict_json import parse_json
 
 
 def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
-    """Reads each picture's objects from a COCO ``instances_*.json``, by id and file name. Raises `UsageError`."""
+    """Reads each picture's objects, by id and file name, from COCO's ``instances_*.json``. Raises `UsageError`."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
         names = {category["id"]: synonyms.canonical(category["name"]) for category in value["categories"]}
@@ -33,8 +33,8 @@ def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
 
 
 def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """Returns the name of each picture in COCO's instances, which can be its id or its file's path, name or stem; "" if
-    none matches.
+    """Returns the name under which COCO's instances list each picture: its id, or its file's path, name or stem. The
+    name is "" if the picture is not listed.
     """
     files = [""] * len(ids) if items is None else [item.picture.name for item in items]
     names = []

@@ -1,4 +1,4 @@
-"""The verdict on one caption: how many of its claims are true, and how many true facts it states."""
+"""The verdict on one caption: how many of its claims are true, and how many of the picture's facts it states."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 from tellapart.metrics.corpus_scores import Sums
 
-Span = tuple[int, int, str]  # start and end in characters, and the reason
+Span = tuple[int, int, str]  # start and end as character offsets, and the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Claim counts for one caption. If the ground truth is incomplete, verifiers set ``expected`` to 0, and recall is
+    """Claim counts for one caption. If the ground truth is incomplete, verifiers set ``expected`` to 0 to leave recall
     undefined.
 
     claims: the number of checkable claims.
     correct: the number of true claims, fractional for a graded verifier.
     expected: the number of facts in a full description.
     recalled: the number of these facts that the caption states.
-    false: the positions of false words.
+    false: the spans of false words.
     """
 
     claims: float
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def precision(self) -> float:
-        """Returns the precision, 0..1; NaN for a caption without claims."""
+        """Returns the precision, 0..1; NaN if the caption makes no claims."""
         return self.correct / self.claims if self.claims else float("nan")
 
     @property
@@ -42,7 +42,9 @@ class Verdict:
 
     @property
     def f(self) -> float:
-        """Returns the harmonic mean of precision and recall; 0 for a caption without claims."""
+        """Returns the harmonic mean of precision and recall; 0 if the caption makes no claims, NaN if recall is
+        undefined.
+        """
         if not self.expected:
             return float("nan")
         both = (self.precision if self.claims else 0.0) + self.recall
@@ -54,12 +56,12 @@ class Verdict:
 
 
 def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
-    """Returns precision, recall and F of each caption, N×3, 0..1."""
+    """Returns each caption's precision, recall and F, N×3, 0..1."""
     return np.array([(verdict.precision, verdict.recall, verdict.f) for verdict in verdicts]).reshape(-1, 3)
 
 
 def rate_statistic(counts_N4: np.ndarray, which: int) -> Sums:
-    """Returns a corpus's precision (0), recall (1) or F (2), × 100, from counts summed over captions."""
+    """Returns a corpus statistic, × 100, from counts summed over captions: precision (0), recall (1) or F (2)."""
 
     def number(counts_R4: np.ndarray) -> np.ndarray:
         correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)

@@ -1,4 +1,4 @@
-"""Measures each metric's agreement with human judgements, as in the papers on metrics."""
+"""Measures each metric's agreement with human judgements, as papers on metrics do."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ def measure_agreement(
     seed: int = 0,
     repeats: int = 1,
 ) -> AgreementTable:
-    """Measures the agreement of single-caption metrics with the judgements: all available metrics, or the named ones.
+    """Measures how well single-caption metrics agree with the judgements.
 
-    Each caption is one row, so CIDEr's document frequencies count a picture once per judged caption, as in the
-    published figures. The sign of a metric is flipped if lower values are better.
+        Each caption is one row, so CIDEr's document frequencies count a picture once per judged caption, as in the
+        published figures. The sign of a metric is flipped if lower values are better.
 
-    context: pictures and a scorer, with one row per caption; None: texts only.
-    repeats: how often a judge is asked; a caption's value is the mean over repeats.
+        metrics: the metrics to measure [default: all available ones].
+    context: provides the pictures and a scorer, with one row per caption. If None, only text metrics are measured.
+        repeats: how often a judge is asked. A caption's value is the mean over repeats.
 
-    Raises `UsageError` for a metric that is not available.
+        Raises `UsageError` if a requested metric is not available.
     """
     judgements = judgements.with_pairs_of_ratings()
     captions = [row.caption for row in judgements.captions]
@@ -82,12 +83,12 @@ def measure_agreement(
 
 
 def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[CaptionSlot]) -> np.ndarray | None:
-    """Returns values K×N with a row per repeat of a judge (one per slot), or 1×N for other metrics."""
+    """Returns values K×N, where row k is a judge's k-th repeat (one per slot), or 1×N for a metric without a judge."""
     if len(slots) == 1 or "judge" not in metric.needs:
         value_N = _values(metric, context, slots[0])
         return None if value_N is None else value_N[None]
     value_KN = []
-    for number, slot in enumerate(slots, 1):  # all repeats are sampled in the same way, so no repeat has the number 0
+    for number, slot in enumerate(slots, 1):  # from 1, because repeat 0 is not sampled
         context.loaded_judge.repeat = number
         if (value_N := _values(metric, context, slot)) is None:
             return None
@@ -97,8 +98,8 @@ def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[Capti
 
 
 def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str, Any]:
-    """Returns the reported number for each repeat, and the deviation of a caption's value; empty if there is only one
-    repeat.
+    """Returns the reported number for each repeat, and the deviation of a caption's value over repeats. The result is
+    empty if there is only one repeat.
     """
     if value_KN is None or len(value_KN) < 2:
         return {}
@@ -110,21 +111,21 @@ def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str
 
 
 def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
-    """Returns each caption's mean over the repeats in which the judge did not abstain; NaN if there are none."""
+    """Returns each caption's mean over the repeats that the judge answered; NaN if it abstained every time."""
     return np.asarray(np.ma.masked_invalid(value_KN).mean(0).filled(np.nan))
 
 
 def deviation_over_repeats(value_KN: np.ndarray) -> float:
-    """Returns the root mean square, over captions, of the standard deviation over repeats (K − 1 in the denominator).
+    """Computes each caption's standard deviation over repeats (with K − 1), and returns their root mean square.
 
-    Skips captions with fewer than two answers; NaN if none remain.
+    Skips captions with fewer than two answers. Returns NaN if no caption remains.
     """
     variance_M = np.ma.masked_invalid(value_KN).var(0, ddof=1).compressed()
     return float(np.sqrt(variance_M.mean())) if len(variance_M) else math.nan
 
 
 def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
-    """Returns METEOR, which all papers report; adds a note if its files are missing."""
+    """Returns METEOR, which all papers report. If its files are missing, returns no metric and adds a note."""
     try:
         return choose(["meteor"], context)[0]
     except TellapartError as error:

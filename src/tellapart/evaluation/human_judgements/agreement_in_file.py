@@ -1,4 +1,4 @@
-"""``tellapart study judges``: the agreement of metrics with the human judgements in a file."""
+"""``tellapart study judges``: measures how well metrics agree with the human judgements in a file."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def agreement_with_people(
     seed: int = 0,
     repeats: int = 1,
 ) -> AgreementTable:
-    """Reads judgements and measures the agreement of metrics (`measure_agreement`). Raises `UsageError`.
+    """Reads judgements and measures how well metrics agree with them (`measure_agreement`). Raises `UsageError`.
 
-    synonyms: a file of object synonyms, for CHAIR and facts. judge: a model on a server, for metrics like CLAIR.
+    synonyms: a synonym file, for CHAIR and facts. judge: a model on a server, for metrics like CLAIR.
     """
     if scorer is not None and data is None:
         raise UsageError("a scorer requires pictures; add --data SPEC")
@@ -79,7 +79,7 @@ def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tup
     models, readable = load_scorers([scorer] if scorer else [], distinct, notes)
     if readable is not None and len(readable) < len(distinct):
         raise UsageError(
-            f"{len(distinct) - len(readable):,} judged pictures cannot be read; every judged picture must be readable"
+            f"{len(distinct) - len(readable):,} judged pictures cannot be read; all judged pictures must be readable"
         )
     item_N = [rows[row.picture] for row in judgements.captions]
     # Ids identify captions, so a picture has one row per caption.

@@ -1,4 +1,4 @@
-"""The table of metrics' agreement with human judgements."""
+"""A table that shows how well each metric agrees with human judgements."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import rich.table
 from tellapart.evaluation.human_judgements.judgements import Judgements
 from tellapart.utils.tables import table_of
 
-ALL = "all"  # mean over the categories of pairs
+ALL = "all"  # key of the mean over pair categories
 
 
 @dataclass(frozen=True)
 class MetricAgreement:
-    """One metric's agreement, in percent; None if there are no ratings, or no pairs.
+    """One metric's agreement, in percent. A field is None if the ratings or pairs it needs are missing.
 
-    accuracy: by category of pairs; "all" is the mean over categories.
-    low, high: the 95% interval of the tau (or accuracy) that papers report for this set, from resampled pictures.
+    accuracy: the accuracy for each pair category; "all" is the mean over categories.
+    low, high: the 95% interval, from resampled pictures, of the tau (or accuracy) that papers report for this set.
     n: the number of captions with a value.
-    published: the tau of this metric in a published table.
+    published: this metric's tau in a published table.
     repeats: the tau for each repeat of a judge; all other fields use the mean over repeats.
-    deviation: the standard deviation over repeats of a caption's value, as a root mean square over captions, in the
-        metric's unit.
+    deviation: the standard deviation of a caption's value over repeats, in the metric's unit; the root mean square over
+        captions.
     """
 
     tau_b: float | None
@@ -43,7 +43,7 @@ class MetricAgreement:
 
 @dataclass
 class AgreementTable:
-    """Each metric's agreement with people, by metric name, and the data it was measured on."""
+    """Each metric's agreement with people, by metric name, and the judgements it was measured on."""
 
     judgements: Judgements
     metrics: dict[str, MetricAgreement] = field(default_factory=dict)
@@ -67,14 +67,14 @@ class AgreementTable:
         return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
 
     def table(self) -> rich.table.Table:
-        """Returns a table of metrics, sorted by the figure that papers report for this set, from best to worst."""
+        """Returns a table of metrics, sorted from best to worst by the figure that papers report for this set."""
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
         heads, *rows = self.rows(sorted(self.metrics, key=self._key, reverse=True))
         return table_of(heads, rows, f"{title}; {own.judges}; ×100")
 
     def rows(self, names: Sequence[str] | None = None) -> list[list[str]]:
-        """Returns the cells of the metrics ``names`` as text, heads first; leaves out columns without a value."""
+        """Returns the header row, then one row of text cells for each metric in ``names``. Leaves out empty columns."""
         cells = {name: _cells(self.metrics[name]) for name in names or self.metrics}
         heads = [head for head in next(iter(cells.values()), {}) if any(own[head] != "–" for own in cells.values())]
         return [
@@ -92,7 +92,7 @@ def reported(found: MetricAgreement, tau: str) -> float | None:
 
 
 def _cells(own: MetricAgreement) -> dict[str, str]:
-    """Returns a metric's cells by head."""
+    """Returns a metric's cells by column name."""
     spread = (min(own.repeats), max(own.repeats)) if own.repeats else ()
     return {
         "tau-b": _shown(own.tau_b),

@@ -1,6 +1,6 @@
-"""Rank correlations of a metric with human ratings, and its accuracy on pairs.
+"""Computes a metric's rank correlation with human ratings, and its accuracy on pairs.
 
-N captions with scores and ratings; suffix P: pairs.
+Array suffixes: N is the number of captions, each with a score and a rating; P is the number of pairs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tellapart.errors import MissingExtra
 
 
 def scipy_stats() -> Any:
-    """Returns `scipy.stats`. Raises `MissingExtra` without scipy."""
+    """Returns `scipy.stats`. Raises `MissingExtra` if scipy is not installed."""
     try:
         from scipy import stats
     except ImportError:
@@ -23,17 +23,19 @@ def scipy_stats() -> Any:
 
 
 def kendall_tau_b(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Computes Kendall's tau-b, -1..1; NaN if all values on one side are equal."""
+    """Computes Kendall's tau-b, -1..1; NaN if all scores or all ratings are equal."""
     return float(scipy_stats().kendalltau(score_N, rating_N).statistic)
 
 
 def kendall_tau_c(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Computes Kendall's tau-c (Stuart 1953), reported for Flickr8k-Expert and Composite; see `kendall_tau_b`."""
+    """Computes Kendall's tau-c (Stuart 1953), which is reported for Flickr8k-Expert and Composite. See
+    `kendall_tau_b`.
+    """
     return float(scipy_stats().kendalltau(score_N, rating_N, variant="c").statistic)
 
 
 def spearman(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Computes Spearman's rho, -1..1, with mean ranks for ties; NaN if all values on one side are equal."""
+    """Computes Spearman's rho, -1..1, with mean ranks for ties; NaN if all scores or all ratings are equal."""
     if min(np.ptp(score_N), np.ptp(rating_N)) == 0:
         return math.nan
     return float(scipy_stats().spearmanr(score_N, rating_N).statistic)

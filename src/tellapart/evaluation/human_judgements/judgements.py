@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class RatedCaption:
-    """A picture's caption with its references and human ratings; the ratings are empty if the caption was only
-    compared.
+    """A caption with its picture's references and its human ratings. ``ratings`` is empty if people only compared the
+    caption with others.
     """
 
     picture: str
@@ -20,9 +20,9 @@ class RatedCaption:
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """Two captions of one picture, by index in `Judgements.captions`; people prefer ``better``.
+    """Two captions of one picture, as indices into `Judgements.captions`. People prefer ``better``.
 
-    tied: equally many people prefer each, so a metric is half right whichever it prefers.
+    tied: whether as many people prefer one caption as the other. A metric is then half right, whichever it prefers.
     """
 
     better: int
@@ -38,8 +38,8 @@ class Judgements:
     tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
     table: the key in `tellapart.evaluation.human_judgements.published_agreement`, if it is not the layout.
 
-    rule: the treatment of captions that are also a reference, for the signature.
-    judges: the people who rated.
+    rule: how captions that are also references are treated, for the signature.
+    judges: who rated the captions.
     """
 
     layout: str
@@ -57,7 +57,7 @@ class Judgements:
         return sum(len(caption.ratings) for caption in self.captions)
 
     def with_pairs_of_ratings(self) -> Judgements:
-        """If there are only ratings, adds each pair of a picture's captions with different mean ratings."""
+        """If there are only ratings, adds all pairs of captions of the same picture whose mean ratings differ."""
         if self.pairs:
             return self
         of_picture: dict[str, list[int]] = {}

@@ -3,7 +3,7 @@
 | layout | file | looks like |
 |---|---|---|
 | flickr8k-expert | ExpertAnnotations.txt | picture, caption id, three ratings 1-4, tab-separated |
-| flickr8k-cf | CrowdFlowerAnnotations.txt | picture, caption id, share of yes votes, numbers of yes and no votes |
+| flickr8k-cf | CrowdFlowerAnnotations.txt | picture, caption id, share of yes votes, number of yes and of no votes |
 | clipscore | flickr8k.json, … | ``{id: {"image_path", "ground_truth": […], "human_judgement": […]}}`` |
 | composite | 8k_correctness.csv, … | ``;``-separated, Input.image_url, Input.text1, …, Answer.Q1Answer, … |
 | thumb | mscoco_THumB-1.0.jsonl | ``{"seg_id", "image", "hyp", "human_score", "P", "R", "SYS"}`` |
@@ -11,7 +11,7 @@
 | pascal-50s | pair_pascal.mat, with consensus_pascal.mat | MATLAB 5 |
 | detailcaps | DetailCaps-4870's Parquet, or JSON lines | GT_Caption_*, one column for each model, GPT4_Eval |
 | polaris | polaris_test.csv, or Parquet | imgid, mt or cand, refs (a list), score or human_score |
-| nebula | nebula_test.csv, or Parquet, with spica_*.csv | the same |
+| nebula | nebula_test.csv, or Parquet, with spica_*.csv | the same columns |
 | longcap-arena | desc_dci_val.csv, … | imgid, cand, refs, score; one file for each aspect and split |
 """
 
@@ -40,7 +40,7 @@ from tellapart.evaluation.human_judgements.scored_captions import SCORES, longca
 
 
 def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:
-    """Reads human judgements. Infers the layout unless it is given. Raises `UsageError`."""
+    """Reads human judgements. Infers the layout if none is given. Raises `UsageError`."""
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout of judgements '{layout}'{nearest(layout, LAYOUTS)}")
     if not path.is_file():
@@ -55,10 +55,10 @@ def read_judgements(path: Path, layout: str | None = None, references: Sequence[
     except Exception as error:  # the file is damaged or has another layout
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise UsageError(
-            f"{path} cannot be read in the layout {name} ({what}); choose another one with --layout"
+            f"{path} cannot be read in the layout {name} ({what}); choose another layout with --layout"
         ) from None
     if not found.captions:
-        raise UsageError(f"{path} contains no judged caption in the layout {name}; choose another one with --layout")
+        raise UsageError(f"{path} contains no judged caption in the layout {name}; choose another layout with --layout")
     return found
 
 
@@ -97,8 +97,8 @@ def _is_record(line: str) -> bool:
 
 
 def _is_share(row: list[str]) -> bool:
-    """Returns whether this is a row of the CrowdFlower file, whose third cell is the share of yes votes among the last
-    two.
+    """Returns whether this is a row of the CrowdFlower file: its third cell must be the share of yes votes, which the
+    last two cells count.
     """
     try:
         share, yes, no = map(float, row[2:5])

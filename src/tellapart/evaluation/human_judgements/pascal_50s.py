@@ -1,4 +1,6 @@
-"""Reads Pascal-50S: pairs of captions with 48 votes on which is more similar to a reference (Vedantam et al. 2015)."""
+"""Reads Pascal-50S: pairs of captions, each with 48 votes on which caption is more similar to a reference (Vedantam et
+al. 2015).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,18 @@ import numpy as np
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.human_judgements.judgements import ComparedPair, Judgements, RatedCaption
 
-VOTES = 48  # triplets per pair, each with a reference and a vote
-REFERENCES = 5  # number of references sampled from the 48, as in papers
+VOTES = 48  # number of triplets per pair; each has a reference and a vote
+REFERENCES = 5  # number of references sampled from the 48, as papers do
 SEED = 0
 CATEGORIES = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 
 
 def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads ``pair_pascal.mat`` and ``consensus_pascal.mat``; samples five of the 48 references with a fixed seed.
+    """Reads ``pair_pascal.mat`` and ``consensus_pascal.mat``. Samples five of the 48 references with a fixed seed.
 
     Categories: two correct human captions (HC); two human captions, one of them for another picture (HI); one human and
-    one machine caption (HM); two machine captions (MM). Raises `UsageError`, and `MissingExtra` without scipy.
+        one machine caption (HM); two machine captions (MM). Raises `UsageError`, and `MissingExtra` if scipy is not
+        installed.
     """
     pairs_file, triplets_file = path.parent / "pair_pascal.mat", path.parent / "consensus_pascal.mat"
     for file in (pairs_file, triplets_file):
@@ -59,13 +62,13 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def _triplet(row: Any) -> tuple[str, str]:
-    """Returns a reference and the caption that people judged more similar to it."""
+    """Returns a reference, and the caption that was judged more similar to it."""
     reference, first, second, vote = (row[name] for name in row.dtype.names[:4]) if row.dtype.names else row.ravel()[:4]
     return _string(reference), _string(first if int(np.ravel(vote)[0]) == 1 else second)
 
 
 def _string(cell: Any) -> str:
-    """Extracts a text from MATLAB's nested arrays."""
+    """Extracts a string from MATLAB's nested arrays."""
     while isinstance(cell, np.ndarray):
         cell = cell.ravel()[0] if cell.size else ""
     return str(cell).strip()

@@ -1,4 +1,4 @@
-"""Published agreement of metrics with human judgements: Kendall's tau × 100 by layout and metric.
+"""Published agreement between metrics and human judgements: Kendall's tau × 100, by layout and metric.
 
 Sources: Flickr8k, Composite and Nebula: arXiv:2512.21582, table 1 (RefCLIPScore on Nebula: Matsuda et al. 2024, DENEB,
 table 1). Polaris: Wada et al. 2024 (Polos), table 1, with BLEU-4, ROUGE-L, METEOR and CIDEr as printed in papers on
@@ -11,7 +11,7 @@ Tau = dict[str, float]  # tau by variant, "b" and "c"
 
 
 def _taus(text: str) -> dict[str, Tau]:
-    """Parses lines ``metric tau-b tau-c``; "-" if unpublished."""
+    """Parses lines of the form ``metric tau-b tau-c``, where "-" stands for an unpublished value."""
     rows = [line.split() for line in text.strip().splitlines()]
     return {name: {key: float(v) for key, v in (("b", b), ("c", c)) if v != "-"} for name, b, c in rows}
 
@@ -80,5 +80,5 @@ PUBLISHED: dict[str, dict[str, Tau]] = {
 
 
 def published_tau(table: str, metric: str, variant: str) -> float | None:
-    """Returns a metric's tau × 100 in a published table, or None if it is not in the table."""
+    """Returns a metric's tau × 100 in a published table, or None if the table does not contain it."""
     return PUBLISHED.get(table, {}).get(metric, {}).get(variant)

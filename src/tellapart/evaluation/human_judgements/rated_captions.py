@@ -32,7 +32,7 @@ def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads the share of people who said that the caption describes the picture; papers report tau-b."""
+    """Reads the share of people who said that the caption describes the picture. Papers report tau-b."""
     rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
     kept = without_reference_captions(rows)
     return Judgements("flickr8k-cf", kept, tau="b", rule=DROPPED, judges="crowd, share of yes votes")
@@ -65,7 +65,7 @@ def _flickr8k_rows(
 
 
 def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads the CLIPScore authors' JSON with one rating per record; merges records of the same caption."""
+    """Reads the CLIPScore authors' JSON, which has one rating per record. Merges records of the same caption."""
     joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
     for entry in entries_of(path, read_json(path), dict):
         own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
@@ -98,7 +98,7 @@ def composite(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def thumb(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads THumB 1.0's total score of precision and recall, minus penalties (Kasai et al. 2022)."""
+    """Reads THumB 1.0's total score, which combines precision and recall minus penalties (Kasai et al. 2022)."""
     beside = path.parent / "mscoco_references.json"
     if not references and beside.is_file():
         lines = [parse_json(line) for line in text_of(beside).splitlines() if line.strip()]
@@ -118,7 +118,7 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def foil(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads pairs of a correct caption and a copy with one wrong word (Shekhar et al. 2017), for pair accuracy."""
+    """Reads pairs of a correct caption and a copy with one wrong word, for pair accuracy (Shekhar et al. 2017)."""
     known = open_references(references, path, ("captions_val2014.json",), "it contains no references")
     by_caption: dict[str, dict[bool, list[dict[str, Any]]]] = {}
     for annotation in entries_of(path, read_json(path).get("annotations", ()), dict):
@@ -134,7 +134,7 @@ def foil(path: Path, references: Sequence[Path]) -> Judgements:
                 if not (kept := without_own_reference([own])):
                     known.missing += [picture] if own.references else []
                     continue
-                # Both captions are scored against the references other than the correct caption.
+                # Both captions are scored against the references that remain without the correct caption.
                 pairs.append(ComparedPair(len(rows), len(rows) + 1, str(wrong.get("target_word", ""))))
                 rows += [kept[0], RatedCaption(picture, wrong["caption"], kept[0].references)]
     known.require(path, len(pairs))
@@ -145,7 +145,7 @@ def foil(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads three models' detailed captions with GPT-4 scores, as in the public file (Dong et al. 2024)."""
+    """Reads three models' detailed captions with GPT-4 scores from the public file (Dong et al. 2024)."""
     rows, without = [], 0
     for number, record in enumerate(_detailcaps_records(path)):
         own = tuple(str(text) for key, text in record.items() if key.startswith("GT_Caption") and text)

@@ -13,14 +13,14 @@ TAKEN_OUT = "captions-that-are-references:out-of-their-references"
 
 
 def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """Drops captions identical to one of their picture's references (Flickr8k-Expert and -CF)."""
+    """Drops captions that are identical to one of their picture's references (Flickr8k-Expert and -CF)."""
     return tuple(row for row in rows if _same(row.caption) not in {_same(text) for text in row.references})
 
 
 def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
     """Removes each caption from its own references (Composite, THumB, FOIL).
 
-    Drops captions without any other reference.
+    Drops captions that have no other reference.
     """
     kept = [
         replace(row, references=tuple(text for text in row.references if _same(text) != _same(row.caption)))

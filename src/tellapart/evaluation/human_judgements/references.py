@@ -1,4 +1,4 @@
-"""Finds the references of judged pictures in a separate file."""
+"""Finds references for judged pictures in a separate file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PictureReferences:
         self.missing: list[str] = []
 
     def of(self, *names: str) -> tuple[str, ...]:
-        """Returns a picture's references, given any of its names. Returns () if there are none, which `require` reports
-        later.
+        """Returns a picture's references, given any of its names. Returns () if there are none; `require` reports the
+        missing references later.
         """
         known = (self._texts[each] for name in names for each in _names_of(name) if each in self._texts)
         if not (found := tuple(next(known, ()))):
@@ -41,7 +41,9 @@ class PictureReferences:
         return None
 
     def require(self, judged: Path, rows: int) -> None:
-        """Raises `UsageError` if a judged picture has no reference. ``rows``: number of judgements with references."""
+        """Raises `UsageError` if a judged picture has no reference. ``rows``: the number of judgements with
+        references.
+        """
         if self.missing:
             raise UsageError(
                 f"{judged}: {len(self.missing):,} of {rows + len(self.missing):,} judged captions have no "
@@ -51,9 +53,10 @@ class PictureReferences:
 
 
 def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str], why: str) -> PictureReferences:
-    """Reads ``--references``, or else the first existing one of the ``expected`` files next to the judgements.
+    """Reads ``--references`` if given, otherwise the first of the ``expected`` files that exists next to the
+    judgements.
 
-    Raises `UsageError` if there is neither. ``why`` explains in the message why references are needed.
+    Raises `UsageError` if no such file exists. ``why`` says in the message why references are needed.
     """
     found = list(paths) or [judged.parent / name for name in expected if (judged.parent / name).is_file()][:1]
     if not found:

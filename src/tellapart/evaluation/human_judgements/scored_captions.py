@@ -21,17 +21,17 @@ _SPLITS = {"val": "a", "test": "b"}  # the paper's names for the two halves of D
 
 
 def polaris(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads mean crowd ratings of fit, 0 to 1 (Wada et al. 2024)."""
+    """Reads mean crowd ratings, 0 to 1, of how well a caption fits its picture (Wada et al. 2024)."""
     return Judgements("polaris", tuple(_scored_captions(path)), judges="crowd, 0-1")
 
 
 def nebula(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads Nebula (Matsuda et al. 2024) like `polaris`. Uses Spica's corrected scores if its files are next to the
-    file.
+    """Reads Nebula (Matsuda et al. 2024) like `polaris`. Uses the scores corrected by Spica if Spica's files are in the
+    same folder.
     """
     rows, corrections = _scored_captions(path), _spica_scores(path)
     if not corrections:
-        note = "published figures use scores corrected by Spica; put spica_train.csv, … next to the file"
+        note = "published figures use scores corrected by Spica; put spica_train.csv, … into the same folder"
         return Judgements("nebula", tuple(rows), judges="crowd, 0-1", notes=(note,))
     fixed = [
         replace(row, ratings=(corrections.get((_stem(row.picture), row.caption), row.ratings[0]),)) for row in rows
@@ -40,8 +40,8 @@ def nebula(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def longcap_arena(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads ratings of one aspect of long captions (Matsuda et al. 2025). The file name contains the aspect and the
-    split.
+    """Reads people's ratings of one aspect of long captions (Matsuda et al. 2025). The file name states the aspect and
+    the split.
     """
     parts = re.split(r"[_.-]", path.name)
     aspect = next((name for name in _ASPECTS if name in parts), "")
@@ -84,7 +84,7 @@ def _scored_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _spica_scores(path: Path) -> dict[tuple[str, str], float]:
-    """Returns mean scores by picture and caption from the ``spica_*.csv`` files next to a file."""
+    """Returns mean scores by picture and caption from the ``spica_*.csv`` files in the same folder as ``path``."""
     scores: dict[tuple[str, str], list[float]] = {}
     for file in sorted(path.parent.glob("spica_*.csv")):
         for record in csv.DictReader(io.StringIO(text_of(file))):

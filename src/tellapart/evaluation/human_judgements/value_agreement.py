@@ -29,7 +29,7 @@ def agreement_of_values(value_N: np.ndarray, judgements: Judgements, resamples: 
     times_N = np.array([len(ratings) for ratings in rating_of])
 
     def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the scores and ratings of the captions that have a value; caption n is repeated ``repeat_N[n]``
+        """Returns the scores and ratings of the captions that have a value. Caption n is repeated ``repeat_N[n]``
         times.
         """
         take_N = np.flatnonzero(known_N & (times_N > 0))
@@ -60,7 +60,9 @@ def agreement_of_values(value_N: np.ndarray, judgements: Judgements, resamples: 
 
 
 def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarray | None = None) -> dict[str, float]:
-    """Returns the accuracy in percent by category, then their mean. Ignores pairs in which a caption has no value."""
+    """Returns the accuracy in percent for each category, followed by the mean over categories. Ignores pairs in which a
+    caption has no value.
+    """
     found: dict[str, float] = {}
     for category in dict.fromkeys(pair.category for pair in judgements.pairs):
         rows = [pair for pair in judgements.pairs if pair.category == category]
@@ -81,7 +83,7 @@ def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarra
 def _interval(
     judgements: Judgements, statistic: Callable[[np.ndarray], float], resamples: int, seed: int
 ) -> tuple[float, float]:
-    """Computes the interval from resamples of the pictures, with all their captions."""
+    """Computes the interval by resampling pictures, each together with all its captions."""
     names = list(dict.fromkeys(caption.picture for caption in judgements.captions))
     place = {name: number for number, name in enumerate(names)}
     picture_N = np.array([place[caption.picture] for caption in judgements.captions])

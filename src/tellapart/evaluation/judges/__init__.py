@@ -1,1 +1,1 @@
-"""LLM judges: models that answer questions about captions; every answer is stored in a ledger."""
+"""LLM judges: models that answer questions about captions. A ledger stores every answer."""

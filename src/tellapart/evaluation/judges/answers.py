@@ -23,10 +23,10 @@ def json_in(text: str) -> Any:
 
 
 def number_in(text: str, low: float, high: float) -> float | None:
-    """Returns the number under ``"score"``, else the only number in the answer; None if it is outside ``low`` …
-    ``high``.
+    """Returns the number under the key ``"score"``, or the only number in the answer if there is no such key. Returns
+    None if the number is not between ``low`` and ``high``.
 
-    Finds this key even in damaged JSON. Several numbers without the key are not a valid answer.
+    Finds the key even in damaged JSON. An answer with several numbers and no key is invalid.
     """
     value = json_in(text)
     found = value.get("score") if isinstance(value, dict) else None
@@ -43,7 +43,7 @@ def number_in(text: str, low: float, high: float) -> float | None:
 
 
 def strings_in(text: str) -> list[str] | None:
-    """Parses a list of distinct texts, in order; None if the answer is not such a list."""
+    """Parses a list of strings and removes duplicates, keeping the order. Returns None for any other answer."""
     value = json_in(text)
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         return None
@@ -51,14 +51,14 @@ def strings_in(text: str) -> list[str] | None:
 
 
 def flags_in(text: str, count: int) -> list[bool] | None:
-    """Parses a list of ``count`` booleans; None if the answer is not such a list."""
+    """Parses a list of ``count`` booleans. Returns None for any other answer."""
     value = json_in(text)
     whole = isinstance(value, list) and len(value) == count and all(isinstance(part, bool) for part in value)
     return value if whole else None
 
 
 def places_in(text: str, count: int, most: int) -> list[int] | None:
-    """Parses a list of ``count`` integers from 0 to ``most``; None if the answer is not such a list."""
+    """Parses a list of ``count`` integers from 0 to ``most``. Returns None for any other answer."""
     value = json_in(text)
     if not isinstance(value, list) or len(value) != count:
         return None
@@ -66,9 +66,9 @@ def places_in(text: str, count: int, most: int) -> list[int] | None:
 
 
 def letter_in(text: str, options: int) -> int | None:
-    """Returns the index of the option whose letter an answer gives, or None.
+    """Returns the index of the option whose letter the answer gives, or None.
 
-    The last line takes precedence, because models that explain themselves end with the letter.
+    Later lines take precedence, because models that explain their choice give the letter at the end.
     """
     lines = [line for line in text.strip().splitlines() if line.strip()]
     for line in reversed(lines):
@@ -84,7 +84,7 @@ ANSWERS = ("yes", "no", "not mentioned")
 
 
 def answers_in(text: str, count: int) -> list[str] | None:
-    """Parses a list of ``count`` of `ANSWERS`; None if the answer is not such a list."""
+    """Parses a list of ``count`` strings from `ANSWERS`. Returns None for any other answer."""
     value = json_in(text)
     if not isinstance(value, list) or len(value) != count:
         return None

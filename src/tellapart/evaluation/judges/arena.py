@@ -1,7 +1,7 @@
 """The arena: compares two systems' captions of a picture in both orders, and computes Bradley-Terry strengths.
 
 A caption wins if the judge prefers it in both orders. If the two answers contradict each other or call the captions
-equal, it is a tie. The share of contradictions, which is printed, is the judge's position bias.
+equal, it is a tie. The number of contradictions is printed, since it shows the judge's position bias.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tellapart.utils.tables import table_of
 
 ELO = 400 / np.log(10)  # points for a factor of e in the odds; the mean over systems is 1,000
 MEAN = 1000.0
-_PRIOR = 0.5  # each system gets half a win against every other one, so that an unbeaten system has a finite strength
+_PRIOR = 0.5  # each system gets half a win against every other system, so that an unbeaten system has a finite strength
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,10 @@ class Strength:
 
 @dataclass
 class ArenaResult:
-    """Strengths by system. contradictions: number of battles in which the two orders disagree. abstained: number of
-    battles without a usable answer.
+    """Each system's strength, by name.
+
+    contradictions: the number of battles in which the judge's answers for the two orders disagree.
+    abstained: the number of battles without a usable answer.
     """
 
     strengths: dict[str, Strength]
@@ -64,8 +66,8 @@ class ArenaResult:
         return {"systems": value.pop("strengths"), **value}
 
     def table(self) -> rich.table.Table:
-        """Returns a table of systems by strength."""
-        biased = f"{self.contradictions:,} decided by order alone, {self.abstained:,} abstained"
+        """Returns a table of systems, strongest first."""
+        biased = f"{self.contradictions:,} decided by order alone, {self.abstained:,} without a usable answer"
         title = f"arena by {self.judge}: {self.battles:,} battles in both orders, {biased}"
         rows = [
             (name, f"{own.value:,.0f}", f"{own.low:,.0f} … {own.high:,.0f}",
@@ -84,7 +86,7 @@ def arena(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ArenaResult:
-    """Compares each pair of systems on every picture. Identical captions tie without asking the judge."""
+    """Compares each pair of systems on every picture. For identical captions, records a tie without asking."""
     if len(systems) < 2:
         raise UsageError("an arena compares at least two systems; add a second --captions FILE")
     prompt = read_prompt("arena", judge.prompts)
@@ -136,9 +138,9 @@ def _share(text: str | None) -> float | None:
 
 
 def bradley_terry(score_SS: np.ndarray) -> np.ndarray:
-    """Computes strengths of S systems in Elo points, mean 1,000, from pairwise wins (ties: half).
+    """Computes the strengths of S systems in Elo points, with a mean of 1,000, from pairwise wins. A tie is half a win.
 
-    Uses maximum likelihood by Hunter's (2004) MM algorithm, with half a win for and against every pair as a prior.
+    Maximizes the likelihood with Hunter's (2004) MM algorithm. As a prior, each system of a pair gets half a win.
     """
     score_SS = score_SS + _PRIOR * (1 - np.eye(len(score_SS)))
     games_SS, wins_S = score_SS + score_SS.T, score_SS.sum(1)
@@ -166,7 +168,7 @@ def run_arena(
     seed: int = 0,
     allow_missing: bool = False,
 ) -> ArenaResult:
-    """Runs the arena on each file's first caption of every picture. Raises `UsageError`."""
+    """Runs the arena on the first caption that each file gives for a picture. Raises `UsageError`."""
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
     dataset = open_data(data)
     kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)

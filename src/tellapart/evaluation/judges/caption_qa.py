@@ -23,7 +23,7 @@ _YES_NO = word_set("is are was were do does did have has had can could will woul
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A question of CaptionQA with its choices and the index of the correct one."""
+    """A CaptionQA question with its choices and the index of the correct choice."""
 
     question: str
     choices: tuple[str, ...]
@@ -31,9 +31,9 @@ class ChoiceQuestion:
 
 
 def read_questions(path: Path) -> dict[str, list[ChoiceQuestion]]:
-    """Reads CaptionQA's file ``{picture: [{"question", "choices", "answer"}]}``; the answer is one of the choices.
+    """Reads CaptionQA's file ``{picture: [{"question", "choices", "answer"}]}``. The answer must be one of the choices.
 
-    Raises `UsageError` for anything else.
+    Raises `UsageError` for any other layout.
     """
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
@@ -72,11 +72,12 @@ def captionqa(
     questions: Mapping[str, Sequence[ChoiceQuestion]],
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes CaptionQA (Yang et al. 2025): a judge answers questions from the caption alone. Returns scores N and
-    accuracies N, 0..1.
+    """Computes CaptionQA (Yang et al. 2025): a judge answers questions from the caption alone. Returns a score and an
+    accuracy for each of N captions, 0..1.
 
-    A correct answer scores 1. "Cannot answer from the caption", which is offered except for yes-no questions, scores 1
-    / number of choices + 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
+    A correct answer scores 1. "Cannot answer from the caption", a choice offered for all but yes-no questions, scores 1
+    / number of choices + 0.05. The order of the choices depends on ``seed``. Values are NaN for a picture without a
+    usable answer.
     """
     asked: list[Question] = []
     keys: list[tuple[int, ChoiceQuestion, list[str]]] = []

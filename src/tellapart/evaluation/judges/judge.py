@@ -1,9 +1,9 @@
-"""A model as a judge: answers questions about captions, and stores every answer in a ledger.
+"""Uses a model as a judge: asks it questions about captions, and stores every answer in a ledger.
 
 The ledger of `tellapart.boost` stores answers by prompt, model, picture and question, so an interrupted evaluation
-never repeats a question. An unparsable answer is retried once; if that fails, the judge abstains, which is counted.
-Next to the ledger, ``LEDGER.dates.json`` contains the dates on which each model was asked. They are part of a metric's
-name, because a served model can change.
+never repeats a question. If an answer cannot be parsed, the question is asked once more. If that fails too, the judge
+abstains; abstentions are counted. Next to the ledger, ``LEDGER.dates.json`` lists the dates on which each model was
+asked. The dates are part of a metric's name, because the model behind a server can change.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tellapart.utils.progress import Progress
 from tellapart.utils.strict_json import parse_json
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0, asking again would give the same answer
-RETRY_STEP = 1000  # distance between the seeds of repeats, since each repeat can retry
+RETRY_STEP = 1000  # seeds of different repeats are this far apart, since each repeat can retry
 Check = Callable[[str], bool]  # returns whether an answer can be parsed
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question: the values of the prompt's placeholders, and the picture shown with it, if any."""
+    """One question: the values of the prompt's placeholders, and the picture to show, or None."""
 
     id: str
     values: Mapping[str, str]
@@ -46,7 +46,7 @@ class Question:
 
 
 class NoPicture:
-    """Placeholder for questions without a picture."""
+    """A placeholder for questions without a picture."""
 
     name = "no picture"
 
@@ -61,11 +61,11 @@ class NoPicture:
 
 @dataclass
 class Judge:
-    """A backend with its ledger. ``questions`` counts the questions by prompt, ``abstained`` those without a usable
-    answer.
+    """A backend with its ledger. For each prompt, ``questions`` counts the questions and ``abstained`` those without a
+    usable answer.
 
-    repeat: 0 asks with the backend's settings; 1, 2, … ask the same questions again at temperature 0.7, each with its
-    own seed and its own answers in the ledger.
+    repeat: 0 uses the backend's settings. Repeats 1, 2, … ask the same questions again at temperature 0.7, each with
+        its own seed and its own answers in the ledger.
     retry: options of `tellapart.boost.retries.RetryingBackend`.
     """
 
@@ -85,16 +85,16 @@ class Judge:
         return self.backend.name.partition(":")[2].rsplit("/", 1)[-1] or self.backend.name
 
     def tag(self) -> str:
-        """Returns the model and the dates, as in a metric's name: "gpt-4o 2026-11-22"."""
+        """Returns the model and the dates for a metric's name: "gpt-4o 2026-11-22"."""
         days = self._dates().get(self.backend.name, [])
         when = days[0] if len(days) == 1 else f"{days[0]}…{days[-1]}" if days else _today()
         return f"{self.model} {when}"
 
     def ask(self, prompt: Prompt, questions: Sequence[Question], usable: Check) -> list[str | None]:
-        """Returns the answer to each question in order, None where the judge abstains.
+        """Returns the answer to each question, in order; None where the judge abstains.
 
-        First prints the number of questions, and the cost if the backend has prices. Raises `TellapartError` if the
-        server fails. Answers so far are stored; repeating the call asks only for the others.
+        First prints the number of questions and, if the backend has prices, the cost. Raises `TellapartError` if the
+        server fails. The answers received so far are stored, so repeating the call asks only the remaining questions.
         """
         items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
         stage = self._stage(prompt, items, usable)
@@ -116,12 +116,12 @@ class Judge:
         if unanswered:
             raise TellapartError(
                 f"{unanswered:,} of {len(found):,} questions ({prompt.name}) were not answered ({job.failure}); "
-                f"repeat the command to ask only these; the other answers are in {self.ledger}"
+                f"repeat the command to ask only these again; the other answers are stored in {self.ledger}"
             )
         return found
 
     def notes(self) -> list[str]:
-        """Returns notes on abstentions, if any."""
+        """Returns a note for each prompt on which the judge abstained."""
         return [
             f"{self.model} abstained from {count:,} of {self.questions[name]:,} questions ({name})"
             for name, count in self.abstained.items()

@@ -18,8 +18,8 @@ from tellapart.types import Picture
 def dcscore(
     judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References, pictures: Sequence[Picture]
 ) -> list[Verdict | None]:
-    """Computes DCScore (Ye et al. 2025): splits the caption into information units, and verifies them against the
-    picture and the references' units. None if the judge abstains at any step.
+    """Computes DCScore (Ye et al. 2025): splits the caption into information units, verifies them against the picture,
+    and matches them with the references' units. The verdict is None if the judge abstains at any step.
 
     Precision is true units / units. Recall is (Q + T) / (O + T), with
 
@@ -71,10 +71,11 @@ def _dcscore(true: Sequence[bool], places: Sequence[int]) -> Verdict:
 
 
 def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Asks a judge how many of a picture's facts the caption states, contradicts and does not mention, N×3.
+    """Asks a judge how many of a picture's facts the caption states, how many it contradicts and how many it does not
+    mention, N×3.
 
-    Asks one question per caption, with all facts of its picture as a checklist (as in CAPEval, 2026). NaN if the judge
-    abstains; zeros for a picture without facts.
+    As in CAPEval (2026), asks one question per caption, with all facts about its picture as a checklist. A row is NaN
+    if the judge abstains, and 0 for a picture without facts.
     """
     prompt = read_prompt("checklist", judge.prompts)
     rows = [number for number, own in enumerate(facts) if own]

@@ -1,4 +1,4 @@
-"""The judges' prompts: files with ``$placeholders``, supplied by the package or the user."""
+"""Prompts for judges: files with ``$placeholders``, provided by the package or by the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from string import Template
 from tellapart.errors import UsageError
 from tellapart.evaluation.digests import short_digest
 
-# Maximum number of answer tokens, by prompt. A user's prompt must have the same placeholders as the package's.
+# The maximum number of answer tokens for each prompt. A user's prompt must have the same placeholders as ours.
 PROMPTS = {
     "clair": 256,
     "dcscore_units": 2048,
@@ -35,7 +35,7 @@ class Prompt:
     own: bool = False
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """Returns the text with its placeholders replaced. Values are inserted as they are."""
+        """Returns the text with its placeholders replaced. Values are inserted verbatim."""
         return Template(self.text).substitute(values).strip()
 
     @property
@@ -45,7 +45,9 @@ class Prompt:
 
 
 def read_prompt(name: str, folder: Path | None = None) -> Prompt:
-    """Reads ``NAME.txt`` from a folder, else from the package. Raises `UsageError` for a missing placeholder."""
+    """Reads ``NAME.txt`` from the folder if it exists there, otherwise from the package. Raises `UsageError` if
+    the placeholders differ from the package's prompt.
+    """
     ours = _OURS / f"{name}.txt"
     own = folder is not None and (folder / ours.name).is_file()
     path = folder / ours.name if folder is not None and own else ours
@@ -61,6 +63,6 @@ def read_prompt(name: str, folder: Path | None = None) -> Prompt:
 
 
 def check_folder(folder: Path | None) -> None:
-    """Raises `UsageError` for a folder that contains no file named after one of our prompts."""
+    """Raises `UsageError` if the folder contains no file named after one of the package's prompts."""
     if folder is not None and not any((folder / f"{name}.txt").is_file() for name in PROMPTS):
         raise UsageError(f"{folder} contains none of {', '.join(f'{name}.txt' for name in PROMPTS)}")

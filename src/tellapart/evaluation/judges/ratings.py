@@ -1,6 +1,6 @@
 """Per-caption judge scores: CLAIR, and a rating from 1 to 10.
 
-All are NaN if the judge abstains. The prompts are our own, unless ``Judge.prompts`` overrides them.
+A score is NaN if the judge abstains. The prompts are our own unless ``Judge.prompts`` overrides them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ REQUEST = "Describe the following image."  # paper 1, appendix D
 
 
 def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
-    """Computes CLAIR (Chan et al. 2023), N: the probability, 0..1, that the caption describes the same picture as the
-    references.
+    """Computes CLAIR (Chan et al. 2023) for N captions: the probability, 0..1, that a caption describes the same
+    picture as its references.
     """
     questions = [
         Question(id_, {"candidate": f"- {caption}", "references": bullets(texts)})
@@ -37,8 +37,9 @@ def rating(
     references: References,
     requests: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Computes the GPT-4 rating of paper 1's appendix B, 1..10, N. As in Vicuna's evaluation, the judge treats caption
-    and first reference as two assistants' answers, and rates helpfulness, relevance, accuracy and detail.
+    """Computes the GPT-4 rating from paper 1's appendix B, 1..10, for N captions. As in Vicuna's evaluation, the judge
+    treats the caption and the first reference as two assistants' answers, and rates helpfulness, relevance, accuracy
+    and detail.
 
     requests: the instruction that each caption answers, N [default: a request to describe the picture]."""
     questions = _pairs(ids, captions, references, requests)
@@ -46,7 +47,7 @@ def rating(
 
 
 def _numbers(judge: Judge, prompt: str, questions: Sequence[Question], *, low: float, high: float) -> np.ndarray:
-    """Returns the number in each answer, N; NaN for questions without a usable answer."""
+    """Returns the number in each of N answers; NaN for questions without a usable answer."""
     read = partial(number_in, low=low, high=high)
     answers = judge.ask(read_prompt(prompt, judge.prompts), questions, lambda text: read(text) is not None)
     return np.array([np.nan if text is None else read(text) for text in answers], dtype=float)
@@ -59,7 +60,9 @@ def ratings(
     references: References,
     requests: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Returns ratings N×2, 1..10, of the caption and the first reference, asked together as in Vicuna's evaluation."""
+    """Returns ratings of the caption and of the first reference, 1..10, N×2. The judge rates both in one
+    answer, as in Vicuna's evaluation.
+    """
 
     def read(text: str) -> list[float] | None:
         found = json_in(text)

@@ -1,4 +1,4 @@
-"""BERTScore: similarity of captions to their references by token features."""
+"""BERTScore: how similar captions are to their references, measured with token features."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ _PARTS = {
         "precision",
         "precision",
         (),
-        "similarity of the caption's tokens to the references' nearest tokens",
+        "similarity of the caption's tokens to the nearest tokens in the references",
     ),
-    "bertscore_r": ("recall", "recall", (), "similarity of the references' tokens to the caption's nearest tokens"),
+    "bertscore_r": (
+        "recall",
+        "recall",
+        (),
+        "similarity of the references' tokens to the nearest tokens in the caption",
+    ),
     "bertscore_f": ("f", "F1", ("bertscoref1",), "harmonic mean of BERTScore's precision and recall"),
 }
 

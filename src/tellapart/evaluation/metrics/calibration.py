@@ -1,9 +1,10 @@
-"""Calibration of claims: how well the share of a picture's captions that make a claim predicts whether it is true.
+"""Calibration of claims: how well the share of a picture's captions that make a claim predicts whether the claim is
+true.
 
-All captions of a picture are samples. The confidence q of a distinct claim is the share of samples that make it. y is 1
-if the claim is true: a reference makes it or, with ground truth, it holds in the scene. Each distinct claim of a
-picture counts once. If a file has one caption per picture, q is the share that ``tellapart caption --claims`` stored
-for the claim.
+A picture's captions are treated as samples. The confidence q of a distinct claim is the share of samples that make it.
+y is 1 if the claim is true, that is, if a reference makes it or, with ground truth, if it holds in the scene. Each
+distinct claim about a picture counts once. If a file has one caption per picture, q is the share that ``tellapart
+caption --claims`` stored for the claim.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from tellapart.metrics.registry import metric
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
 from tellapart.utils.progress import track
 
-BINS = 10  # of equal width, for the expected calibration error
-Claims = Sequence[tuple[float, bool]]  # confidence and truth value of each distinct claim about a picture
-Judged = Mapping[Hashable, bool]  # as in `tellapart.rewards.calibration`, which loads torch
+BINS = 10  # bins of equal width, for the expected calibration error
+Claims = Sequence[tuple[float, bool]]  # (confidence, truth value) of each distinct claim about a picture
+Judged = Mapping[Hashable, bool]  # defined again here, because `tellapart.rewards.calibration` loads torch
 Key = TypeVar("Key", bound=Hashable)
 Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
 
 
 def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims in each caption of each picture; a claim is true if a reference makes it."""
+    """Returns the claims in each caption of each picture. A claim is true if a reference makes it."""
     from tellapart.rewards.calibration import judged_by_references
 
     pairs = list(zip(lists, context.references or [], strict=True))
@@ -44,7 +45,7 @@ def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Jud
 
 
 def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims in each caption of each picture; a claim is true if it holds in the scene."""
+    """Returns the claims in each caption of each picture. A claim is true if it holds in the scene."""
     from tellapart.rewards.calibration import judged_by_scene
 
     assert context.items is not None
@@ -62,10 +63,10 @@ def claims_of_picture(samples: Sequence[Judged]) -> Claims:
 
 
 def histograms(systems: Mapping[Key, Sequence[Claims]]) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
-    """Counts each system's claims by picture, confidence and truth.
+    """Counts each system's claims by picture, confidence and truth value.
 
-    Returns the G distinct confidences of all systems in ascending order, and counts N×2G of each system: false claims
-    by confidence, then true ones.
+    Returns the G distinct confidences that occur in any system, in ascending order, and for each system counts N×2G:
+    first the false claims by confidence, then the true claims.
     """
     level_G = np.array(sorted({q for claims_N in systems.values() for claims in claims_N for q, _ in claims}))
     place = {q: g for g, q in enumerate(level_G.tolist())}
@@ -87,14 +88,14 @@ def brier(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
 
 
 def auroc(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
-    """Computes the probability that a true claim has a higher confidence than a false one; ties count half."""
+    """Computes the probability that a true claim has a higher confidence than a false claim. Ties count half."""
     false_RG, true_RG = np.split(count_RC, 2, axis=-1)
     above_RG = true_RG.sum(-1, keepdims=True) - true_RG.cumsum(-1)
     return _ratio((false_RG * (above_RG + true_RG / 2)).sum(-1), false_RG.sum(-1) * true_RG.sum(-1))
 
 
 def expected_calibration_error(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
-    """Computes |mean confidence − share of true claims| of each bin, averaged over claims, 0 to 1 (Guo et al. 2017).
+    """Computes |mean confidence − share of true claims| for each bin, averaged over claims, 0 to 1 (Guo et al. 2017).
 
     The bins are (0, 0.1], (0.1, 0.2], … (0.9, 1].
     """
@@ -112,14 +113,14 @@ def _ratio(above_R: np.ndarray, below_R: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMetric(CaptionSetMetric):
-    """A metric computed from claims' confidences and truth values: ``factory(level_G, count_RC) -> number_R``."""
+    """A metric computed from the claims' confidences and truth values: ``factory(level_G, count_RC) -> number_R``."""
 
     judge: Judge
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """Measures a system's claims. Returns None if it has one caption per picture and no stored confidences.
+        """Measures a system's claims. Returns None if the system has one caption per picture and no stored confidences.
 
-        The counts have columns for all systems' confidences, because paired tests swap rows between systems.
+        The counts have a column for every confidence in any system, because paired tests swap rows between systems.
         """
         if self._claims(context, slots) is None:
             return None
@@ -159,7 +160,9 @@ class CalibrationMetric(CaptionSetMetric):
 
 
 def _by_name() -> None:
-    """Checks nothing. Metrics with a check run only on request; this one means little unless captions are samples."""
+    """Does nothing. Metrics with a check run only on request, and these metrics mean little unless captions are
+    samples.
+    """
 
 
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:

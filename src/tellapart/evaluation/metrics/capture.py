@@ -1,4 +1,6 @@
-"""CAPTURE (Dong et al. 2024) with another parser: F of objects, attributes and relations against the references'."""
+"""CAPTURE (Dong et al. 2024) with a different parser: the F-score of objects, attributes and relations,
+compared with the references.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.utils.progress import track
 
-_CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Dong et al. 2024)
+_CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # the weights in CAPTURE (Dong et al. 2024)
 
 
 @fact_metric(
@@ -22,10 +24,10 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
     needs=("references",),
     signature=lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{extractor(context)}|match:lemma,synonym",
     label="CAPTURE-like",
-    help="F1 of objects, attributes and relations against the references', weighted 5:5:2 as in CAPTURE",
+    help="F1 of objects, attributes and relations compared with the references, weighted 5:5:2 as in CAPTURE",
 )
 def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
+    """Computes (5 F(objects) + 5 F(attributes) + 2 F(relations)) / 12 × 100, compared with the references' claims.
 
     Uses CAPTURE's weights but a different parser. `capture_soft` adds CAPTURE's soft matching.
     """
@@ -35,7 +37,7 @@ def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
     value_N = np.zeros(len(verdicts["object"]))
     for kind, weight in _CAPTURE_WEIGHTS.items():
-        # If neither side has claims of a kind, the sides agree on it.
+        # If neither the caption nor the references make a claim of this kind, they agree.
         f_N = [v.f if v.expected else float(not v.claims) for v in verdicts[kind]]
         value_N += weight * np.array(f_N)
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
@@ -49,15 +51,15 @@ def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
         f"{context.loaded_query_encoder.signature}"
     ),
     label="CAPTURE-like, soft",
-    help="capture_like with soft matching: a claim that no reference makes counts with its cosine to the "
+    help="capture_like with soft matching: a claim without an exact match counts as its cosine to the "
     "nearest unmatched claim",
 )
 def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes `capture_like` with CAPTURE's soft matching of unmatched claims by similarity of meaning.
+    """Computes `capture_like` with CAPTURE's soft matching, which compares unmatched claims by meaning.
 
-    A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of each side. For precision, an
-    unmatched claim of the caption counts with its largest cosine, 0..1, to the references' unmatched claims; for
-    recall, vice versa.
+    A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of the caption and of the references.
+    For precision, an unmatched claim in the caption counts as its largest cosine, 0..1, with an unmatched claim in the
+    references; for recall, vice versa.
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [

@@ -1,4 +1,4 @@
-"""CHAIR: objects in captions that the references, and instances if given, do not contain."""
+"""CHAIR: objects in captions that neither the references nor COCO's instances (if given) contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tellapart.metrics.slots import CaptionSlot
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies objects like CHAIR: against those in the references and, if given, in COCO's instances."""
+    """Verifies objects as CHAIR does, by comparing them with the objects in the references and, if given, in COCO's
+    instances.
+    """
     chair = Chair(context.inputs.synonyms, context.inputs.instances)
     names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return each_verdict(
@@ -55,7 +57,7 @@ def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
     direction="lower",
 )
 def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Returns 100 for a caption with a hallucinated object, else 0."""
+    """Returns 100 for each caption with a hallucinated object, and 0 for all other captions."""
     return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
 
 

@@ -18,7 +18,7 @@ _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
     needs=("pictures", "scorer"),
     signature=lambda context: f"2.5max(cos,0)x100|{_PREFIX}|scorer:{context.scorer_name()}",
     label="CLIPScore",
-    help="similarity of caption and picture according to the scorer: 250 · max(cosine, 0)",
+    help="similarity between caption and picture according to the scorer: 250 · max(cosine, 0)",
     direction="higher",
     group=CLOSE,
     aliases=("clips",),
@@ -51,7 +51,7 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("pictures", "scorer"),
     signature=lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}",
     label="ClipSc",
-    help="similarity of caption and picture according to the scorer: 100 · cosine",
+    help="similarity between caption and picture according to the scorer: 100 · cosine",
     direction="higher",
     group=CLOSE,
 )

@@ -12,8 +12,8 @@ from tellapart.metrics.registry import context_metric
 from tellapart.metrics.slots import CaptionSlot
 
 _PARTS = {
-    "emscore_p": ("precision", "precision", "similarity of the caption's words to their nearest frames"),
-    "emscore_r": ("recall", "recall", "similarity of the clip's frames to their nearest words"),
+    "emscore_p": ("precision", "precision", "similarity of the caption's words to the frames nearest to them"),
+    "emscore_r": ("recall", "recall", "similarity of the clip's frames to the words nearest to them"),
     "emscore_f": ("f", "F", "harmonic mean of EMScore's precision and recall"),
 }
 
@@ -24,7 +24,7 @@ def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def emscore_variant(context: EvalContext) -> str:
-    """Returns EMScore's settings for signatures."""
+    """Returns EMScore's settings as part of a signature."""
     assert context.items is not None
     frames = ",".join(sorted({str(frames_seen(item, context.loaded_scorer)) for item in context.items}))
     idf = f"{context.inputs.emscore_idf},padding-counted" if context.inputs.emscore_idf else "none"

@@ -30,13 +30,13 @@ def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 
 def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Verifies claims of one kind against references; see `by_references`."""
+    """Verifies only claims of one kind against references. See `by_references`."""
     verify = partial(verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
     return each_verdict(context, slot, f"facts:{kind}", verify)
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Scores each claim by the share of other pictures that it fits worse, according to the scorer."""
+    """Scores each claim by the share of other pictures that, according to the scorer, it fits less well."""
     return context.once(
         ("verdicts", "scorer", id(slot)),
         lambda: verify_scorer(slot.captions, context.images, context.texts.encode),
@@ -44,7 +44,7 @@ def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 
 def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """Scores the caption's sentences instead of its claims; see `by_scorer`."""
+    """Scores the caption's sentences instead of its claims. See `by_scorer`."""
     return context.once(
         ("verdicts", "sentences", id(slot)),
         lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
@@ -62,7 +62,7 @@ def each_verdict(
 
 
 def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes precision, recall or F, × 100. The corpus value divides counts that are summed over captions."""
+    """Computes precision, recall or F, × 100. For the corpus value, counts are summed over captions before dividing."""
     verdicts = verify(context, slot)
     counts_N4 = np.array([verdict.counts() for verdict in verdicts])
     return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
@@ -75,7 +75,9 @@ def extractor(context: EvalContext) -> str:
 
 
 def nothing_missing() -> None:
-    """Checks nothing. Metrics with a check run only on request; metrics that need no tagger have this one."""
+    """Does nothing. This is the check of metrics that need no tagger but run only on request, as all metrics with a
+    check do.
+    """
 
 
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
@@ -83,7 +85,7 @@ fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=che
 _MEANING = {
     "precision": "% of a caption's claims (objects, attributes, relations) that a reference confirms",
     "recall": "% of the references' facts that captions state",
-    "f": "F1 of precision (claims of captions that a reference confirms) and recall (share of the references' facts "
+    "f": "F1 of precision (% of a caption's claims that a reference confirms) and recall (% of the references' facts "
     "that captions state)",
 }
 for _which, _rate in enumerate(_NAMES):
@@ -118,14 +120,16 @@ fact_metric(
         f"precision,graded|{extractor(context)}|verifier:scorer,share-of-other-pictures-below|"
         f"scorer:{context.scorer_name()}"
     ),
-    label="facts, support by the scorer",
-    help="% of other pictures that fit a caption's claims less well than its own, by the scorer; chance is 50",
+    label="facts, scorer support",
+    help="% of other pictures that, according to the scorer, fit a caption's claims less well than its own picture; "
+    "chance is 50",
 )(partial(rate, by_scorer, 0))
 fact_metric(
     "sentence_support",
     needs=("pictures", "scorer", "two"),
     signature=lambda context: f"mean-over-sentences|share-of-other-pictures-below|scorer:{context.scorer_name()}",
-    label="sentences, support by the scorer",
-    help="% of other pictures that fit a caption's sentences less well than its own, by the scorer; chance is 50",
+    label="sentences, scorer support",
+    help="% of other pictures that, according to the scorer, fit a caption's sentences less well than its own picture; "
+    "chance is 50",
     check=nothing_missing,
 )(partial(rate, by_sentences, 0))

@@ -1,4 +1,6 @@
-"""Metrics that use the exact ground truth of `scenes`: precision, recall, hallucination, binding, scene-graph F."""
+"""Metrics that use the exact ground truth of `scenes`: precision, recall, hallucinations, bindings, and
+scene-graph F.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tellapart.utils.registry import Direction
 
 
 def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the ratio of two `scenes.truth.ClaimCounts` fields, summed over captions, in percent."""
+    """Computes the ratio, in percent, of two `scenes.truth.ClaimCounts` fields that are summed over captions."""
     return _truth_rate(above, below, context.claim_counts(slot))
 
 
@@ -30,7 +32,7 @@ def _truth_rate(above: str, below: str, counts: Sequence[ClaimCounts | KindCount
 
 
 def percentage(counts_N2: np.ndarray) -> Sums:
-    """Computes 100 · summed first count / summed second count; NaN if the second is 0."""
+    """Computes 100 · summed first count / summed second count; NaN if the second sum is 0."""
     return Sums(counts_N2, _percent, bounds=(0.0, 100.0))
 
 
@@ -48,7 +50,8 @@ _RATES: dict[str, tuple[str, str, str, str, Direction]] = {
         "recalled", "attributes", "attribute recall", "% of the picture's facts that captions state", "higher",
     ),
     "hallucination_rate": (
-        "hallucinations", "claims", "hallucination", "% of a caption's claims whose value is nowhere in the picture",
+        "hallucinations", "claims", "hallucination",
+        "% of a caption's claims whose value occurs nowhere in the picture",
         "lower",
     ),
     "binding_error_rate": (
@@ -75,7 +78,7 @@ def kind_rate(above: str, below: str, kind: str, context: EvalContext, slot: Cap
     return _truth_rate(above, below, kinds)
 
 
-_KIND_NAMES = {"shape": "object", "number": "count"}  # as in `facts_recall_object` and similar names
+_KIND_NAMES = {"shape": "object", "number": "count"}  # the names used in `facts_recall_object` and similar metrics
 for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "ground", "number"):
     for _name in ("attribute_precision", "attribute_recall"):
         if (_kind, _name) == ("number", "attribute_recall"):
@@ -87,7 +90,7 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
             needs=("truth", "clips") if _kind == "motion" else ("truth",),
             signature=f"sum({_above})/sum({_below})|kind:{_kind}|truth:scenes",
             label=f"{_shown}: {_label.removeprefix('attribute ')} ",
-            help=f"{_help}; only claims of this kind: {_shown}",
+            help=f"{_help}; counts only claims of this kind: {_shown}",
             direction=_better,
             group=KIND,
             bounds=PERCENT,
@@ -100,13 +103,13 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
     needs=("truth",),
     signature="f1|tuples:objects,attributes,relations,ground|truth:scenes",
     label="scene graph, F",
-    help="F1 of objects, attributes and relations that caption and picture share",
+    help="F1 of the objects, attributes and relations that the caption and the picture share",
     direction="higher",
     group=TRUTH,
     bounds=PERCENT,
 )
 def scene_graph_f(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes SPICE-like F of scene-graph tuples × 100, with the scene's ground truth as reference."""
+    """Computes a SPICE-like F-score of scene-graph tuples, × 100, with the scene's ground truth as the reference."""
     assert context.items is not None
     pairs = zip(slot.captions, context.items, strict=True)
     return Measurement(np.array([100 * scene_graph.scene_graph_f(caption, item.truth).f for caption, item in pairs]))

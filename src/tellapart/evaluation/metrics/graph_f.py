@@ -1,4 +1,5 @@
-"""Scene-graph F against references, without Java: our own parser extracts tuples, matched by lemma and WordNet synset.
+"""Scene-graph F-score against references, without Java. Our own parser extracts tuples, which are matched by lemma and
+by WordNet synset.
 
 The metric has the form of SPICE (Anderson et al. 2016, section 3): a caption becomes tuples, (object) for each noun
 phrase, (object, attribute) and (object, relation, object); the references' tuples are merged; the score is F of
@@ -43,7 +44,7 @@ def _signature(_: EvalContext) -> str:
     "graph_f",
     signature=_signature,
     label="graph F",
-    help="objects, attributes and relations shared with the references, including synonyms; not SPICE",
+    help="F1 of the objects, attributes and relations shared with the references, including synonyms; not SPICE",
     scale=100.0,
     bounds=PERCENT,
     direction="higher",
@@ -51,7 +52,8 @@ def _signature(_: EvalContext) -> str:
     check=check_parts,
 )
 def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, np.ndarray]:
-    """Computes F1 of scene-graph tuples, 0 to 1: mean and per caption; 0 for a caption without a noun.
+    """Computes the F1 of scene-graph tuples, 0 to 1, and returns the mean and each caption's value. A caption without a
+    noun scores 0.
 
     Raises `MissingExtra` if the tagger (extra ``words``) or METEOR's tables (extra ``meteor``) are not installed.
     """
@@ -70,13 +72,15 @@ def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
 
 
 def tuples_of(texts: Iterable[str]) -> list[Tuple]:
-    """Returns the distinct tuples of some texts: (object,), (object, attribute), (object, relation, object)."""
+    """Returns the distinct tuples in the given texts: (object,), (object, attribute), (object, relation, object)."""
     facts = by_references.facts_of(texts, NO_SYNONYMS)
     return [one for kind in CLAIM_KINDS for one in sorted(facts.of(kind))]
 
 
 class Synonymy:
-    """Decides whether tuples are synonymous: word for word, they have the same lemma or a common synset."""
+    """Decides whether tuples are synonymous, that is, whether each pair of words has the same lemma or shares a
+    synset.
+    """
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
@@ -91,7 +95,7 @@ class Synonymy:
         return len(one) == len(other) and all(map(self.words, one, other))
 
     def merged(self, tuples: Iterable[Tuple]) -> list[Tuple]:
-        """Returns the tuples without those that match an earlier one."""
+        """Returns the tuples after dropping each tuple that matches an earlier one."""
         kept: list[Tuple] = []
         for one in tuples:
             if not self._in(one, kept):
@@ -99,7 +103,9 @@ class Synonymy:
         return kept
 
     def f(self, caption: Sequence[Tuple], references: Sequence[Tuple]) -> float:
-        """Computes F from precision (caption tuples found in the references) and recall (the reverse)."""
+        """Computes F from precision (share of the caption's tuples found in the references) and recall (share of the
+        references' tuples found in the caption).
+        """
         right = sum(self._in(one, references) for one in caption)
         said = sum(self._in(one, caption) for one in references)
         if not right or not said:

@@ -1,4 +1,4 @@
-"""Metrics that an LLM judge computes. Their names contain the judge's name and the dates of its answers."""
+"""Metrics computed by an LLM judge. Their names contain the judge's name and the dates of its answers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _RATES = ("precision", "recall", "f")
 class JudgeMetric(ContextMetric):
     """A per-caption metric computed by a judge.
 
-    prompts: the names of its prompts, for the signature.
-    first_reference: whether it reads only each picture's first reference; if so, the signature contains a hash of
-        these.
+    prompts: the names of the metric's prompts, for the signature.
+    first_reference: whether the metric reads only each picture's first reference. If so, the signature contains a hash
+        of the first references.
     """
 
     prompts: tuple[str, ...] = ()
     first_reference: bool = False
 
     def tag(self, context: EvalContext) -> str:
-        """Returns the judge and the dates of its answers."""
+        """Returns the judge's name and the dates of its answers."""
         return context.loaded_judge.tag()
 
     def variant(self, context: EvalContext) -> str:
-        """Returns the method, its prompts, the judge and the dates of its answers."""
+        """Returns the method, its prompts, the judge's name and the dates of its answers."""
         judge = context.loaded_judge
         prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
         first = f"|first-references:{context.first_references_digest}" if self.first_reference else ""
@@ -56,7 +56,7 @@ class JudgeMetric(ContextMetric):
 
 
 def _by_name() -> None:
-    """Checks nothing. Metrics with a check run only on request, because judges cost money."""
+    """Does nothing. Metrics with a check run only on request, which is right for judges because they cost money."""
 
 
 judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name)
@@ -67,7 +67,7 @@ judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE
     needs=("references", "judge"),
     signature="0-100",
     label="CLAIR",
-    help="probability, in %, that caption and references describe the same picture, according to a judge",
+    help="probability, in %, that the caption and the references describe the same picture, according to a judge",
     prompts=("clair",),
     bounds=PERCENT,
 )
@@ -81,8 +81,8 @@ def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     needs=("references", "judge"),
     signature="1-10|against:first-reference|helpfulness,relevance,accuracy,detail",
     label="rating",
-    help="a judge's rating from 1 to 10 compared with the first reference: helpfulness, relevance, accuracy, "
-    "detail (paper 1)",
+    help="a judge's rating, from 1 to 10, of helpfulness, relevance, accuracy and detail, given the first reference "
+    "for comparison (paper 1)",
     prompts=("rating",),
     first_reference=True,
     digits=2,
@@ -95,14 +95,14 @@ def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def requests_of(context: EvalContext) -> list[str] | None:
-    """Returns the instructions that the captions answer, or None if they are ordinary captions."""
+    """Returns the instructions that the captions answer, or None for ordinary captions."""
     pictures = [item.picture for item in context.items or ()]
     texts = [picture.asked for picture in pictures if isinstance(picture, instructions.TextPicture)]
     return texts if texts and len(texts) == len(pictures) else None
 
 
 CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
-"""Categories of Vicuna's questions in paper 1's table 7: coding and math are excluded, even from the total."""
+"""Categories of Vicuna's questions in paper 1's table 7. Coding and math are excluded, even from the total."""
 
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -125,8 +125,8 @@ for _category in (None, *CATEGORIES):
         needs=("references", "judge"),
         signature=f"candidate/reference|{_category or 'without:coding,math'}",
         label=f"relative rating, {_category}" if _category else "relative rating",
-        help="a judge's ratings of captions or answers relative to the first references, which are 100 "
-        f"(paper 1, table 7){f'; questions of category {_category}' if _category else ''}",
+        help="a judge's ratings of captions or answers, as a percentage of its ratings of the first references "
+        f"(paper 1, table 7){f'; only questions in the category {_category}' if _category else ''}",
         prompts=("ratings",),
         first_reference=True,
         digits=1,
@@ -148,8 +148,8 @@ def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
 
 
 def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes CaptionQA's score (0) or accuracy (1) × 100, averaged over pictures with their numbers of questions as
-    weights.
+    """Computes CaptionQA's score (``which`` = 0) or accuracy (1) × 100, averaged over pictures. Pictures are weighted
+    by their number of questions.
     """
     questions, judge = context.inputs.questions, context.loaded_judge
     found = context.once(
@@ -161,9 +161,11 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 
 def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the coverage (``which`` = 0) or precision (1), in percent, of a checklist of the references' facts.
+    """Checks captions against a list of the references' facts, and computes coverage (``which`` = 0) or precision (1),
+    in percent.
 
-    Pictures are weighted by their number of facts (coverage) or of facts that the caption mentions (precision).
+    Pictures are weighted by the number of facts (coverage) or by the number of facts that the caption mentions
+    (precision).
     """
     facts = [
         [
@@ -185,7 +187,7 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 
 _DCSCORE = {
     "precision": "% of a caption's information units that are true of the picture, according to a judge",
-    "recall": "% of all true units (of references and caption) that the caption states, according to a judge",
+    "recall": "% of all true units (in the references and the caption) that the caption states, according to a judge",
     "f": "DCScore: F1 of the precision and recall of a caption's information units, according to a judge",
 }
 for _rate in _RATES:
@@ -210,7 +212,7 @@ for _which, _label in enumerate(("score", "accuracy")):
     )(partial(captionqa, _which))
 _CHECKLIST = {
     "coverage": "% of the references' facts that a caption mentions, checked one by one by a judge",
-    "precision": "% of the references' facts mentioned in a caption that it states correctly, according to a judge",
+    "precision": "of the reference facts that a caption mentions, the % that it gets right, according to a judge",
 }
 for _which, (_rate, _help) in enumerate(_CHECKLIST.items()):
     judge_metric(

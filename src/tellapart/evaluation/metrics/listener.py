@@ -21,7 +21,7 @@ from tellapart.utils.progress import track
     needs=("truth", "pictures", "scorer", "two"),
     signature=lambda context: f"{pools_signature(context, 'lookalike')}|listener:exact-truth",
     label="picked by an exact listener",
-    help="% of pictures that an exact listener, which knows every scene and believes the caption, would pick",
+    help="% of pictures that would be picked by an exact listener, which knows every scene and believes the caption",
     direction="higher",
     group=APART,
     bounds=PERCENT,

@@ -1,4 +1,6 @@
-"""Perplexity of captions under a causal language model: the mean over captions, and the value for the whole corpus."""
+"""Perplexity of captions under a causal language model: the mean over captions, and the perplexity of the whole
+corpus.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from tellapart.metrics.slots import CaptionSlot
     needs=("language_model",),
     signature=lambda context: f"mean(exp(nll/tokens))|{context.loaded_language_model.signature}",
     label="perplexity",
-    help="perplexity of a caption under a language model: mean over captions",
+    help="perplexity of a caption under a language model, averaged over captions",
     group=LANGUAGE,
     aliases=("perplexity",),
     oracle="lower",
     bounds=(0.0, math.inf),
 )
 def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the exponential of the mean token loss of each caption."""
+    """Computes the exponential of each caption's mean token loss."""
     return Measurement(of_counts(context.token_losses(slot)))
 
 
@@ -39,10 +41,10 @@ def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
     group=LANGUAGE,
 )
 def ppl_corpus(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the exponential of the mean loss of all tokens."""
+    """Computes the exponential of the mean loss over all tokens."""
     return Measurement(None, corpus_perplexity(context.token_losses(slot)))
 
 
 def corpus_perplexity(loss_N2: np.ndarray) -> Sums:
-    """Returns exp(summed loss / summed tokens) of rows of (loss, tokens)."""
+    """Returns exp(total loss / total tokens), given rows of (loss, tokens)."""
     return Sums(loss_N2, lambda loss_R2: of_counts(loss_R2.reshape(-1, 2)).reshape(loss_R2.shape[:-1]))

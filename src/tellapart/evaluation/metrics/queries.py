@@ -1,9 +1,10 @@
-"""Captions as a search index: how often a text query retrieves its picture's caption among all captions, without
-pixels.
+"""Captions as a search index: how often a text query retrieves its picture's caption from all captions, without looking
+at pixels.
 
 Searches with BM25 (Robertson and Zaragoza 2009, in Lucene's form), with a sentence encoder, and, as a baseline that
-ignores captions, with the scorer's similarity of query and picture. Equal scores share their ranks, so a caption of two
-pictures ranks first in half of the cases. A caption that shares no word with the query is never found.
+ignores captions, with the scorer's similarity of query and picture. Equal scores share their ranks, so if two pictures
+have the same best caption, each ranks first in half of the cases. BM25 never finds a caption that shares no word with
+the query.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tellapart.metrics.ranking import expected_gain, places
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.slots import CaptionSlot
 
-QUERIES_PER_BLOCK = 512  # number of queries scored at a time
+QUERIES_PER_BLOCK = 512  # number of queries that are scored at once
 
 
 def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -31,7 +32,7 @@ def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
 
 GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "r1": ("R@1", "% of queries that rank their picture first", _first(1)),
-    "r10": ("R@10", "% of queries that rank their picture among the first ten", _first(10)),
+    "r10": ("R@10", "% of queries that rank their picture among the top ten", _first(10)),
     "mrr": ("MRR", "100 × mean reciprocal rank over the queries", lambda rank_E: 1 / rank_E),
     "ndcg10": (
         "nDCG@10",
@@ -42,7 +43,7 @@ GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the rank counts (see `places`) of each query's caption by BM25, Q×2."""
+    """Ranks captions with BM25, and returns the rank counts (see `places`) of each query's caption, Q×2."""
     index = BM25(slot.captions)
     texts, target_Q = context.flat_queries
     words = [query_words(text) for text in ptb_tokenize(texts)]
@@ -50,7 +51,9 @@ def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the rank counts of each query's caption by a sentence encoder, Q×2. Empty captions are never found."""
+    """Ranks captions with a sentence encoder, and returns the rank counts of each query's caption, Q×2. Empty captions
+    are never found.
+    """
     texts, target_Q = context.flat_queries
     encoder = context.loaded_query_encoder
     query_QD = context.once("queries encoded", lambda: encoder.features(texts))
@@ -61,7 +64,9 @@ def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the rank counts of each query's picture by the scorer's cosine, Q×2, without captions."""
+    """Ranks pictures by the scorer's cosine, ignoring captions, and returns the rank counts of each query's picture,
+    Q×2.
+    """
     texts, target_Q = context.flat_queries
     query_QD = context.once("queries by the scorer", lambda: context.texts.encode(texts))
     return _blocks(target_Q, lambda part: query_QD[part] @ context.images.T, zero=False)
@@ -76,7 +81,7 @@ Rank = Callable[[EvalContext, CaptionSlot], np.ndarray]
 
 
 def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes one search metric for each picture: the mean over its queries × 100, NaN if it has none.
+    """Computes one search metric for each picture: the mean over its queries, × 100. NaN for a picture without queries.
 
     Pictures are weighted by their number of queries, so that the score is the mean over queries. Intervals resample
     pictures, because the queries of one picture are dependent.
@@ -115,7 +120,7 @@ for _way, (_rank, _needs, _label, _variant) in _WAYS.items():
             needs=_needs,
             signature=lambda context, variant=_variant: f"{variant(context)}|ties:expected|{context.queries_digest}",
             label=f"{_short} ({_label})",
-            help=f"{_help}; " + ("captions are not used" if _way == "scorer" else "among all captions of the system"),
+            help=f"{_help}; " + ("captions are not used" if _way == "scorer" else "all captions of the system compete"),
             bounds=PERCENT,
             direction="higher",
             group=APART,

@@ -30,12 +30,14 @@ _AMONG = {
 }
 _ALIASES = {
     "recall@1.random100": ("p@1",),  # paper 3: consecutive blocks of 100 in the test set
-    "recall@1.random100-shuffled": ("rd100",),  # paper 2: blocks of 100 of a fixed random permutation
+    "recall@1.random100-shuffled": ("rd100",),  # paper 2: blocks of 100 in a fixed random permutation
 }
 
 
 def recall(k: int, pools: str) -> ContextMetric:
-    """Returns the recall@k metric: the percentage of captions whose own picture the scorer ranks among the first k."""
+    """Returns the recall@k metric: the percentage of captions for which the scorer ranks the right picture in the top
+    k.
+    """
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -50,8 +52,8 @@ def recall(k: int, pools: str) -> ContextMetric:
 
 
 def clip_recall(k: int) -> ContextMetric:
-    """Returns the recall@k metric for clips: how often a caption retrieves its clip from all clips, ranked by EMScore's
-    F (paper 1, Table 6).
+    """Returns the recall@k metric for clips: the percentage of captions whose clip is in the top k when all clips are
+    ranked by EMScore's F (paper 1, Table 6).
     """
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -66,7 +68,7 @@ def clip_recall(k: int) -> ContextMetric:
 
 
 def mean_rank(pools: str) -> ContextMetric:
-    """Returns the mean-rank metric: the picture's mean rank among its candidates, from 1 (best)."""
+    """Returns the mean-rank metric: the picture's mean rank among its candidates, where 1 is best."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -99,7 +101,9 @@ def mean_rank(pools: str) -> ContextMetric:
 
 
 def among(pools: str) -> str:
-    """Describes the candidates of a recall. Contains ``{size}`` for their number if the metric's name lacks it."""
+    """Describes a recall metric's candidates. If the metric's name does not say how many there are, the
+    description contains ``{size}`` for the number.
+    """
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
         return f"{random[1]} {'random' if random[2] else 'consecutive'} pictures"
     if bag := re.fullmatch(r"bag(\d+)", pools):
@@ -135,7 +139,9 @@ def recall_chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
 
 
 def pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
-    """Describes the candidates of a metric. scorer: the scorer that ranks; "" if it also mined the look-alikes."""
+    """Describes a metric's candidates. ``scorer``: the scorer that ranks them. The miner of look-alikes is
+    named only if it is a different scorer.
+    """
     for own in context.inputs.candidates.sets:
         if own.name == pools:
             return f"pools:{pools}x{len(own.sets)}|{own.origin}"

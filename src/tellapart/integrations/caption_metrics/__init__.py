@@ -1,4 +1,6 @@
-"""A metric for Hugging Face's evaluate: ``evaluate.load(tellapart.integrations.caption_metrics.FOLDER)``."""
+"""A metric for Hugging Face's evaluate. Load it with
+``evaluate.load(tellapart.integrations.caption_metrics.FOLDER)``.
+"""
 
 from pathlib import Path
 

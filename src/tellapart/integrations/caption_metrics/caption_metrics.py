@@ -1,4 +1,4 @@
-"""Caption metrics for Hugging Face's evaluate: those of the COCO tools, without Java."""
+"""Caption metrics for Hugging Face's evaluate: the metrics of the COCO tools, without Java."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DEFAULT = ("bleu4", "rouge_l", "cider")
 _TEXT = datasets.Value("string")
 _INPUTS = """
     predictions: one caption per picture.
-    references: for each picture, a list of its references, or a single reference.
-    metrics: names from `tellapart eval --metrics list` of metrics that need only captions and references.
+    references: for each picture, a list of references or a single reference.
+    metrics: names of metrics that need only captions and references; see `tellapart eval --metrics list`.
 """
 
 
 class CaptionMetricsOfEvaluate(evaluate.Metric):  # type: ignore[misc]
-    """Computes caption metrics (BLEU, METEOR, ROUGE-L, CIDEr, …): one number per name, over all batches that were
-    added.
+    """Computes caption metrics (BLEU, METEOR, ROUGE-L, CIDEr, …) over all batches that were added. Returns one number
+    per metric.
     """
 
     def _info(self) -> Any:

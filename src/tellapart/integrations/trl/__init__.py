@@ -1,8 +1,8 @@
 """Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install 'tellapart[trl]'``).
 
-TRL calls a reward function on each rank with that rank's rows: ``completions`` and every column of the data set, with
-each picture repeated once per generation. It gathers only the rewards afterwards. Rewards that compare pictures
-therefore gather the pictures themselves, and count each picture once, however many captions it has.
+On each rank, TRL calls a reward function with that rank's rows: ``completions`` and every column of the data set, with
+each picture repeated once per generation. Afterwards, TRL gathers only the rewards. A reward that compares pictures
+therefore has to gather the pictures, and counts each picture once, however many captions it has.
 """
 
 from tellapart.integrations.trl.bags import bag_order

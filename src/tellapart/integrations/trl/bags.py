@@ -1,4 +1,4 @@
-"""Batches of whole bags for TRL's trainers."""
+"""Builds batches of whole bags for TRL's trainers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TrainerOptions(Protocol):
-    """The settings of `GRPOConfig` and `RLOOConfig` that determine which pictures share a batch."""
+    """The settings in `GRPOConfig` and `RLOOConfig` that determine which pictures share a batch."""
 
     per_device_train_batch_size: int
     steps_per_generation: int | None
@@ -34,16 +34,16 @@ def bag_order(
     seed: int = 0,
     id_column: str = "id",
 ) -> Dataset:
-    """Orders the rows of ``dataset`` bag by bag, shuffles the bags, and adds a ``bag`` column with the bag's number.
+    """Orders the rows of ``dataset`` bag by bag, with bags in random order, and adds a ``bag`` column with each bag's
+    number.
 
-    bags: lists of ids from ``id_column``; a file written by ``tellapart bags mine``, or TrueMatch's ``3.json``; or the
+    bags: lists of ids from ``id_column``, a file written by ``tellapart bags mine``, TrueMatch's ``3.json``, or the
         result of `tellapart.bags.mine_bags`. A picture may be in several bags.
-    args: the trainer's `GRPOConfig` or `RLOOConfig`. The trainer must not shuffle, and each rank must get whole bags:
-        ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``.
-    size: which bag size to use if there are several.
+    args: the trainer's `GRPOConfig` or `RLOOConfig`. The trainer must not shuffle, and each rank must get whole bags,
+        that is, ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``.
+    size: which bag size to use if the bags differ in size.
 
-    Raises `UsageError` if one of these conditions is not met, or if a bag contains a picture that is not in the data
-    set.
+    Raises `UsageError` if a condition is not met, or if a bag contains a picture that is not in the data set.
     """
     named_bags = _bags(bags)
     there = ", ".join(map(str, sorted({len(bag) for bag in named_bags}))) or "none"
@@ -61,7 +61,8 @@ def bag_order(
     row_of_id = {id_text(id_): row for row, id_ in enumerate(dataset[id_column])}
     if missing := [id_ for bag in named_bags for id_ in bag if id_ not in row_of_id]:
         raise UsageError(
-            f"a bag contains picture '{missing[0]}', which is not in the data set; expected bags of its pictures"
+            f"a bag contains picture '{missing[0]}', which is not in the data set; expected bags of pictures in the "
+            "data set"
         )
     order = np.random.default_rng(seed).permutation(len(named_bags))
     rows = [row_of_id[id_] for number in order for id_ in named_bags[number]]
@@ -79,7 +80,7 @@ def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
             f"each rank gets {rows} captions per generation (per_device_train_batch_size "
             f"{args.per_device_train_batch_size} × steps_per_generation {args.steps_per_generation}), which is "
             f"not a multiple of bag size {bag_size} × num_generations {args.num_generations} = "
-            f"{bag_size * args.num_generations}, so bags would be split; change one of these"
+            f"{bag_size * args.num_generations}, so bags would be split; change one of these settings"
         )
 
 

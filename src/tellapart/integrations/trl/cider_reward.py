@@ -14,14 +14,15 @@ from tellapart.metrics.cider import CiderD
 def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> RewardFunction:
     """CIDEr-D reward for TRL, from 0 to 10 (papers 2 and 4).
 
-    references: the references of all training pictures by id; ``id_column`` contains each row's id. Document
-    frequencies are computed from them, so the reward does not depend on the batch, and nothing needs to be gathered.
+    references: the references of all training pictures by id. ``id_column`` contains the id of each row's picture.
+        Document frequencies are computed from these references, so the reward does not depend on the batch, and ranks
+        need not exchange anything.
     """
     return _Cider(references, id_column)
 
 
 class _Cider:
-    """Callable that implements `cider`; picklable, so that spawned processes can load it."""
+    """The callable that `cider` returns. It can be pickled, so that spawned processes can load it."""
 
     __name__ = "cider"  # the name in TRL's logs
 
@@ -35,7 +36,7 @@ class _Cider:
         ]
         if missing := [id_ for id_ in ids if id_ not in self.row_of_id]:
             raise UsageError(
-                f"no references for picture '{missing[0]}'; they must contain the '{self.id_column}' of every row"
+                f"no references for picture '{missing[0]}'; references must contain the '{self.id_column}' of every row"
             )
         rows = [self.row_of_id[id_] for id_ in ids]
         return [float(value) for value in self.score([text_of(completion) for completion in completions], rows)]

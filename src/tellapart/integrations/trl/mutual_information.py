@@ -23,11 +23,12 @@ from tellapart.types import Rollout
 class MutualInformationReward:
     """Pointwise mutual information of caption and picture under a frozen captioner, in nats (the ``pmi`` reward).
 
-    Measures how much likelier the captioner finds the caption for its picture than for the average picture in the batch
-    (over all ranks if ``gather`` is set). It may be negative; claims that are not true of the picture lower it.
-    captioner: a name that `tellapart.captioners.load_captioner` accepts, or a captioner. Each picture counts once in
-    the average. The reward abstains (None) if all rows of the batch have the same picture. Raises `UsageError` in the
-    first step if the data set lacks the column, or if the features of pictures differ in shape.
+    Measures how much likelier the captioner finds the caption given its picture than given the average picture in the
+    batch (over all ranks if ``gather`` is set). The reward may be negative; claims that are not true of the picture
+    lower it.
+    captioner: a captioner, or a name that `tellapart.captioners.load_captioner` accepts. Each picture counts once in
+        the average. The reward abstains (returns None) if all rows in the batch have the same picture. Raises
+        `UsageError` in the first step if the data set lacks the column, or if the pictures' features differ in shape.
     """
 
     __name__ = "pmi"  # the name in TRL's logs
@@ -56,16 +57,16 @@ class MutualInformationReward:
         return [float(value) for value in mutual_information(each.sum(2))]
 
     def _loaded(self) -> Captioner:
-        """Loads the captioner in the first step, because the rank's device is not known before."""
+        """Loads the captioner. This happens in the first step, because the rank's device is not known earlier."""
         if isinstance(self.captioner, str):
             self.captioner = load_captioner(self.captioner, accelerate.PartialState().device, "fp32")
             self.captioner.model.requires_grad_(False).eval()
         return self.captioner
 
     def _average(self, keys: Sequence[bytes], visual: torch.Tensor, captioner: Captioner) -> tuple[torch.Tensor, bool]:
-        """Returns the mean features 1×… over the batch's distinct pictures, and whether there are several.
+        """Returns the mean features, 1×…, over the batch's distinct pictures, and whether there is more than one.
 
-        Rows of pictures at native resolution begin with three numbers for their shape, which must not be averaged.
+        The rows of pictures at native resolution begin with three numbers for the shape, which must not be averaged.
         """
         key_PK, flat_PD = as_numbers(keys).to(visual.device), visual.flatten(1).float()
         if self.gather:

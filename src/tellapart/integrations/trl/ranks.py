@@ -16,17 +16,17 @@ def digest(content: bytes) -> bytes:
 
 
 def picture_key(picture: Image.Image) -> bytes:
-    """Returns a digest of the pixels, by which pictures are identified across ranks."""
+    """Returns a digest of a picture's pixels, which identifies the picture across ranks."""
     return digest(repr(picture.size).encode() + picture.tobytes())
 
 
 def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
-    """Returns digests as an int64 tensor R×2, which ranks can exchange."""
+    """Converts digests to an int64 tensor R×2, so that ranks can exchange them."""
     return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
 
 
 def gathered(rows: torch.Tensor) -> torch.Tensor:
-    """Gathers the rows of all ranks, in rank order; the number of rows may differ between ranks."""
+    """Gathers the rows of all ranks, in rank order. The number of rows may differ between ranks."""
     if accelerate.PartialState().num_processes == 1:
         return rows
     count = accelerate.utils.gather(torch.tensor([len(rows)], device=rows.device))

@@ -26,7 +26,7 @@ ENCODED_AT_ONCE = 64
 
 
 def encode(scorer: Scorer, pictures: Sequence[Image.Image]) -> torch.Tensor:
-    """Computes float32 features N×D for pictures, in batches."""
+    """Encodes N pictures in batches, and returns their features N×D, float32."""
     parts = blocks_of(pictures, ENCODED_AT_ONCE)
     with torch.no_grad():
         return torch.cat([scorer.image_features(scorer.pixels(part).to(scorer.device)).float() for part in parts])
@@ -35,13 +35,13 @@ def encode(scorer: Scorer, pictures: Sequence[Image.Image]) -> torch.Tensor:
 Candidates = Literal["batch", "bag", "bank"]
 
 
-KEPT_FEATURES = 200_000  # maximum number of cached pictures; 400 MB with 512 features each
+KEPT_FEATURES = 200_000  # maximum number of cached pictures; 400 MB if each has 512 features
 
 
 @dataclass(frozen=True)
 class Bank:
-    """Pictures that are candidates in every step: their ids, and the scorer's features_ND. Raises `UsageError` if they
-    do not match.
+    """Pictures that are candidates in every step, given by their ids and the scorer's features_ND. Raises `UsageError`
+    if ids and features do not match.
     """
 
     ids: Sequence[str]
@@ -57,7 +57,7 @@ class Bank:
 
     @classmethod
     def encode(cls, scorer: Scorer, pictures: Mapping[str, Image.Image]) -> Bank:
-        """Encodes pictures, given by id, into a bank."""
+        """Creates a bank by encoding pictures, which are given by id."""
         return cls(list(pictures), encode(scorer, [load_rgb(picture) for picture in pictures.values()]))
 
 
@@ -72,21 +72,21 @@ def self_retrieval(
     id_column: str = "id",
     bag_column: str = "bag",
 ) -> RewardFunction:
-    """Self-retrieval reward for TRL: how well a scorer retrieves the picture from its caption.
+    """Self-retrieval reward for TRL: how well a scorer can retrieve the picture given its caption.
 
     See paper 3, sec. 3, and paper 2, eq. 1.
 
-    scorer: a name that `tellapart.scorers.load_scorer` accepts, or a scorer.
-    candidates: the pictures that a caption is compared with. "batch": all pictures in the generation batch; "bag":
-        pictures with the same value in ``bag_column`` (written by `bag_order`); "bank": the pictures in ``bank``, where
-        ``id_column`` contains the id of the row's own picture.
-    gather: whether to gather candidates from all ranks; otherwise each rank compares only its own pictures.
-    score: "log_prob" (nats, at most 0), "accuracy" (0 or 1) or "cosine" (−1 to 1; uses no candidates).
+    scorer: a scorer, or a name that `tellapart.scorers.load_scorer` accepts.
+    candidates: which pictures a caption is compared with. "batch": all pictures in the generation batch. "bag": the
+        pictures with the same value in ``bag_column`` (written by `bag_order`). "bank": the pictures in ``bank``;
+        ``id_column`` then contains the id of each row's own picture.
+    gather: whether to gather candidates from all ranks. Otherwise, each rank compares only its own pictures.
+    score: "log_prob" (in nats, at most 0), "accuracy" (0 or 1) or "cosine" (−1 to 1; uses no candidates).
 
-    Each picture counts once, however many captions it has; pictures are identified by their pixels. The reward abstains
-    (None) if a picture is alone in its bag. Features are cached, so that each picture is encoded once. Rewards are
-    computed in float32. Raises `UsageError` if the settings are inconsistent, and in the first step if the data set
-    lacks a column.
+    Each picture counts once, however many captions it has. Pictures are identified by their pixels. The reward abstains
+    (returns None) if a picture is alone in its bag. Features are cached, so that each picture is encoded only once.
+    Rewards are computed in float32. Raises `UsageError` if the settings are inconsistent, and in the first step if the
+    data set lacks a column.
     """
     if candidates not in get_args(Candidates):
         raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
@@ -98,7 +98,7 @@ def self_retrieval(
 
 
 class _SelfRetrieval:
-    """Callable that implements `self_retrieval`."""
+    """The callable that `self_retrieval` returns."""
 
     __name__ = "self_retrieval"  # the name in TRL's logs
 
@@ -134,7 +134,7 @@ class _SelfRetrieval:
         return [None if reward != reward else reward for reward in reward_R.tolist()]
 
     def _loaded(self) -> Scorer:
-        """Loads the scorer in the first step, because the rank's device is not known before."""
+        """Loads the scorer. This happens in the first step, because the rank's device is not known earlier."""
         if isinstance(self.scorer, str):
             self.scorer = load_scorer(self.scorer, device=accelerate.PartialState().device)
         return self.scorer
@@ -151,7 +151,9 @@ class _SelfRetrieval:
         return [self._row_of_id[id_] for id_ in ids]
 
     def _pictures(self, scorer: Scorer, columns: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Returns images_ND for the batch's N distinct pictures, and target_R and candidate_RN for this rank's rows."""
+        """Returns images_ND for the batch's N distinct pictures, as well as target_R and candidate_RN for this rank's
+        rows.
+        """
         pictures = [load_rgb(value) for value in column(columns, self.image_column, "each row's picture")]
         keys = [picture_key(picture) for picture in pictures]
         image_RD = self._encoded(scorer, keys, pictures)
@@ -167,13 +169,13 @@ class _SelfRetrieval:
         all_key, all_image = (gathered(key_RK), gathered(image_RD)) if self.gather else (key_RK, image_RD)
         key_NK, row_A = all_key.unique(dim=0, return_inverse=True)
         images_ND = torch.empty(len(key_NK), image_RD.shape[1], device=image_RD.device)
-        images_ND[row_A] = all_image  # all rows of a picture have the same features
+        images_ND[row_A] = all_image  # all rows with the same picture have the same features
         target_R = (key_RK[:, None] == key_NK[None]).all(2).int().argmax(1)
-        bag_NK = key_NK[:, 2:]  # empty if there are no bags, so that all pictures are candidates
+        bag_NK = key_NK[:, 2:]  # without bags, this is empty, so all pictures are candidates
         return images_ND, target_R, (bag_NK[target_R][:, None] == bag_NK[None]).all(2)
 
     def _encoded(self, scorer: Scorer, keys: Sequence[bytes], pictures: Sequence[Image.Image]) -> torch.Tensor:
-        """Returns features R×D; encodes pictures that are not cached, and evicts the least recently used ones."""
+        """Returns features R×D. Encodes pictures that are not cached, and evicts the least recently used pictures."""
         new = {key: picture for key, picture in zip(keys, pictures, strict=True) if key not in self._features}
         if new:
             for key, feature_D in zip(new, encode(scorer, list(new.values())), strict=True):

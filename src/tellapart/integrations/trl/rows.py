@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 from tellapart.errors import UsageError
 
-Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages in a conversation
+Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages of a conversation
 
 
 def text_of(completion: Completion) -> str:
-    """Returns the caption in a completion: the text itself, or the text of its last message.
+    """Returns the caption in a completion: the completion itself if it is text, otherwise the text of the last message.
 
-    Raises `UsageError` if there is none; messages that contain only tool calls have no content.
+    Raises `UsageError` if the last message has no text, for example because it contains only tool calls.
     """
     if isinstance(completion, str):
         return completion.strip()
@@ -21,8 +21,8 @@ def text_of(completion: Completion) -> str:
     if content is None:
         shown = repr(completion)
         raise UsageError(
-            f"a completion has no text ({shown if len(shown) < 80 else shown[:79] + '…'}); expected a text, or "
-            "messages of which the last has content; remove tools from the trainer"
+            f"a completion has no text ({shown if len(shown) < 80 else shown[:79] + '…'}); expected a string, or "
+            "messages that end with a message with content; remove tools from the trainer"
         )
     if isinstance(content, str):
         return content.strip()
@@ -30,7 +30,7 @@ def text_of(completion: Completion) -> str:
 
 
 def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
-    """Returns a data set column that TRL passes to rewards. Raises `UsageError` if it is missing."""
+    """Returns a data set column that TRL passes to rewards. Raises `UsageError` if the column is missing."""
     if name not in columns:
         raise UsageError(f"the data set has no column '{name}'; expected a column with {what}")
     values: Sequence[Any] = columns[name]
@@ -38,7 +38,7 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
 
 
 class RewardFunction(Protocol):
-    """A TRL reward function: returns one number per completion, or None to abstain."""
+    """A TRL reward function. Returns a number for each completion, or None to abstain."""
 
     __name__: str
 
