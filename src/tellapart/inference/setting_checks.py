@@ -36,7 +36,7 @@ def check_lines(
     """Raises `UsageError` if the format cannot store structured captions, claims or paragraphs."""
     chosen = format_of(out, format) if out != PRINTED else format or "jsonl"
     if (schema or claims) and (chosen != "jsonl" or (out is not None and out.name == METADATA)):
-        raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON Lines; use -o captions.jsonl")
+        raise UsageError(f"{'--schema' if schema else '--claims'} requires JSON lines; use -o captions.jsonl")
     if decoding.paragraphs and chosen not in ("jsonl", "txt", LOG):
         raise UsageError(
             "--decoding paragraphs=keep is not supported for this output; use -o captions.jsonl, or "
