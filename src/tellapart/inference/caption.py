@@ -87,8 +87,7 @@ def caption_pictures(
     prompts: Prompts | None = None,
     claims: bool = False,
 ) -> CaptionSummary:
-    """Captions all pictures in ``dataset`` and writes the captions to ``out`` (``.jsonl`` or ``.csv``, or None with
-    ``format="txt"``).
+    """Captions all pictures in ``dataset`` and writes ``out`` (``.jsonl`` or ``.csv``, or None with ``format="txt"``).
 
     The random numbers for a picture depend only on its id, not on the batch size, the other pictures, or where a run
     was resumed. Captions are written in the order of the data set. A resumed run appends to the file.
@@ -104,12 +103,9 @@ def caption_pictures(
         overwrite: start the file over, but keep captions that a person wrote or edited.
         replace_edited: also replace captions that a person wrote or edited, after backing them up.
         store: a cache for the captioner's features. It pays off if the pictures are used again.
-        features: files with features by item id, which are used instead of the captioner's encoder
-            (`features.feature_files`).
-        drop_guesses: remove or generalize words that are no likelier for the picture than for other pictures
-            (`Beliefs`).
-        prompts: one prompt per picture. If None, prompts are made from the captioner's own prompt if it contains
-            fields.
+        features: files with features by item id, used instead of the captioner's encoder (`features.feature_files`).
+        drop_guesses: remove or generalize words that are equally likely for other pictures (`Beliefs`).
+        prompts: one prompt per picture [default: made from the captioner's own prompt if it contains fields].
         claims: add each claim's confidence, estimated from the samples (`inference.claims.claim_confidences`).
 
     Raises:

@@ -79,7 +79,7 @@ class ChatRequest(BaseModel):
         if self.logprobs or self.n > 1 or (self.max_completion_tokens or self.max_tokens) != 1:
             raise UsageError(
                 "prompt_logprobs scores a given text instead of generating one; send max_tokens = 1, without logprobs "
-                "and n"
+                "or n"
             )
         if self.stream:
             raise UsageError("prompt_logprobs does not support streaming; remove stream")

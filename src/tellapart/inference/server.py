@@ -129,8 +129,7 @@ def caption_by_server(
     progress: bool = True,
     **retry: Any,
 ) -> ServerSummary:
-    """Captions all pictures in ``dataset`` and writes the captions to ``out``. `caption_pictures` does the same with
-    local models.
+    """Captions all pictures in ``dataset`` and writes ``out``. `caption_pictures` does the same with local models.
 
     Prints the expected and maximum number of requests, and their cost if the name has prices.
 
