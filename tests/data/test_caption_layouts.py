@@ -506,7 +506,7 @@ def test_captions_that_vizwiz_rejects_are_ignored(
     )
     for read in (read_reference_file, read_caption_file):
         assert read(path).texts == {"7": ["a red can"], "8": []}
-    assert "ignoring 3 captions, as VizWiz does (is_rejected: 2, is_precanned: 1), such as one of '7'" in (
+    assert "ignoring 3 captions, as VizWiz does (is_rejected: 2, is_precanned: 1); the first is in '7'" in (
         capsys.readouterr().err
     )
     if layout == "annotations":

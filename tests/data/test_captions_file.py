@@ -85,7 +85,7 @@ def test_every_layout_reads_the_same_references(write, name, content):
         ("c.json", "5", "got a int"),
         ("c.json", {"images": [{"id": 1}]}, "has no 'sentences'"),
         ("c.csv", "name,text\n1,a dog\n", "expected the columns 'id' (or image, file_name, …) and 'caption'"),
-        ("c.csv", "id,caption\n1,a dog, running\n", "more fields than the header; put captions that contain commas"),
+        ("c.csv", "id,caption\n1,a dog, running\n", "more fields than in the header; put captions with commas"),
         ("c.txt", "a dog\ta cat\n", "line 1: unexpected tab"),
         ("c.txt", " \n", "is empty"),
         ("c.json", '{"7": ["a"], "7": ["b"]}', ": invalid JSON (the key"),

@@ -97,7 +97,7 @@ def test_data_sets_count_empty_references(
     spec = write(tmp_path)
     dataset = open_data(spec)
     assert {item.picture.name.rpartition("/")[2]: item.references for item in dataset} == TRUE
-    assert "ignoring 3 empty captions, such as one of" in capsys.readouterr().err
+    assert "ignoring 3 empty captions; the first is in" in capsys.readouterr().err
     assert [item.references for item in dataset] == list(TRUE.values())  # rows that are read again are not counted
     assert not capsys.readouterr().err
 
@@ -109,7 +109,7 @@ def test_empty_text_files_beside_pictures_count(tmp_path: Path, capsys: pytest.C
     (tmp_path / "b.txt").write_text("\n")
     assert [item.references for item in open_data(str(tmp_path))] == [("a dog", "the dog"), (), ()]
     said = capsys.readouterr().err
-    assert "ignoring 1 empty captions, such as one of" in said
+    assert "ignoring 1 empty captions; the first is in" in said
     shard = tar(tmp_path / "s.tar", ("0.png", png()), ("0.txt", b"\n"), ("1.png", png()), ("1.txt", b"a dog\n\n"))
     assert [item.references for item in open_data(str(shard))] == [(), ("a dog",)]
     assert "ignoring 1 empty captions" in capsys.readouterr().err

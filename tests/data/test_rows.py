@@ -401,7 +401,7 @@ def test_links_and_further_pictures_of_a_sample_are_named(tmp_path: Path) -> Non
     assert list(dataset.missing) == [
         (
             f"{tmp_path}/s.tar#IMG",
-            "several pictures, IMG.001.png, IMG.002.png; expected one, or one of them named after the sample",
+            "several pictures, IMG.001.png, IMG.002.png; expected a single one, or one named after the sample",
         ),
         (f"{tmp_path}/s.tar#b", link),
         (f"{tmp_path}/s.tar#c", link),

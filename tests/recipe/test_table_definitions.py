@@ -142,7 +142,7 @@ def test_every_file_of_the_authors_that_is_not_there_is_named(tmp_path: Path, mo
     assert needed("2:1")["holistic/train.jsonl"] == "tellapart boost, docs/papers.md"
     assert set(needed("1:6")) == {"msrvtt/train_val_videodatainfo.json", "msrvtt/test_videodatainfo.json"}
     assert needed("4:2")["coco/bottomup.h5"] == "features, docs/recurrent.md"
-    assert needed("1:10")["coco/dataset_coco_one.json"] == "Karpathy's JSON of splits"
+    assert needed("1:10")["coco/dataset_coco_one.json"] == "Karpathy's JSON with splits"
 
 
 def test_truematch_is_of_validation_and_test_pictures() -> None:

@@ -6,9 +6,9 @@
     webdataset:shards/{00000..00012}.tar            tars of samples
     scenes:plain?split=test&n=500&seed=0            the synthetic world
 
-The kind is one of `READERS`; ``docs/data.md`` shows the layout of each. It may be omitted for a folder of pictures, a
-picture or clip, and files and folders whose suffix determines the kind. The path ends at the last ``?``; write ``%26``
-for ``&`` in a value. All kinds accept these keys, which are applied in this order:
+The kind is one of `READERS`; ``docs/data.md`` shows the layout of each kind. It may be omitted for a folder of
+pictures, a picture or clip, and files and folders whose suffix determines the kind. The path ends at the last ``?``;
+write ``%26`` for ``&`` in a value. All kinds accept these keys, which are applied in this order:
 
     split=test        also val, dev, validation, …; several: split=train,val
     ids=list.json     only the pictures in a list of ids, file names or COCO numbers, matched like captions

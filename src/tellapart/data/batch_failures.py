@@ -1,4 +1,4 @@
-"""Why a line of a batch result has no answer."""
+"""Explains why a line of a batch result has no answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FINISHED = ("stop", "eos", "end_turn", "stop_sequence")
 
 
 def _unfinished(answer: Any) -> str:
-    """Returns why a server's answer is incomplete, such as ``length``; "" if it is complete."""
+    """Returns why a server's answer is incomplete, such as ``length``, or "" if it is complete."""
     if not isinstance(answer, Mapping):
         return ""
     choices = [answer.get(key) for key in ("choices", "candidates")]
@@ -24,7 +24,7 @@ def _unfinished(answer: Any) -> str:
 
 
 def batch_failure(record: Mapping[str, Any]) -> str:
-    """Returns why a line of batch results has no complete answer; "" if it has one.
+    """Returns why a line of batch results has no complete answer, or "" if it has one.
 
     For example ``status 400: too long``, ``expired`` or ``ended with 'length'``. Recognizes Anthropic's
     ``{"custom_id", "result": {"type": "errored", "error": …}}``, OpenAI's ``{"custom_id", "response": {"status_code":

@@ -1,4 +1,4 @@
-"""References in the form in which BLIP was trained on them."""
+"""Cleans references in the same way as BLIP's training code."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def blip_clean(text: str) -> str:
 
 
 def blip_cleaned(item: Item) -> Item:
-    """Returns an item with its references cleaned by `blip_clean`; drops those that become empty."""
+    """Returns an item with its references cleaned by `blip_clean`. Drops references that become empty."""
     return replace(item, references=tuple(filter(None, map(blip_clean, item.references))))

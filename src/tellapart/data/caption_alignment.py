@@ -10,7 +10,7 @@ from tellapart.utils.listed_names import preview_ids
 
 
 def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the non-empty references of each id, and a note on the empty ones, which data sets drop as well."""
+    """Returns the non-empty references of each id, and a note about empty references, which data sets also drop."""
     kept = {key: [text for text in texts if has_text(text)] for key, texts in references.items()}
     few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
     many = f"references: ignoring {sum(few.values()):,} empty references ({preview_ids(few)})"
@@ -26,13 +26,13 @@ def align_lists(
     min_overlap: float = 0.0,
     needed: Collection[str] = (),
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the captions of each known id, in order, and notes on what did not match.
+    """Returns the captions of each known id, in order, and notes about what did not match.
 
-    Ids on only one side raise `UsageError`; with ``allow_missing`` they are left out, and a note counts and lists them.
-    If ids have different numbers of captions, every id keeps the smallest number, and a note gives it. Empty captions
-    are kept, because the captioner wrote them, and a note counts and lists them. Raises `UsageError` in any case if
-    either side shares less than the fraction ``min_overlap`` of its ids with the other. ``needed``: known ids to
-    consider; default: all.
+    Ids on only one side raise `UsageError` or, with ``allow_missing``, are left out and listed in a note. If ids have
+    different numbers of captions, every id keeps only the smallest number, which a note states. Empty captions are
+    kept, because the captioner wrote them, and are listed in a note. Even with ``allow_missing``, raises `UsageError`
+    if one side shares less than the fraction ``min_overlap`` of its ids with the other side. ``needed``: the known ids
+    to consider (default: all).
     """
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
@@ -71,7 +71,7 @@ def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: f
 
 
 def report_problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
-    """Returns one line per kind of problem; unless ``allowed``, raises `UsageError` with these lines."""
+    """Returns one line per kind of problem, or raises `UsageError` with these lines unless ``allowed`` is set."""
     lines = [f"{name}: {len(keys)} {what} ({preview_ids(keys)})" for what, keys in found.items() if keys]
     if lines and not allowed:
         raise UsageError("; ".join(lines) + "; fix the files, or pass --allow-missing to score the rest")

@@ -45,7 +45,7 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     if EXIFTOOL_KEY in record:  # exiftool's JSON writes texts that consist of digits as numbers
         values = [str(value) if type(value) in (int, float) else value for value in record.values()]
         record = dict(zip(exiftool_names(list(record)), values, strict=True))
-        # skips empty fields, which could hide another one
+        # skips empty fields, which could hide other fields
         filled = {key: value for key, value in record.items() if value != ""}
         record = filled if text_keys(names, filled) else record
     if not text_keys(names, record) and MAY_LACK not in names:
@@ -67,7 +67,7 @@ def split_of(record: Mapping[str, Any]) -> str:
 
 
 def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
-    """Returns the first value under one of ``names``, otherwise a list of the values under numbered keys.
+    """Returns the first value under one of ``names`` or, if there is none, a list of the values under numbered keys.
 
     Skips empty lists, but not empty texts.
     """

@@ -14,19 +14,20 @@
 | lmms-eval's samples | ``{"doc_id", "target", "filtered_resps", "resps"}`` |
 | a batch from OpenAI's, Anthropic's or Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
 | Label Studio | ``{"data": {"image"}, "annotations": [{"result": [{"value": {"text"}}]}]}``; its short form |
-| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "XMP:Description" …}``; records may lack them |
+| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "XMP:Description" …}``; the text may be missing |
 | CSV, TSV, Parquet, ``.xlsx`` (first sheet) | columns of the same names; two columns without a header: id and caption |
 | Flickr8k's and Flickr30k's tokens | ``name#k<TAB>caption`` |
 | lines with a file name or number, and a caption | ``x.jpg,a dog``, ``x.jpg a dog``, ``391895<TAB>a dog`` |
 | GIT's and VinVL's TSV | ``key<TAB>[{"caption": "a dog"}]`` |
-| plain text | one caption per line; references of a line separated by tabs |
-| a folder | a ``.txt``, else a ``.caption``, else a ``.json`` for each picture |
+| plain text | one caption per line; several references per line, separated by tabs |
+| a folder | a ``.txt``, ``.caption`` or ``.json`` (the first that exists) for each picture |
 
-If a record has both human and model captions, `read_caption_file` takes the model's and `read_reference_file` the
-human ones. Ids are always strings: the record's id, else the name of its picture file, else its number, from "1".
-A text that JSON, Python or NumPy wrote as a list or dictionary is parsed. A text that looks like a list but cannot be
-parsed, or like a file name, is rejected among references. Among a model's captions it is kept as text and reported,
-unless half of the file consists of such texts and ``tellapart caption`` did not write it. Captions that VizWiz marks
+If a record has both human and model captions, `read_caption_file` reads the model's captions, and
+`read_reference_file` reads the human captions. Ids are always strings: the record's id or, if it has none, the name of
+its picture file or its number, counting from "1". A text that JSON, Python or NumPy wrote as a list or dictionary is
+parsed. A reference that looks like a file name, or like a list but cannot be parsed, is rejected. A model's caption of
+this kind is kept as text and reported, unless at least half of the captions in the file are of this kind and
+``tellapart caption`` did not write the file. Captions that VizWiz marks
 ``is_rejected`` or ``is_precanned`` are ignored, counted and reported. Files may be compressed
 (``captions.json.gz``).
 """
@@ -90,14 +91,14 @@ def read_caption_lists(path: str | Path) -> dict[str, list[str]]:
 
 
 def read_references(path: str | Path) -> dict[str, list[str]]:
-    """Reads the references of each id, in file order. Plain text has them separated by tabs."""
+    """Reads the references of each id, in file order. In plain text, tabs separate the references of an id."""
     return read_reference_file(path).texts
 
 
 def read_caption_file(path: str | Path) -> CaptionFile:
     """Reads generated captions by id (see the module for layouts). Raises `UsageError`."""
     path = Path(path)
-    as_written = path.with_name(f"{path.name}.settings.json").is_file()  # by ``tellapart caption``
+    as_written = path.with_name(f"{path.name}.settings.json").is_file()  # ``tellapart caption`` wrote the file
     return _collect(path, _entries(path, GENERATED_KEYS, tabs=False), 1.0 if as_written else 0.5)
 
 
@@ -110,7 +111,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
     """Collects the texts of all entries.
 
     ``most_unread``: if at least this fraction of the texts cannot be parsed (`MarkedText`), raises `UsageError`.
-    Otherwise, or if it is 1, keeps them as plain text and reports them.
+    Otherwise, or if the fraction is 1, keeps these texts as plain text and reports them.
     """
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
@@ -186,7 +187,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
 
 
 def metadata_files(folder: Path) -> list[Path]:
-    """Returns Hugging Face's metadata files in and below ``folder``, one per folder; skips hidden ones."""
+    """Returns Hugging Face's metadata files in and below ``folder``, one per folder. Skips hidden files."""
     found: dict[Path, Path] = {}
     for name in METADATA_FILES:
         for file in files_below(folder, f"**/{name}"):

@@ -1,4 +1,4 @@
-"""Captions in JSON: lines, lists, objects by id, COCO's and Karpathy's files."""
+"""Reads captions from JSON: lines, lists, objects keyed by id, and COCO's and Karpathy's files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[Cap
 
 
 def read_json_text(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """Yields the entries of a file that is one JSON value. Raises `UsageError` with the line at fault."""
+    """Yields the entries of a file that is a single JSON value. Raises a `UsageError` that names the line."""
     return _read_value(path, parse_value(path, text), names)
 
 

@@ -1,4 +1,4 @@
-"""Captions as lines of text, optionally preceded by a file name or an id."""
+"""Reads captions from lines of text, each of which may start with a file name or an id."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
         if (match := _KEYED_LINES[1].match(line)) and is_file_name(match["key"]):
             raise UsageError(
                 f"{where}: this line begins with the file name '{match['key']}', but other lines do "
-                "not; either every line must begin with one, or none"
+                "not; either every line or no line must begin with a file name"
             )
         if "\t" in line and not tabs:
             raise UsageError(f"{where}: unexpected tab; expected one caption per line (is this the reference file?)")
@@ -43,7 +43,7 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
 
 
 def _read_keyed(path: Path, keyed: Sequence[re.Match[str] | None]) -> Iterator[CaptionEntry]:
-    """Yields the entries of lines that begin with a file name or an id; skips blank lines."""
+    """Yields the entries of lines that begin with a file name or an id. Skips blank lines."""
     counted = all(not match or _COMMENT_NUMBER.match(match["text"]) for match in keyed)
     for number, match in enumerate(keyed, 1):
         if match:

@@ -51,8 +51,8 @@ MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
 class CaptionFile:
     """Texts by id, in file order.
 
-    ``files`` and ``splits`` map an id to its picture file and its split if the file names them.
-    ``numbered``: the ids are positions in the file, from "1".
+    ``files`` and ``splits`` map an id to its picture file and its split, if the caption file contains them.
+    ``numbered``: whether the ids are positions in the file, counting from "1".
     """
 
     name: str
@@ -64,9 +64,9 @@ class CaptionFile:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """The ids to match captions with, in order, and their picture files if known.
+    """The ids to match captions with, in order, and the names of their picture files, if known.
 
-    ``numbered``: the ids are positions in a file, from "1". ``name`` is used in messages.
+    ``numbered``: whether the ids are positions in a file, counting from "1". ``name`` is used in messages.
     """
 
     name: str
@@ -77,16 +77,16 @@ class KnownIds:
 
 @dataclass(frozen=True)
 class MatchedCaptions:
-    """Texts by known id (unmatched ones keep their own id); ``how`` is None if the ids were identical."""
+    """Texts by known id, or by their own id if they match none. ``how`` is None if the ids were identical."""
 
     texts: dict[str, list[str]]
     how: str | None = None
 
 
 def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
-    """Matches captions to known ids by the comparison that matches most of them; ties go to the strictest one.
+    """Matches captions to known ids, using the comparison that matches the most of them. Ties go to the strictest.
 
-    Matches by position only if neither side has ids; the lengths must then be equal. Raises `UsageError` if they
+    Matches by position only if neither side has ids, which requires equal lengths. Raises `UsageError` if the lengths
     differ, or if only one side has ids.
     """
     if captions.numbered or known.numbered:
@@ -118,9 +118,9 @@ def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> Matched
 
 
 def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str, str], str | None]:
-    """Finds the known id for each given id, as `match_captions` does: ``391895`` is ``COCO_val2014_….jpg``.
+    """Finds the known id for each given id like `match_captions`: ``391895`` matches ``COCO_val2014_….jpg``.
 
-    Returns a mapping from given to known ids, without unmatched ids, and how they were matched (None: identical).
+    Returns a mapping from given to known ids, without unmatched ids, and how ids were matched (None: identical).
     """
     inside = set(known.ids)
     given = CaptionFile(name, {id_: [id_] for id_ in ids})
@@ -140,8 +140,8 @@ def _pairs(
     known_names: Mapping[str, str],
     compare: Callable[[str], str],
 ) -> dict[str, str]:
-    """Maps the captions' ids to known ids by names that are unique on both sides. Records of the same file are one
-    picture.
+    """Maps the captions' ids to known ids by names that are unique on both sides. Records with the same file
+    describe one picture.
     """
     known_key: dict[str, str] = {}
     twice: set[str] = set()

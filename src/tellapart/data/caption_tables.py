@@ -1,4 +1,4 @@
-"""Captions in tables: CSV and TSV, Excel, Parquet."""
+"""Reads captions from tables: CSV, TSV, Excel and Parquet."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def has_header(text: str, names: Sequence[str]) -> bool:
 
 
 def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """Yields the entries of a CSV or TSV text. Raises `UsageError` with the line number."""
+    """Yields the entries in CSV or TSV text. Raises `UsageError` with the line number."""
     if marked := _SEPARATOR_LINE.match(text):
         text = "\n" + text[marked.end() :]  # keeps line numbers unchanged
     first = text.lstrip("\n").partition("\n")[0]
@@ -82,7 +82,7 @@ def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
 
 
 def csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields, for each row, the number of its last line and its cells."""
+    """For each row, yields the number of its last line, and its cells."""
     reader = csv_reader(io.StringIO(text, newline=""), separator)
     try:
         for row in reader:
@@ -103,7 +103,7 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
             if header is not cells:
                 yield entry_of(where, dict(zip(header, cells, strict=True)), names)
         elif len(cells) > len(header):
-            raise UsageError(f"{where}: more fields than the header; put captions that contain commas in double quotes")
+            raise UsageError(f"{where}: more fields than in the header; put captions with commas in double quotes")
         else:
             yield entry_of(where, dict(zip(header, mended(cells, header), strict=False)), names)
 
@@ -139,7 +139,7 @@ def _without_bytes(schema: Any, name: str) -> str:
 
 
 def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Reads all columns except bytes; with ``names``, only the matching text columns, the id and the picture's path."""
+    """Reads all columns except bytes or, given ``names``, only the matching texts, the id and the picture's path."""
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:

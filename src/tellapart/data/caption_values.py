@@ -1,4 +1,4 @@
-"""The captions in a value of a record: a text, a list, a conversation, or any of these printed as a string."""
+"""Extracts captions from a record's value: a text, a list, a conversation, or one of these printed as a string."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class MarkedText(str):
 
 
 def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[str]:
-    """Returns the texts of a record; those that VizWiz excludes become `MarkedText`.
+    """Returns a record's texts, with those that VizWiz excludes converted to `MarkedText`.
 
-    ``is_rejected`` marks spam, ``is_precanned`` the canned text for unrecognizable pictures. A flag is one value for
-    all texts, or a list (possibly printed as a string) with one value per text. Raises `RowError` if the lengths
+    ``is_rejected`` marks spam, and ``is_precanned`` marks canned text for unrecognizable pictures. A flag is one value
+    for all texts, or a list (possibly printed as a string) with one value per text. Raises `RowError` if the lengths
     differ.
     """
     for flag in VIZWIZ_FLAGS:
@@ -149,7 +149,7 @@ def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
-    """Parses a text as JSON, or as printed by Python or NumPy; returns None if that fails."""
+    """Parses a text as JSON, or as printed by Python or NumPy. Returns None if that fails."""
     try:
         return parse_json(text)
     except json.JSONDecodeError:

@@ -25,13 +25,13 @@ from tellapart.errors import PictureError, UsageError
 
 COLUMN_KEYS = {
     **IMAGES,
-    "image": "column of the pictures",
-    "captions": "columns of the captions: `title,alt`",
-    "id": "column of the ids",
+    "image": "name of the picture column",
+    "captions": "names of the caption columns, such as `title,alt`",
+    "id": "name of the id column",
 }
 IDS = ("id", "image_id", "key", "__key__")
 SPLITS = ("split",)
-MAX_PATH = 4096  # characters of a path or URL
+MAX_PATH = 4096  # maximum number of characters in a path or URL
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Columns:
 
     @classmethod
     def choose(cls, names: Collection[str], options: Options, *, image: str = "") -> Columns:
-        """Chooses columns by the options, otherwise by common names. ``image``: a column known to hold pictures.
+        """Selects the columns in the options, or columns with common names. ``image``: a column that contains pictures.
 
         Raises a `UsageError` that lists the available columns.
         """
@@ -75,19 +75,20 @@ class Columns:
         return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split, *self.flags])))
 
     def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-        """Returns a row's captions: texts, or lists of texts or ``{"raw": text}`` (in CSV, printed by JSON, Python or
-        NumPy).
+        """Returns a row's captions: texts, or lists of texts or ``{"raw": text}``.
+
+        In CSV, lists are printed by JSON, Python or NumPy.
         """
         flags = {flag: row[flag] for flag in self.flags}
         return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'", flags))
 
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
-        """Returns the id of a row, or ``otherwise`` if no column has it."""
+        """Returns a row's id, or ``otherwise`` if no column contains it."""
         value = row[self.id] if self.id else None
         return otherwise if value is None or value == "" or value != value else id_text(value)
 
     def split_of(self, row: Mapping[str, Any], otherwise: str = "") -> str:
-        """Returns the split of a row by its standard name."""
+        """Returns the standard name of a row's split."""
         return normalize_split(str(row[self.split] or "")) if self.split else otherwise
 
 
@@ -136,7 +137,7 @@ class PictureLocator:
 
 def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
     """Returns the encoded picture in a cell: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these, or a
-    list with one of them. Raises `PictureError`.
+    list that contains one of them. Raises `PictureError`.
     """
     try:
         value = sole(value, name)

@@ -15,7 +15,7 @@ csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables contain pictures, wh
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
-    """Yields the fields of each record of a CSV text. Raises `UsageError` with a byte offset near the error.
+    """Yields the fields of each record in CSV text. Raises `UsageError` with a byte offset near the error.
 
     lenient: whether an unclosed quote extends its field to the end of the file, as in Python's csv module.
     """
@@ -43,7 +43,7 @@ def csv_reader(lines: Iterable[str], separator: str) -> Reader:
 
 
 def mended(record: list[str], header: Sequence[str]) -> list[str]:
-    """Repairs the one row in Flickr30k's published table that lacks its second bar; returns its three fields.
+    """Repairs the one row in Flickr30k's published table that lacks its second bar. Returns three fields.
 
     The second field of that row is "4   A dog runs across the grass .". Any other row is returned unchanged.
     """

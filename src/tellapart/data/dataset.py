@@ -1,4 +1,4 @@
-"""Data sets: items in a fixed order, and a record of what was left out."""
+"""Defines data sets: items in a fixed order, and a record of the items that were skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def short_name(name: str) -> str:
 
 
 class Skipped(Sequence[tuple[str, str]]):
-    """Items that a job left out, as (name, reason), with unique names. Commands print `line` at the end.
+    """Items that were skipped, as (name, reason) pairs with unique names. Commands print `line` at the end.
 
     Keeps at most ``MAX_NAMED`` names and only counts the rest, because a third of a web corpus can be missing.
     """
@@ -51,7 +51,7 @@ class Skipped(Sequence[tuple[str, str]]):
         self.add(name, str(error).removeprefix(f"{name}: "))
 
     def line(self, total: int, *, what: str = "pictures could not be read", shown: int = 5) -> str | None:
-        """Returns e.g. ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``, or None if all went well."""
+        """Returns e.g. ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``, or None without items."""
         if not self._reasons:
             return None
         some = ", ".join(f"{short_name(name)} ({reason})" for name, reason in list(self)[:shown])
@@ -76,15 +76,15 @@ class Skipped(Sequence[tuple[str, str]]):
 
 
 class OnDemand(Sequence[Item]):
-    """Items that are created on access and not kept."""
+    """Items that are created on access and not kept in memory."""
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> OnDemand:
-        """Returns the items at these indices, in this order, created on demand as well."""
+        """Returns the items at these indices, in this order, which are also created on demand."""
 
 
 def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
-    """Returns the items at these indices, in this order: on demand if ``items`` are, else as a list."""
+    """Returns the items at these indices, in this order, as a list unless ``items`` are created on demand."""
     return items.subset(indices) if isinstance(items, OnDemand) else [items[index] for index in indices]
 
 
@@ -93,7 +93,7 @@ class Dataset(Sequence[Item]):
 
     spec: the specification that was opened.
     missing: pictures that are listed but not on disk, found when the data set is opened.
-    unreadable: pictures that could not be read later on; `load_image` and the commands add to it.
+    unreadable: pictures that could not be read later; `load_image` and the commands add to it.
     items: any sequence. Items that a reader creates on demand are never copied to a list.
     """
 
@@ -131,7 +131,7 @@ class Dataset(Sequence[Item]):
             return None
 
     def report(self) -> list[str]:
-        """Returns lines about skipped items to print when a command finishes; empty if there are none."""
+        """Returns lines about skipped items, to print when a command finishes. Empty if no item was skipped."""
         total = len(self) + len(self.missing)
         lines = [
             self.missing.line(total, what="could not be opened and were skipped"),
@@ -147,8 +147,8 @@ class Dataset(Sequence[Item]):
         if 2 * len(self.unreadable) > len(self) > 0:
             raise TellapartError(
                 f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, which is "
-                "more than half; the results for the other pictures were written; fix the "
-                "pictures, or pass only readable ones"
+                "more than half; the results for the other pictures were written; fix or "
+                "remove the unreadable pictures"
             )
 
     def __repr__(self) -> str:
@@ -174,5 +174,5 @@ class Changed(OnDemand):
         return len(self._items)
 
     def subset(self, indices: Iterable[int]) -> Changed:
-        """Returns the items at these indices, in this order, transformed on demand as well."""
+        """Returns the items at these indices, in this order, which are also transformed on demand."""
         return Changed(select_items(self._items, indices), self._change)

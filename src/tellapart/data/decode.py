@@ -25,7 +25,7 @@ from tellapart.errors import PictureError
 
 # Formats Pillow may open. A whitelist, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
-# (MPO, which phones write into .jpg, comes with JPEG.)
+# (MPO, which phones write to .jpg files, comes with JPEG.)
 PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # requires the extra heic
 PICTURE_SUFFIXES = frozenset(
@@ -60,7 +60,7 @@ def decode(data: bytes, name: str) -> Image.Image:
 
 @contextmanager
 def open_image(data: bytes, name: str, formats: Sequence[str] = PILLOW_FORMATS) -> Iterator[Image.Image]:
-    """Opens encoded bytes with Pillow, without decoding them; turns errors inside the block into `PictureError`."""
+    """Opens encoded bytes with Pillow, without decoding them. Turns errors in the block into `PictureError`."""
     if not data:
         raise PictureError(f"{name}: empty file")
     pil = _pillow()
@@ -102,9 +102,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scales grey of more than eight bits to eight; Pillow would clip values above 255 to white.
+    """Scales grey values to eight bits, because Pillow would clip values above 255 to white.
 
-    Integers are 16-bit if any value exceeds 255 (or the mode says so). Floats range from 0 to 1, or from 0 to 255 if
+    Integers are 16-bit if any value exceeds 255 or the mode says so. Floats range from 0 to 1, or from 0 to 255 if
     any value exceeds 1.
     """
     grey_HW = np.asarray(image)
@@ -120,7 +120,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 @functools.cache
 def _pillow() -> Any:
     # Legitimate panoramas lie between Pillow's warning and its error, and decode() has its own limit. Pillow's
-    # warnings about damaged metadata name no file, so they are useless in a job over many.
+    # warnings about damaged metadata name no file, so they are useless in a job with many files.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     if HEIC:

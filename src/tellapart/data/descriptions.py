@@ -1,4 +1,4 @@
-"""Descriptions that join a picture's references."""
+"""Creates descriptions that join a picture's references."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _END = ".!?,; "
 
 
 def described(item: Item, prompt: str) -> Item:
-    """Replaces the item's references with descriptions that begin with ``prompt``; appends ``#description`` to its id.
+    """Replaces an item's references with descriptions that begin with ``prompt``. Appends ``#description`` to the id.
 
     A picture with n distinct references gets n descriptions, each beginning with a different reference. A picture
-    without references gets none.
+    without references gets no descriptions.
     """
     return replace(item, id=f"{item.id}#description", references=descriptions(item.references, prompt))
 
 
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
-    """Returns one text per reference: the prompt, that reference, then the others. Returns [] without references.
+    """Returns one text per reference: the prompt, that reference, and then all other references.
 
-    Drops references whose words, apart from articles, all occur in another one.
+    Drops references whose words, apart from articles, all occur in another reference.
     """
     sentences = [text for text in (reference.strip().rstrip(_END) for reference in distinct(references)) if text]
     turns = (sentences[start:] + sentences[:start] for start in range(len(sentences)))
@@ -32,8 +32,9 @@ def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
 
 
 def distinct(references: Sequence[str]) -> list[str]:
-    """Returns the references whose words are not all contained in another one, and only the first of several with equal
-    words.
+    """Drops references whose words all occur in another reference.
+
+    Keeps only the first of several references with the same words.
     """
     words = [frozenset(WORD.findall(text.lower())) - _ARTICLES for text in references]
     return [

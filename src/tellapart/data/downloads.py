@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 GUESSED_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
-ENOUGH_HITS = 200  # found files that suffice to determine the naming scheme
+ENOUGH_HITS = 200  # number of files that are enough to determine the naming scheme
 MOST_ROWS = 5_000  # maximum number of rows to examine if hardly any file exists
 Naming = Callable[[str, int], str]
 
@@ -73,7 +73,7 @@ class DownloadedFiles:
             self._naming = NAMINGS[best[0]]
 
     def path(self, url: str, row: int) -> Path:
-        """Returns the file of a URL, or the path it would have if it had been downloaded."""
+        """Returns the file that was downloaded from a URL, or the path that it would have."""
         found = self._find(self._naming, url, row)
         return found or self._folder / (
             self._naming(url, row) + (Path(url_file_name(url)).suffix or GUESSED_SUFFIXES[0])

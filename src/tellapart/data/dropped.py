@@ -20,7 +20,7 @@ _MISSING_TEXTS = frozenset(("nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "n
 
 
 def has_text(caption: str) -> bool:
-    """Returns whether a caption contains a letter, digit or symbol, and so at least one token."""
+    """Returns whether a caption contains a letter, digit or symbol, and therefore at least one token."""
     return any(unicodedata.category(character)[0] in "LMNS" for character in caption)
 
 
@@ -45,15 +45,15 @@ class DroppedCaptions:
         flags = {reason: count for reason, count in self.counts.items() if reason not in (EMPTY, MISSING)}
         if missing := self.counts[MISSING]:
             say_once(
-                f"{name}: ignoring {missing:,} captions that stand for a missing value ('NA', 'nan', 'null', …), such "
-                f"as one of {self._first[MISSING]}"
+                f"{name}: ignoring {missing:,} captions that stand for a missing value ('NA', 'nan', 'null', …); the "
+                f"first is in {self._first[MISSING]}"
             )
         if empty := self.counts[EMPTY]:
-            say_once(f"{name}: ignoring {empty:,} empty captions, such as one of {self._first[EMPTY]}")
+            say_once(f"{name}: ignoring {empty:,} empty captions; the first is in {self._first[EMPTY]}")
         if flags:
             counts = ", ".join(f"{flag}: {count:,}" for flag, count in flags.items())
             total = f"ignoring {sum(flags.values()):,} captions, as VizWiz does"
-            say_once(f"{name}: {total} ({counts}), such as one of {self._first[next(iter(flags))]}")
+            say_once(f"{name}: {total} ({counts}); the first is in {self._first[next(iter(flags))]}")
 
 
 _current: ContextVar[DroppedCaptions | None] = ContextVar("dropped captions", default=None)
@@ -61,7 +61,7 @@ _current: ContextVar[DroppedCaptions | None] = ContextVar("dropped captions", de
 
 @contextmanager
 def counting_dropped(name: str) -> Iterator[DroppedCaptions]:
-    """Counts calls of `drop` inside the block and reports them at the end. Rows that are read twice count once."""
+    """Counts calls to `drop` inside the block, and reports them at the end. Rows that are read twice count once."""
     dropped = DroppedCaptions()
     token = _current.set(dropped)
     try:
@@ -72,6 +72,6 @@ def counting_dropped(name: str) -> Iterator[DroppedCaptions]:
 
 
 def drop(reason: str, where: str) -> None:
-    """Counts a caption that is not used; does nothing outside `counting_dropped`."""
+    """Counts a caption that is not used. Does nothing outside `counting_dropped`."""
     if dropped := _current.get():
         dropped.add(reason, where)

@@ -1,4 +1,4 @@
-"""Pictures in the text of a record, as base64."""
+"""Decodes base64-encoded pictures in the text of a record."""
 
 from __future__ import annotations
 

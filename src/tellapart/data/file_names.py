@@ -1,4 +1,4 @@
-"""Names of files in place of captions."""
+"""Recognizes file names that take the place of captions."""
 
 from __future__ import annotations
 

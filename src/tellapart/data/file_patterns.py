@@ -20,7 +20,7 @@ def is_hidden(inside: PurePath) -> bool:
 
 
 def files_below(folder: Path, *patterns: str) -> list[Path]:
-    """Returns the files in a folder that match the patterns, in natural order; skips hidden ones."""
+    """Returns the files in a folder that match the patterns, in natural order. Skips hidden files."""
     found = {file for pattern in patterns for file in folder.glob(pattern) if not is_hidden(file.relative_to(folder))}
     return sorted((file for file in found if not file.is_dir()), key=lambda file: natural_key(str(file)))
 
@@ -31,7 +31,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 MOST_FILES = 1_000_000  # maximum number of names that a pattern with braces expands to
-MOST_BRACES, LONGEST_NUMBER = 20, 18  # pairs, digits
+MOST_BRACES, LONGEST_NUMBER = 20, 18  # maximum number of brace pairs, and of digits
 
 
 def expand_pattern(pattern: Path) -> list[Path]:

@@ -9,13 +9,13 @@ from typing import Any
 from tellapart.data.text_files import plain_suffix, read_json, read_text
 from tellapart.errors import UsageError
 
-ID_LISTS = ("imgids", "image_ids", "img_ids", "ids")  # CapEnrich's first
+ID_LISTS = ("imgids", "image_ids", "img_ids", "ids")  # CapEnrich uses the first one
 
 
 def read_id_list(path: Path) -> list[str]:
     """Reads a list of unique ids: a JSON list, an object with a list under ``imgids`` or ``ids``, or one id per line.
 
-    Raises `UsageError` if the file is none of these.
+    Raises `UsageError` if the file has none of these layouts.
     """
     if path.suffix.lower() in (".pkl", ".pickle"):
         names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"

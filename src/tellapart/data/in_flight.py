@@ -1,4 +1,4 @@
-"""Limits the memory that a process's threads use together to decode pictures."""
+"""Limits the total memory that the threads of a process use to decode pictures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FREED, _HERE, _USED = threading.Condition(), _InFlight(), [0]
 
 @contextmanager
 def in_flight() -> Iterator[None]:
-    """Reserves memory for what this thread decodes until the block ends; other threads wait if it exceeds the limit."""
+    """Reserves memory for the pictures that a thread decodes in the block. Threads wait while the limit is exceeded."""
     if _HERE.held is not None:
         yield
         return
@@ -36,7 +36,7 @@ def in_flight() -> Iterator[None]:
 
 
 def claim(size: int) -> None:
-    """Waits until ``size`` bytes are free. A thread that already holds some does not wait, to avoid deadlocks."""
+    """Waits until ``size`` bytes are free. To avoid deadlocks, a thread that already holds memory does not wait."""
     with _FREED:
         if not _HERE.held:
             _FREED.wait_for(lambda: not _USED[0] or _USED[0] + size <= IN_FLIGHT_BYTES)

@@ -1,4 +1,4 @@
-"""Reads a text file line by line, and its rows by byte offset.
+"""Reads a text file line by line, or single rows by byte offset.
 
 `LineSource` is a row source for lines of UTF-8 text, or for records that span several lines as in CSV.
 """
@@ -58,7 +58,7 @@ def _as_utf8(path: Path, signature: tuple[int, int]) -> bytes:
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """Opens a text file as UTF-8; converts UTF-16 files in memory."""
+    """Opens a text file as UTF-8. Converts UTF-16 files in memory."""
     file = path.open("rb")
     if not file.read(2).startswith(UTF16_MARKS):
         return file
@@ -70,7 +70,7 @@ class LineSource:
     """Rows of one text file. Readers implement `records`, which parses records, and `item`, which interprets them."""
 
     def __init__(self, path: Path, *, header: bool = False, span: tuple[int, int] | None = None) -> None:
-        """``span``: read only rows whose first byte is in this range, which must begin at a row."""
+        """``span``: read only rows whose first byte is in this range, which must start at the beginning of a row."""
         self.path, self.name = path, str(path)
         self._header, self._span = header, span
 

@@ -35,7 +35,7 @@ def finish_items(
 
 
 def existing_items(items: Iterable[Item], missing: Skipped) -> list[Item]:
-    """Returns the items whose files exist and are not empty; adds the others to ``missing``."""
+    """Returns the items whose files exist and are not empty, and adds all other items to ``missing``."""
     return [item for item in items if has_file(item, missing)]
 
 
@@ -69,10 +69,12 @@ SAMPLED_NAMES = 50  # number of a list's pictures to look up in each candidate f
 
 
 def picture_folder(options: Options, *candidates: Path, names: Iterable[str] = ()) -> Path:
-    """Returns ``images=FOLDER`` if given, else the candidate folder that contains the pictures.
+    """Returns ``images=FOLDER`` if given, otherwise the first candidate folder that contains one of the pictures.
 
-    names: names of the first pictures. Returns the first folder that contains one of them. Without names, or if no
-    folder contains one, returns the first existing folder, otherwise the first candidate, so that messages can name it.
+    If no candidate contains any of them, returns the first existing candidate. If no candidate exists, returns the
+    first one, so that messages can name it.
+
+    names: the names of the first pictures.
     """
     if chosen := options.text("images"):
         return Path(chosen).expanduser()

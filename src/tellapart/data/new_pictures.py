@@ -14,11 +14,12 @@ from tellapart.types import Item
 
 
 def beside(others: Iterable[Item], known: Iterable[Item]) -> list[Item]:
-    """Returns the ``others`` whose content does not occur in ``known``; reads only files whose sizes are equal
-    or unknown.
+    """Returns the ``others`` whose content does not occur in ``known``.
+
+    Reads only files whose sizes are equal or unknown.
 
     Different folders can use the same ids, so a new picture whose id occurs in ``known`` is renamed, e.g. to "7.jpg
-    (2)". Unreadable pictures are kept, so that their reader reports them.
+    (2)". Unreadable pictures are kept, so that they are reported when they are read.
     """
     same_size: defaultdict[int | None, list[Item]] = defaultdict(list)
     taken = set()

@@ -42,7 +42,7 @@ def _pictures_like(spec: str) -> list[str]:
 
 
 def _open(spec: str, empty_part: bool = False) -> Dataset:
-    """Opens one specification. ``empty_part``: allow a part without items, if there are other parts."""
+    """Opens one specification. ``empty_part``: whether ``part=`` may select no items."""
     kind, path, options = parse(spec)
     with counting_dropped(spec):
         items, missing = READERS[kind].read(path, options)
@@ -59,9 +59,9 @@ def _open(spec: str, empty_part: bool = False) -> Dataset:
 def open_many(specs: Sequence[str]) -> Dataset:
     """Opens several specifications, folders or picture files as one data set, in that order.
 
-    A single specification is opened by `open_data`. With several, ids from a folder without a kind are prefixed with
-    the path as given, so that two folders can contain the same names. Raises `UsageError` for remaining duplicate ids.
-    If there are several, one can be empty. A pattern such as 'photos/*.jpg' expands to its files.
+    A single specification is opened by `open_data`. If there are several, ids from a folder without a kind are prefixed
+    with the path as given, so that two folders can contain the same names, and ``part=`` may select no items in some of
+    them. Raises `UsageError` for remaining duplicate ids. A pattern such as 'photos/*.jpg' expands to its files.
     """
     if len(specs) == 1:
         return open_data(specs[0])

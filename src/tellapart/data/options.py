@@ -11,7 +11,7 @@ from tellapart.errors import UsageError
 
 @dataclass(frozen=True)
 class Options:
-    """The ``key=value`` pairs of a specification, as text, and their name in messages."""
+    """The ``key=value`` pairs of a specification, as text. ``spec`` is used in messages."""
 
     spec: str
     values: dict[str, str] = field(default_factory=dict)

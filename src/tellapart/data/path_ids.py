@@ -1,10 +1,10 @@
-"""Derives file ids: paths, percent-encoded where they are not valid text."""
+"""Derives the ids of files from their paths, which are percent-encoded if they are not valid text."""
 
 from __future__ import annotations
 
 import re
 
-_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # not allowed in the id of a path
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that are not allowed in ids
 
 
 def path_id(path: str) -> str:

@@ -17,15 +17,15 @@ from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.types import Item
 
 PART_STRIDE = 1 << 40  # position = part · PART_STRIDE + row
-TEXT_ROWS = 1024  # rows of a batch without pictures
+TEXT_ROWS = 1024  # rows per batch without pictures
 LOOKED_AT = 2000  # rows used to infer the naming scheme of downloaded files
 
 
 class PictureTables:
     """Rows of several parts, as a `tellapart.data.row_index.RowSource`.
 
-    packed: the parts contain the pictures themselves, not their paths.
-    splits: the split of each part, used if no column has one; "" for none.
+    packed: whether the parts contain the pictures themselves, rather than their paths.
+    splits: the split of each part, for tables without a split column; "" if it is unknown.
     """
 
     def __init__(self, name: str, columns: Columns, folder: Path, splits: Sequence[str], *, packed: bool) -> None:
@@ -47,7 +47,7 @@ class PictureTables:
 
     @abstractmethod
     def where(self, part: int, row: int) -> str:
-        """Returns the row's place in messages."""
+        """Returns the location of a row, for messages."""
 
     def items(self, options: Options) -> tuple[Sequence[Item], Skipped]:
         """Returns the items, ordered by part and row. Infers the naming scheme of downloads from the first rows."""

@@ -52,7 +52,7 @@ class BytesPicture:
 
     @classmethod
     def plain(cls, colour: str, side: int) -> BytesPicture:
-        """Creates a square picture of one colour, which is also its name."""
+        """Creates a square picture in one colour, which is also the picture's name."""
         file = io.BytesIO()
         Image.new("RGB", (side, side), colour).save(file, "PNG")
         return cls(file.getvalue(), colour)
@@ -119,7 +119,7 @@ class StoredPicture(ABC):
 
 
 class FilePicture(StoredPicture):
-    """A picture in a file of its own."""
+    """A picture in its own file."""
 
     __slots__ = ("path",)
 
@@ -145,7 +145,7 @@ class FilePicture(StoredPicture):
     def read(self) -> BytesPicture:
         """Reads the file's bytes. Raises `PictureError` if that fails."""
         try:
-            # O_NONBLOCK, so that a pipe named .jpg is rejected below instead of being waited for.
+            # O_NONBLOCK, so that a pipe named .jpg is rejected below instead of blocking.
             with open(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
                 found = os.fstat(file.fileno())
                 if stat.S_ISDIR(found.st_mode):
@@ -257,7 +257,7 @@ def picture_in(folder: Path, name: str) -> FilePicture:
 
 
 def is_clip(picture: Picture) -> bool:
-    """Returns whether the picture is a sequence of frames; a scene is one if its length exceeds one."""
+    """Returns whether the picture is a sequence of frames. A scene is a clip if its length exceeds one."""
     return hasattr(picture, "frames") and getattr(picture, "length", 2) > 1
 
 
@@ -280,7 +280,7 @@ def preview_image(picture: Picture) -> Image.Image:
 
 
 class PackedPicture(StoredPicture):
-    """A picture inside a larger file, such as an archive; ``inside`` is its position there."""
+    """A picture inside a larger file, such as an archive. ``inside`` is its position in that file."""
 
     __slots__ = ("_path", "inside")
 
@@ -290,7 +290,7 @@ class PackedPicture(StoredPicture):
 
     @property
     def name(self) -> str:
-        """Returns the file's name and the position in it."""
+        """Returns the file's name and the position in the file."""
         return f"{self._path}#{self.inside}"
 
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""`READERS`, the registry of data set kinds, and the description of a reader.
+"""Defines `READERS`, the registry of data set kinds, and `Reader`, which describes one of them.
 
 A reader is a module of `tellapart.data.readers`, an entry point in the ``tellapart.readers`` group of an installed
 package (a `Reader`, or its function), or an entry that a program registers.
@@ -26,7 +26,7 @@ ReadFunction = Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
 class Reader(Entry[ReadFunction]):
     """One layout of a data set.
 
-    factory: reads a path with the options of its specification; returns the items, and what was left out.
+    factory: function that reads a path with the given options, and returns the items and the skipped items.
     needs: the extras that must be installed.
 
     keys: accepted keys in addition to `COMMON_KEYS`, each with one line of help.
@@ -35,7 +35,7 @@ class Reader(Entry[ReadFunction]):
     suffixes: file suffixes for which ``kind:`` may be omitted.
     json_layout: function that returns whether the content of a ``.json`` file is of this kind.
     folder_markers: names of files that mark a folder as this kind.
-    folder_suffixes: suffixes of files that mark a folder if it contains no picture.
+    folder_suffixes: suffixes of files that mark a folder as this kind if it contains no pictures.
     published: whether the layout belongs to one published data set, which model cards then mention.
     """
 

@@ -1,4 +1,4 @@
-"""The keys under which records of common file formats hold pictures, ids and captions; case does not matter."""
+"""The keys under which common file formats store pictures, ids and captions. Case does not matter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFERENCE_KEYS = (
 )
 # Captions of a data set. Unlike REFERENCE_KEYS, these exclude "label" and "labels", which often hold a class.
 DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
-MAY_LACK = "(none)"  # in a list of caption keys: a record without captions is allowed
+MAY_LACK = "(none)"  # in a list of caption keys, allows records without captions
 EXIFTOOL_KEY = "SourceFile"
 VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
 _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
@@ -57,13 +57,13 @@ def exiftool_names(keys: list[str]) -> list[str]:
 
 
 def picture_key(keys: Collection[str]) -> str:
-    """Returns the picture's key: one of `PICTURE_KEYS`, else the only key that ends in ``file_name``, else ""."""
+    """Returns the picture's key: one of `PICTURE_KEYS`, or the only key that ends in ``file_name``; "" if none."""
     ends = [key for key in keys if str(key).strip().lower().endswith("file_name")]
     return find_key(PICTURE_KEYS, keys) or (ends[0] if len(ends) == 1 else "")
 
 
 def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
-    """Returns the key that matches the earliest of ``names``, else all numbered keys (``caption_0``, …)."""
+    """Returns the key that matches the earliest of ``names`` or, if none does, all numbered keys (``caption_0``, …)."""
     if found := find_key(names, keys):
         return [found]
     for stem in _NUMBERED_STEMS:

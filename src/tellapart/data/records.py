@@ -30,7 +30,7 @@ def sole(value: Any, where: str) -> Any:
 
 
 def picture_value(record: Mapping[str, Any]) -> Any:
-    """Returns a record's picture as given: a path, a URL, base64, a mapping or a list; None if there is none.
+    """Returns a record's picture as given: a path, a URL, base64, a mapping or a list, or None if it has no picture.
 
     In Karpathy's JSON of COCO, ``filepath`` (``val2014``) is the folder of ``filename`` (``COCO_val2014_….jpg``).
     """
@@ -42,7 +42,7 @@ def picture_value(record: Mapping[str, Any]) -> Any:
 
 
 def picture_path(record: Mapping[str, Any]) -> str:
-    """Returns the path or URL of a record's picture as written; "" if the record has none, or several."""
+    """Returns the path or URL of a record's picture as written, or "" if it has no picture or several."""
     value = picture_value(record)
     if isinstance(value, list):
         value = value[0] if len(value) == 1 else None
@@ -52,7 +52,7 @@ def picture_path(record: Mapping[str, Any]) -> str:
 
 
 def record_id(record: Mapping[str, Any], where: str) -> str:
-    """Returns a record's id, or "". Raises `UsageError` if it is neither a string nor an integer."""
+    """Returns a record's id, or "" if it has no id. Raises `UsageError` if it is neither a string nor an integer."""
     value = find_value(ID_KEYS, record)
     if value is None and isinstance(number := find_value(PICTURE_KEYS, record), int) and not isinstance(number, bool):
         value = number  # {"image": 391895}

@@ -13,8 +13,8 @@ from tellapart.utils.untrusted_text import clean_line
 def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Returns the captions in a value (`caption_texts`), each on one line and stripped.
 
-    Drops empty captions and those that a VizWiz flag in ``record`` excludes; counts them in `tellapart.data.dropped`.
-    Raises `UsageError` whose message begins with ``where``.
+    Drops empty captions and those that a VizWiz flag in ``record`` excludes, and counts them in
+    `tellapart.data.dropped`. Raises a `UsageError` whose message begins with ``where``.
     """
     found = with_flags(caption_texts(captions, where), record or {}, where)
     if error := next((text.error for text in found if isinstance(text, MarkedText) and text.error), None):

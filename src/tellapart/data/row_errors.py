@@ -8,7 +8,7 @@ from tellapart.errors import UsageError
 class RowError(UsageError):
     """An error that affects one row, which is then skipped and reported.
 
-    The row's caption is a file name or a broken list, or the row has several pictures.
+    For example, the row's caption is a file name or a broken list, or the row has several pictures.
     """
 
     def __init__(self, where: str, reason: str) -> None:

@@ -1,8 +1,8 @@
-"""Random access to the rows of tables and other files, in any format, by position.
+"""Provides random access by position to the rows of tables and other files, whatever their format.
 
-Items are created on access, so their texts take no memory. A `RowSource` reads its file once from end to end, and later
-any row by its position. An index of all rows (their positions, which rows share a picture, duplicate ids) is kept in
-memory, 24 bytes per row.
+Items are created on access, so their texts take no memory. A `RowSource` first reads its file from end to end, and
+later reads any row by its position. An index of all rows (their positions, which rows share a picture, duplicate ids)
+is kept in memory, 24 bytes per row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RowSource(Protocol):
         ...
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """Yields the rows at these positions, in this order; fast if they are in ascending order."""
+        """Yields the rows at these positions, in this order. Fastest if the positions are ascending."""
         ...
 
 
@@ -115,7 +115,7 @@ class LazyItems(OnDemand):
 
 
 class RowIndex:
-    """An index in memory from items to their rows, 24 bytes per row; ids are compared by a hash of 64 bits.
+    """An in-memory index from items to their rows (24 bytes per row). Ids are compared by a 64-bit hash.
 
     The probability that any two of a million ids share a hash is 3e-8.
     """
@@ -126,12 +126,12 @@ class RowIndex:
         self._starts = np.zeros(1, np.int64)  # first row of each item, and the end
 
     def add(self, id_: str, place: RowPosition) -> None:
-        """Adds one row; positions ascend."""
+        """Adds one row. Rows must be added in the order of their positions."""
         digest = hashlib.blake2b(utf8_bytes(id_), digest_size=8).digest()
         self._added.extend((int.from_bytes(digest), *place))
 
     def close(self) -> None:
-        """Finishes adding rows; items can be requested from now on."""
+        """Builds the index. Must be called after all rows have been added and before items are requested."""
         row_N3 = np.frombuffer(self._added, np.uint64).reshape(-1, 3)
         _, first_M, item_N, count_M = np.unique(
             row_N3[:, 0], return_index=True, return_inverse=True, return_counts=True

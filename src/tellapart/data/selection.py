@@ -20,7 +20,7 @@ from tellapart.types import Item
 
 
 def choose_split(items: list[Item], options: Options) -> list[Item]:
-    """Returns the items of the requested splits. Raises `UsageError` for a split that no item has."""
+    """Returns the items of the requested splits. Raises `UsageError` for a split without items."""
     if not options.splits:
         return items
     check_splits({item.split for item in items}, options)
@@ -62,7 +62,7 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
 def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Sequence[Item]:
     """Applies ``ids=FILE``: returns the items that a list names (`read_id_list`), in the order of the data.
 
-    Matches names like captions (`match_ids`), and adds names without an item to ``missing``.
+    Matches names in the same way as captions (`match_ids`), and adds names without an item to ``missing``.
     """
     if not (written := options.text("ids")):
         return items

@@ -35,7 +35,7 @@ def sidecars(pictures: Iterable[str], texts: Iterable[str], suffixes: Sequence[s
 
 
 def without_foreign(texts: Iterable[str]) -> list[str]:
-    """Removes texts about the folder, such as ``README.txt``."""
+    """Excludes files that describe the folder, such as ``README.txt``."""
     return [text for text in texts if not _FOREIGN.fullmatch(posixpath.basename(text))]
 
 

@@ -36,7 +36,7 @@ def parse(spec: str) -> tuple[str, Path, Options]:
 
 
 def listed(spec: str, path: Path) -> str:
-    """Returns the specification of the pictures in ``spec``, from all splits, whose ids are in a list."""
+    """Returns a specification of the pictures in ``spec``, from all splits, whose ids are in the list at ``path``."""
     body, query = (spec, "") if Path(spec).exists() else split_query(spec)
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
     return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
@@ -88,7 +88,7 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
 
 
 def _similar_path(path: Path) -> str:
-    """Returns ``; did you mean 'photos'?`` for a similar name in the same folder, else ""."""
+    """Returns ``; did you mean 'photos'?`` for a similar name in the same folder, or "" if there is none."""
     try:
         names = [file.name for file in path.parent.iterdir() if not file.name.startswith(".")]
     except (OSError, ValueError):
@@ -106,7 +106,7 @@ def _json_kind(path: Path, spec: str) -> str:
 
 
 def _folder_kind(folder: Path) -> str:
-    """Infers a folder's kind: from a marker file, else ``folder`` if it contains a picture, else from the suffixes."""
+    """Infers a folder's kind from a marker file, from pictures (``folder``), or from suffixes, in this order."""
 
     def has_marker(reader: Reader) -> bool:
         return any((folder / name).is_file() for name in reader.folder_markers)
@@ -115,7 +115,7 @@ def _folder_kind(folder: Path) -> str:
         return found
     try:
         names = {file.name for file in folder.iterdir()}
-    except OSError:  # its reader reports why
+    except OSError:  # the reader reports the error
         return "folder"
     suffixes = {Path(name).suffix.lower() for name in names}
     stems = {Path(name).stem for name in names if name.endswith(".parquet")}

@@ -69,7 +69,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text", Notepad's "U
 def decode_text(data: bytes) -> str:
     """Decodes UTF-8, or UTF-16 with a byte order mark, and converts line endings to a line feed.
 
-    Raises UnicodeDecodeError for other encodings: a wrong guess would change letters.
+    Raises UnicodeDecodeError for other encodings, because a wrong guess would change letters.
     """
     text = data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,7 +1,7 @@
 """Decodes the frames of clips: video files (PyAV, extra ``video``) and animated GIFs (Pillow).
 
 Frame k of n (counting from 0) is the one shown at (k + 1/2)/n of the duration, regardless of how long each frame is
-shown. A clip with fewer than n frames repeats some.
+shown. If a clip has fewer than n frames, some are repeated.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MIN_FRAME_SHARE = 0.9
 
 
 def uniform_frame_indices(starts: Sequence[float], end: float, count: int) -> list[int]:
-    """Returns the indices of the frames shown at the midpoints of ``count`` equal parts of ``starts[0]`` to ``end``.
+    """Divides ``starts[0]`` to ``end`` into ``count`` equal parts, and returns the frames shown at their midpoints.
 
-    ``starts``: when each frame appears, ascending.
+    ``starts``: the time at which each frame appears, in ascending order. Returns indices into ``starts``.
     """
     step = (end - starts[0]) / count
     return [bisect.bisect_right(starts, starts[0] + (part + 0.5) * step) - 1 for part in range(count)]
@@ -42,7 +42,7 @@ def gif_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
         starts = [0.0]
         for place in range(getattr(found, "n_frames", 1)):
             found.seek(place)
-            starts.append(starts[-1] + (found.info.get("duration") or 100))  # browsers show a frame of 0 ms for 100
+            starts.append(starts[-1] + (found.info.get("duration") or 100))  # browsers show frames of 0 ms for 100 ms
         found.load()  # a truncated file ends in half a frame
         wanted = uniform_frame_indices(starts[:-1], starts[-1], count)
         frames = {}

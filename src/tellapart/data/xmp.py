@@ -1,4 +1,4 @@
-"""Reads and writes alt texts in XMP packets, in the properties that IPTC defines for accessibility.
+"""Reads and writes alt text in XMP packets, in the properties that IPTC defines for accessibility.
 
 The properties are ``Iptc4xmpCore:AltTextAccessibility`` and ``Iptc4xmpCore:ExtDescrAccessibility`` (IPTC Photo Metadata
 Standard 2021.1). Each is an ``rdf:Alt`` with one text per language; ``x-default`` is the fallback. Everything else in
@@ -27,12 +27,12 @@ _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Descriptio
 
 
 def key_of(name: str, language: str) -> str:
-    """Returns what follows the name of a file in the log, for the text of a property in a language."""
+    """Returns the suffix of a file's name in the log, for the text of a property in a language."""
     return "".join(["#long"] * (name == LONG) + [f"#{language}"] * (language != DEFAULT))
 
 
 def part_of(key: str) -> tuple[str, str]:
-    """Returns the property and the language that `key_of` wrote."""
+    """Returns the property and the language that `key_of` encoded."""
     is_long = key == "#long" or key.startswith("#long#")
     return LONG if is_long else ALT, key.removeprefix("#long" if is_long else "").removeprefix("#") or DEFAULT
 
@@ -53,8 +53,8 @@ def with_texts(packet: str, texts: Mapping[str, str], where: str) -> str:
 def with_languages(
     packet: str, texts: Mapping[tuple[str, str], str | None], where: str, event: TextEvent | None = None
 ) -> str:
-    """Sets texts of an XMP packet, given by property and language (None removes a text); an empty ``packet`` starts a
-    new one.
+    """Sets texts of an XMP packet, given by property and language (None removes a text). An empty ``packet`` starts a
+    new packet.
 
     Preserves texts in other languages, all other properties, and comments. Adds ``event`` to the history. Raises
     `UsageError` for invalid XMP, with a message that begins with ``where``.
@@ -120,9 +120,9 @@ def _add_event(descriptions: Sequence[ElementTree.Element], event: TextEvent) ->
 
 
 def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
-    """Returns the texts of a packet by property and language; a text without a language is `DEFAULT`.
+    """Returns the texts in a packet by property and language. A text without a language counts as `DEFAULT`.
 
-    Raises `UsageError` like `with_languages`.
+    Raises `UsageError` in the same cases as `with_languages`.
     """
     texts, root = dict[tuple[str, str], str](), _parsed(packet or _EMPTY, where)
     for name in (ALT, LONG):
@@ -136,9 +136,9 @@ def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
 
 
 def texts_of(packet: str, where: str) -> dict[str, str]:
-    """Returns the text of each property (`ALT`, `LONG`) in a packet, in the default language, else in the first one.
+    """Returns the text of each property (`ALT`, `LONG`) in a packet: the default text or, failing that, the first one.
 
-    Raises `UsageError` like `with_texts`.
+    Raises `UsageError` in the same cases as `with_texts`.
     """
     texts = languages_of(packet, where)
     ordered = sorted(texts.items(), key=lambda pair: pair[0][1] != DEFAULT)

@@ -56,7 +56,7 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
 
 
 def with_packet(data: bytes, packet: str, where: str) -> bytes:
-    """Replaces the XMP packet in the bytes of a JPEG or PNG; everything else is unchanged.
+    """Replaces the XMP packet in the bytes of a JPEG or PNG. Everything else is unchanged.
 
     Raises `UsageError` for other formats, and for a packet that exceeds a JPEG segment.
     """

@@ -1,7 +1,7 @@
 """``coco:FILE`` or ``coco:FOLDER``: COCO's captions JSON.
 
 ``{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": "…"}]}``. For a folder, reads
-its ``captions*.json`` (there or in ``annotations/``). The split is inferred from the file name
+``captions*.json`` in the folder or its ``annotations/``. The split is inferred from the file name
 (``captions_val2017.json``). Pictures are in ``images=FOLDER``; by default, in the first of ``images/``, ``val2017/``,
 ``images/val2017/`` and ``validation/`` next to the file that contains some of them. The id is the image's id.
 """
@@ -106,7 +106,7 @@ READERS.register(
     Reader(
         name="coco",
         factory=read,
-        help="COCO captions JSON, or its folder",
+        help="COCO captions JSON, or the folder that contains it",
         keys=IMAGES,
         layouts=(
             (

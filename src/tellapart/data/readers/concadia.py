@@ -1,7 +1,7 @@
 """``concadia:FILE``: Concadia (Kreiss et al. 2022), pictures from Wikipedia, each with a caption and a description.
 
 ``wiki_split.json``: ``{"images": [{"filename": "1.jpg", "split": "train", "caption": {"raw": "…"}, "description":
-{"raw": "…"}}]}``. A description (alt text) replaces the picture, a caption supplements it. ``text=`` selects
+{"raw": "…"}}]}``. A description (alt text) replaces the picture; a caption supplements it. ``text=`` selects
 ``descriptions`` (default), ``captions``, or ``both`` (the description first). Pictures are in ``images=FOLDER``, by
 default in ``resized/`` (as published) or ``images/`` next to the file. The id is the file name.
 """

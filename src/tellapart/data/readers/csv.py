@@ -1,11 +1,11 @@
 """``csv:FILE``: a table with a header, with one picture or one caption per row.
 
-For example ``image,caption`` followed by ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars, with quotes
-as in spreadsheets. Recognized column names: see `tellapart.data.columns`; others are specified with ``image=COLUMN``,
-``captions=COLUMN`` and ``id=COLUMN``; a ``split`` column contains the split. Paths are relative to the file or to
-``images=FOLDER``, which also contains the files downloaded from URLs. A cell may also contain a picture in base64, as
-in VLMEvalKit's tables. The default id is the path as written. All rows with the same id form one picture with several
-captions.
+For example ``image,caption`` followed by ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars, with quotes as
+in spreadsheets. `tellapart.data.columns` lists the recognized column names. Other columns are specified with
+``image=COLUMN``, ``captions=COLUMN`` and ``id=COLUMN``. A ``split`` column contains the split. Paths are relative to
+the file or to ``images=FOLDER``, which also contains the files downloaded from URLs. A cell may also contain a picture
+in base64, as in VLMEvalKit's tables. The default id is the path as written. All rows with the same id form one picture
+with several captions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
 
 
 def _fields(lines: Lines, separator: str) -> Iterator[list[str] | None]:
-    """Yields stripped fields; None for a blank line."""
+    """Yields stripped fields, or None for a blank line."""
     return ([field.strip() for field in record] or None for record in csv_records(lines, separator))
 
 
@@ -73,7 +73,7 @@ class CsvTable(LineSource):
         self._where_files.learn((record[column], place[1] - 2) for place, record in some if len(record) > column)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Yields fields; skips blank lines."""
+        """Yields fields, skipping blank lines."""
         return _fields(lines, self._separator)
 
     def item(self, record: list[str], place: RowPosition, where: str) -> Item:

@@ -29,7 +29,7 @@ LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt",
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items in the order of the token file, followed by pictures without references that only a list names."""
+    """Returns items in the order of the token file, followed by pictures that only a list names (no references)."""
     home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
     if not home.is_dir():
         raise UsageError(f"{path}: no such folder; flickr8k: expects the folder that contains {TOKENS}")

@@ -1,12 +1,13 @@
 """``folder:PATH``: the pictures and clips in a folder and its subfolders.
 
-Items are ordered by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder;
-paths that are not valid UTF-8 are percent-encoded (``caf%E9.jpg``). References, if any, are the lines of the text file
-with the same name (``cat.txt`` or ``cat.jpg.txt``, otherwise ``cat.caption``), or the whole text if its lines are prose
-(`tellapart.data.sidecars.is_prose`; ``lines=`` overrides this). Without text files, references come from Hugging Face's
-``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``) in the folder and its subfolders.
-Skips hidden files and folders. Reports text files and rows without a picture, unsupported picture formats (HEIC, SVG,
-…), names that continue after the suffix (``cat.jpg?w=300``), empty files and incomplete downloads (``.part``).
+Items are ordered by path, with numbers compared by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside
+the folder; paths that are not valid UTF-8 are percent-encoded (``caf%E9.jpg``). References, if any, are the lines of
+the text file with the same name (``cat.txt`` or ``cat.jpg.txt``, otherwise ``cat.caption``), or the whole text if its
+lines are prose (`tellapart.data.sidecars.is_prose`; ``lines=`` overrides this). Without text files, references come
+from Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``) in the folder
+and its subfolders. Skips hidden files and folders. Reports text files and rows without a picture, unsupported picture
+formats (HEIC, SVG, …), names that continue after the suffix (``cat.jpg?w=300``), empty files and incomplete downloads
+(``.part``).
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _items(
     folder: Path, names: Sequence[str], beside: Mapping[str, str], lines: str,
     listed: Mapping[str, Sequence[str]], missing: Skipped,
 ) -> list[Item]:  # fmt: skip
-    """Returns the pictures with their references: from text files (``beside``), otherwise from lists (``listed``).
+    """Returns the pictures with their references from text files (``beside``) or, failing that, lists (``listed``).
 
     Prints which text files cannot be read, because their pictures then have no references.
     """
@@ -187,7 +188,7 @@ READERS.register(
             (
                 (
                     "a folder of pictures and clips; captions, if any, in a `.txt` or else a "
-                    "`.caption` next to each picture, one per line (or a single one, if the lines "
+                    "`.caption` next to each picture, one per line (or a single caption, if the lines "
                     "form prose); names that are not valid UTF-8 are percent-encoded in the id "
                     "(`caf%E9.jpg`)"
                 ),
@@ -195,7 +196,7 @@ READERS.register(
             ),
             ("one picture or clip", "`cat.jpg`, `dog.mp4`"),
             (
-                ("Hugging Face's image folder with `metadata.jsonl` or `metadata.csv`, in total or per folder"),
+                ("Hugging Face's image folder with `metadata.jsonl` or `metadata.csv`, one in total or one per folder"),
                 "the folder",
             ),
         ),

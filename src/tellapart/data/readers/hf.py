@@ -1,9 +1,9 @@
 """``hf:FOLDER`` or ``hf:NAME``: a data set from the ``datasets`` library (extra ``datasets``).
 
-FOLDER was written by ``save_to_disk`` (one data set, or several by split). NAME is a name on the hub, with
+FOLDER was written by ``save_to_disk`` (one data set, or one per split). NAME is a name on the hub, with
 ``config=NAME`` if it has several configurations; offline, it must be in the cache. Columns are recognized as for
 ``csv:`` (`tellapart.data.columns`), and by the types ``Image`` and ``Video``; paths are relative to ``images=FOLDER``,
-by default to the folder. Splits come from the data set, otherwise from a ``split`` column. The default id is
+by default to the folder. Splits come from the data set or, if it has none, from a ``split`` column. The default id is
 ``SPLIT/ROW``, counted from 0.
 """
 
@@ -84,7 +84,7 @@ class SavedParts(PictureTables):
 
 
 def _holds_bytes(kind: Any, part: Any, column: str, options: Options, names: list[str]) -> bool:
-    """Returns whether a column of this type contains pictures rather than paths. Raises `UsageError` for neither."""
+    """Returns whether a column of this type contains pictures rather than paths. Raises `UsageError` if neither."""
     dtype = getattr(kind, "dtype", "")
     if dtype in ("binary", "large_binary") or (isinstance(kind, dict) and "bytes" in kind):
         return True

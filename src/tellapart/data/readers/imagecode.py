@@ -37,7 +37,7 @@ class ImageSet:
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items set by set."""
+    """Returns the items, one set at a time."""
     if options.text("only") not in ("", "described"):
         raise UsageError(f"{options.spec}: only={options.text('only')}: expected only=described")
     home = path.parent

@@ -131,7 +131,7 @@ READERS.register(
     Reader(
         name="instructions",
         factory=read,
-        help="prompts and answers for a language model, Alpaca's JSON or JSONL",
+        help="prompts and answers for a language model (Alpaca's JSON or JSONL)",
         layouts=(("instructions for a language model, no pictures", "`instructions:alpaca_data.json`"),),
     )
 )

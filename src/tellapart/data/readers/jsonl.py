@@ -119,7 +119,7 @@ def _parsed(line: str, where: str) -> Any:
 
 
 def _picture(entry: dict[str, Any], where: str) -> Any:
-    """Returns the path of a record's picture, or the picture in base64. Raises `RowError` if it has several."""
+    """Returns the path of a record's picture, or the picture in base64. Raises `RowError` if there are several."""
     value = sole(picture_value(entry), where)
     if isinstance(value, dict):
         value = sole(find_value(("bytes", *PICTURE_KEYS), value), where)

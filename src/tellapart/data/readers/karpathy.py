@@ -1,9 +1,9 @@
 """``karpathy:FILE``: Karpathy's JSON with splits (``dataset_coco.json``, ``dataset_flickr30k.json``, …).
 
 ``{"images": [{"filename": "1.jpg", "filepath": "val2014", "split": "restval", "cocoid": 1, "sentences": [{"raw":
-"…"}]}]}``. ``restval`` is part of ``train``. Pictures are in ``images=FOLDER`` (default: the first of ``images/``,
-``flickr30k-images/``, … next to the file, or its folder, that contains some), in ``filepath``. The id is
-``cocoid``, otherwise the file name, as in ``coco:`` and ``flickr8k:``.
+"…"}]}]}``. ``restval`` is part of ``train``. Pictures are in the subfolder ``filepath`` of ``images=FOLDER``. By
+default, this folder is the first that contains some of them: ``images/``, ``flickr30k-images/``, … next to the file, or
+the file's own folder. The id is ``cocoid`` as in ``coco:`` or, if there is none, the file name as in ``flickr8k:``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ READERS.register(
     Reader(
         name="karpathy",
         factory=read,
-        help="Karpathy's JSON of splits",
+        help="Karpathy's JSON with splits",
         keys=IMAGES,
         layouts=(("Karpathy's JSON: MSCOCO, Flickr30k, Flickr8k", "`karpathy:dataset_flickr30k.json?split=test`"),),
         json_layout=_is_layout,

@@ -33,8 +33,8 @@ TEXT_KEYS = ("caption", "captions", "sentence")
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Returns items, file by file, in the order of ``videos`` or, without that key, of first mention in
-    the sentences.
+    """Returns items, one file at a time, in the order of ``videos`` or, without that key, in the order in which the
+    sentences first mention them.
     """
     files = [path / name for name in FILES if (path / name).is_file()] if path.is_dir() else [path]
     if not files:

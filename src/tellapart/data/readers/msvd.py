@@ -60,7 +60,7 @@ class Msvd(LineSource):
         self._names, self._folder, self._splits, self._language = names, folder, splits, language.casefold()
 
     def records(self, lines: Lines) -> Iterator[tuple[str, str] | None]:
-        """Yields (name, description); None for comments, blank lines and other languages."""
+        """Yields (name, description), or None for comments, blank lines and other languages."""
         return map(self._row if self._names else self._line, csv_records(lines, ",") if self._names else lines)
 
     def item(self, record: tuple[str, str], place: RowPosition, where: str) -> Item:

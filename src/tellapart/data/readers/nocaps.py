@@ -1,7 +1,7 @@
-"""``nocaps:FILE`` or ``nocaps:FOLDER``: nocaps (Agrawal et al. 2019), all domains or some.
+"""``nocaps:FILE`` or ``nocaps:FOLDER``: nocaps (Agrawal et al. 2019), with all or some of its domains.
 
 ``nocaps_val_4500_captions.json`` is in COCO's layout, and each image has a ``domain``: ``in-domain``, ``near-domain``
-or ``out-domain``. ``domain=in`` selects one, ``domain=near,out`` two of them. The test file has neither captions nor
+or ``out-domain``. ``domain=in`` selects one domain; ``domain=near,out``, two. The test file has neither captions nor
 domains. Pictures are found as for ``coco:``; the split is inferred from the file name, and the id is the image's id.
 """
 
@@ -61,9 +61,9 @@ READERS.register(
     Reader(
         name="nocaps",
         factory=read,
-        help="nocaps, all domains or some",
+        help="nocaps, all or some of its domains",
         keys={**IMAGES, "domain": "`in`, `near`, `out`, or several: `near,out`"},
-        layouts=(("nocaps, all domains or some", "`nocaps:nocaps_val_4500_captions.json?domain=near,out`"),),
+        layouts=(("nocaps, all or some of its domains", "`nocaps:nocaps_val_4500_captions.json?domain=near,out`"),),
         published=True,
     )
 )

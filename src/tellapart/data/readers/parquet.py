@@ -3,8 +3,9 @@
 FILES is a file, a folder, or a pattern such as ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture column
 contains bytes, ``{"bytes", "path"}`` as Hugging Face writes it, or a path or URL whose file is in ``images=FOLDER`` (by
 default next to the Parquet file). Columns are recognized or specified as for ``csv:`` (`tellapart.data.columns`). The
-split is in a ``split`` column, otherwise inferred from the file name. The default id is the path, otherwise
-``FILE#ROW``, counted from 0. Row groups are read in small batches. Damaged files are reported, and the others are read.
+split is in a ``split`` column or, without one, inferred from the file name. The default id is the path or, if the file
+contains the pictures, ``FILE#ROW`` (counting from 0). Row groups are read in small batches. Damaged files are reported
+and skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tellapart.errors import MissingExtra, PictureError, UsageError, first_line
 from tellapart.types import Item
 from tellapart.utils.listed_names import few
 
-PICTURE_ROWS = 16  # rows of a batch with pictures
+PICTURE_ROWS = 16  # rows per batch with pictures
 CLIP_COLUMNS = ("video", "clip", "gif")
 
 
@@ -53,7 +54,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def holds_pictures(files: Sequence[Path], options: Options) -> bool:
-    """Returns whether the files contain the pictures themselves, not their paths. Raises `UsageError`."""
+    """Returns whether the files contain the pictures themselves, rather than their paths. Raises `UsageError`."""
     schema = _first_schema(files)
     return _holds_bytes(files, schema, Columns.choose(schema.names, options).image, options)
 
@@ -115,7 +116,7 @@ class ParquetClip(PackedClip, ParquetPicture):
 
 
 class Cursor:
-    """Rows of one file by number, as dicts. Keeps one batch, so ascending access is fast. Thread-safe."""
+    """Rows of one file by number, as dicts. Keeps one batch in memory, so ascending access is fast. Thread-safe."""
 
     def __init__(self, path: Path, file: Any, columns: tuple[str, ...], size: int) -> None:
         self._path, self._file, self._columns, self._size = path, file, list(columns), size
@@ -154,7 +155,7 @@ class Cursor:
 
 
 def cursor(path: Path, columns: tuple[str, ...], size: int) -> Cursor:
-    """Returns a cursor over the current version of the file. Keeps the last few open."""
+    """Returns a cursor over the current version of the file. Keeps the last few cursors open."""
     return _cursor(path, columns, size, signature_of(path, str(path)))
 
 

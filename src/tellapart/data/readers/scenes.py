@@ -1,4 +1,4 @@
-"""``scenes:DOMAIN``: synthetic scenes; reads nothing from disk.
+"""``scenes:DOMAIN``: synthetic scenes, generated without reading from disk.
 
 ``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of the plain domain. ``detail`` is the
 probability that a reference mentions a detail, and ``family`` the size of groups of scenes that differ in one
@@ -24,11 +24,11 @@ from tellapart.types import Item
 
 INTEGER_KEYS = {
     "n": "number of scenes; default: 500",
-    "seed": "default: 0",
+    "seed": "random seed; default: 0",
     "size": "width and height in pixels",
     "family": "size of groups of scenes that differ in one attribute",
     "references": "number of references per scene",
-    "frames": "number of frames per clip; default: 1, a picture",
+    "frames": "number of frames per clip; default: 1 (a still picture)",
 }
 KEYS = {
     **INTEGER_KEYS,

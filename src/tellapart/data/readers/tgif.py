@@ -43,7 +43,7 @@ class Tgif(LineSource):
         self._folder, self._splits = folder, splits
 
     def records(self, lines: Lines) -> Iterator[str | None]:
-        """Yields the lines; skips blank ones."""
+        """Yields the lines, skipping blank ones."""
         return (line.strip() or None for line in lines)
 
     def item(self, record: str, place: RowPosition, where: str) -> Item:

@@ -1,13 +1,13 @@
 """``webdataset:SHARDS``: tar files in which the members of a sample are adjacent and share a name.
 
 ``0001.jpg``, ``0001.txt`` (one caption per line), ``0001.json`` (``caption``, ``text``, ``answer``, ``caption_0``, … as
-in `tellapart.data.record_keys`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or
-``data-*.tar``; they must be uncompressed for random access. If a sample has several pictures or texts, the one named
-like the sample takes precedence: ``0001.jpg`` before ``0001.depth.png``. The text takes precedence over the JSON. The
-split comes from the JSON, otherwise from the shard's name. The id is ``SHARD/0001``, because names often restart in
-each shard. Reports and counts samples without a picture, with several but none named like the sample, or with
-unreadable texts, as well as additional pictures in a sample, links, and damaged shards. Reads a damaged shard up to the
-damage.
+in `tellapart.data.record_keys`; ``split``). SHARDS is a tar file, a folder of tar files, or a pattern such as
+``data-{00000..00012}.tar`` or ``data-*.tar``. Tar files must be uncompressed, because random access requires it. If a
+sample has several pictures or texts, the one named like the sample takes precedence: ``0001.jpg`` before
+``0001.depth.png``. The text takes precedence over the JSON. The split comes from the JSON or, failing that, from the
+shard's name. The id is ``SHARD/0001``, because names often restart in each shard. Reports samples that have no picture,
+several pictures of which none is named like the sample, or unreadable texts. Also reports additional pictures in a
+sample, links, and damaged shards, which are read up to the damage.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class Shards:
-    """Samples of several tar files; a `tellapart.data.row_index.RowSource`."""
+    """The samples of several tar files, as a `tellapart.data.row_index.RowSource`."""
 
     def __init__(self, shards: Sequence[Path], name: str) -> None:
         self._shards, self.name = shards, name
@@ -79,7 +79,7 @@ class Shards:
                             missing.add(f"{shard}#{_key(members[0])}", str(error))
                             continue
                         for other in _pictures(members)[1:]:
-                            missing.add(f"{shard}#{other.name}", f"extra picture; sample {_key(other)} has another one")
+                            missing.add(f"{shard}#{other.name}", f"extra picture; sample {_key(other)} already has one")
                         yield (place * SHARD + start, number), item
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged; read up to this point: {getattr(error, 'strerror', None) or error}")
@@ -172,7 +172,7 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     picture = pictures[0]
     if len(pictures) > 1 and not _is_plain(picture):
         names = ", ".join(sorted(PurePosixPath(member.name).name for member in pictures))
-        raise UsageError(f"several pictures, {names}; expected one, or one of them named after the sample")
+        raise UsageError(f"several pictures, {names}; expected a single one, or one named after the sample")
     if not picture.isfile():
         raise UsageError("a link instead of a picture; create the archive with tar --dereference --hard-dereference")
     if picture.issparse() or picture.size > MAX_FILE_BYTES:
@@ -217,7 +217,7 @@ class Member(PackedPicture):
         self._start, self._size = member.offset_data, member.size
 
     def address(self) -> str:
-        """Returns the address with the position of the first byte, because a tar can contain a name twice."""
+        """Returns the address and the position of the first byte, because a tar file can contain a name twice."""
         return f"{super().address()}//{self._start}"
 
     def data(self) -> bytes:
@@ -251,7 +251,7 @@ READERS.register(
     Reader(
         name="webdataset",
         factory=read,
-        help="tar files of samples",
+        help="WebDataset: tar files of samples",
         layouts=(
             (
                 "WebDataset tars: `0001.jpg`, `0001.txt`, `0001.json`",
