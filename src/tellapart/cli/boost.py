@@ -15,7 +15,6 @@ import typer
 from tellapart.boost.dataset import Summary, boost_dataset, check_out, parse_shard
 from tellapart.boost.merge import merge
 from tellapart.boost.output import stage_of_captions
-from tellapart.boost.page import write_page
 from tellapart.boost.records import read_records
 from tellapart.boost.stages import stages as make_stages
 from tellapart.cli.app import DATA, App
@@ -190,6 +189,8 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
 
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
     """Prints the summary and the captions' statistics, and writes the page next to the result."""
+    from tellapart.boost.page import write_page
+
     page = out.with_suffix(".html")
     write_page(statistics, page, typed_command())
     show(value, lambda: rich.console.Group(*tables, statistics.table(), *statistics.lines()), as_json)
