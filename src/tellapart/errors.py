@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class TellapartError(Exception):
-    """Base class of errors with a one-line message; commands exit with ``exit_code`` and no traceback."""
+    """Base class for errors with a one-line message. Commands exit with ``exit_code`` and print no traceback."""
 
     exit_code = 1
 
@@ -44,7 +44,7 @@ def need_extra(extra: str, what: str, *packages: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns a hint such as ``; did you mean 'steps'?``, or the known names if none is similar."""
+    """Returns a hint such as ``; did you mean 'steps'?``, or the known names if no name is similar."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"

@@ -57,7 +57,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One picture with its human references. ``truth``: the ground truth, a `Scene` in `scenes`, otherwise None.
+    """One picture with its human references. ``truth``: the ground truth (a `Scene`, for `scenes`), or None.
 
     ``id`` and ``split`` are normalized with `clean_text`, so that different files agree on them.
     """

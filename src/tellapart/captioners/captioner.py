@@ -73,8 +73,7 @@ class Captioner(ABC):
         self.graphs = StepGraphs() if self.graphed and enabled else None
 
     def with_prompt(self, prompt: str) -> Self:
-        """Returns a captioner that uses another prompt and shares this captioner's weights. For "", returns this one.
-
+        """Returns a captioner that uses another prompt and shares this captioner's weights. For "", returns itself.
         Raises `UsageError` if the captioner does not accept prompts.
         """
         if not prompt:

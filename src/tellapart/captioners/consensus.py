@@ -33,7 +33,7 @@ def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
 
 
 def mean_similarity(samples: Sequence[str]) -> np.ndarray:
-    """Computes how well each sample agrees with all S samples, including the sample itself: S values in [0, 5].
+    """For each of S samples, computes its agreement with all samples, including the sample itself, in [0, 5].
 
     This is the fraction of samples that contain a content word, averaged over the words in the sample (0 to 1), plus
     the mean similarity to all samples (0 to 4). The similarity is CIDEr-D without document frequencies, so that a

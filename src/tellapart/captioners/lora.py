@@ -18,7 +18,7 @@ def is_adapter(name: str) -> bool:
 
 
 def is_lora_layer(module: torch.nn.Module) -> bool:
-    """Returns whether ``module`` is a layer with LoRA, without importing peft, which takes 0.4 s."""
+    """Returns True if ``module`` is a LoRA layer. Does not import peft, because importing it takes 0.4 s."""
     return hasattr(module, "lora_A") and hasattr(module, "get_base_layer")
 
 

@@ -24,7 +24,7 @@ State = tuple[torch.Tensor, ...]  # LSTM states, each R×H
 
 
 class RecurrentConfig(PreTrainedConfig):
-    """Configuration of a recurrent captioner. The default widths are those of paper 4.
+    """Configuration of a recurrent captioner. The default widths follow paper 4.
 
     vision_config: any vision encoder from transformers. None: features of size ``visual_size`` come from files.
     attention: whether to attend to all grid cells or regions at each word, instead of using their mean once.

@@ -167,8 +167,9 @@ def _widened_parameters(index: Any, times: int) -> Any:
 def _filter_candidates(
     row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each query's first k results, without the query itself and those above ``max_cosine``, with ties ordered
-    by row.
+    """Returns each query's first k results. Excludes the query itself and results above ``max_cosine``.
+
+    Ties are ordered by row.
     """
     left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
     if max_cosine is not None:

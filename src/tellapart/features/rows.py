@@ -174,7 +174,7 @@ class RowStore:
             self._make_room(index, _name(label), 0)
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """Returns the content keys of files that were hashed before and whose (size, mtime_ns) has not changed."""
+        """Returns the content keys of files that were hashed before and have the same (size, mtime_ns) as then."""
         paths = list(signatures)
         query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
         with self._transaction("DEFERRED") as index:
@@ -426,7 +426,7 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 
 
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
-    """Runs a query that ends in ``IN`` for any number of keys. Returns a dict from its first column to its second."""
+    """Runs a query that ends in ``IN`` for any number of keys. Returns a dict of the first two columns."""
     rows: dict[str, Any] = {}
     for some in blocks_of(keys, KEYS_PER_QUERY):
         rows.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())

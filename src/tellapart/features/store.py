@@ -161,7 +161,7 @@ class FeatureStore:
     def _fill(
         self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool
     ) -> tuple[list[str | None], list[tuple[Item, PictureError]]]:
-        """Adds the rows of ``items`` to the store. Returns their keys (None: unreadable) and the errors."""
+        """Adds the rows of ``items`` to the store. Returns their keys (None for unreadable pictures) and the errors."""
         work = Filling(self._rows, maker, items, batch_size)
         with Progress(len(items), f"encoding ({maker.label[:24]})", enabled=progress) as shown:
             for count in work.run():

@@ -26,7 +26,7 @@ class View(Protocol):
     """Provides the input for one captioner."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        """Returns the items that have an input, and adds the others to ``skipped``."""
+        """Returns the items that have an input, and adds all other items to ``skipped``."""
         ...
 
     def rows(self, items: Sequence[Item]) -> Rows:

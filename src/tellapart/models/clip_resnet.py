@@ -42,7 +42,7 @@ class ClipResNetConfig(PreTrainedConfig):
 
 
 class ClipBottleneck(nn.Module):
-    """Bottleneck block that uses average pooling to reduce the resolution, also in the shortcut."""
+    """Bottleneck block that downsamples with average pooling, including in the shortcut."""
 
     def __init__(self, before: int, narrow: int, stride: int) -> None:
         super().__init__()

@@ -83,7 +83,10 @@ class CaptionerLike(Protocol):
         ...
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Generates captions without tracking gradients. ``seeds``: one per picture; each determines its samples."""
+        """Generates captions without tracking gradients.
+
+        ``seeds``: one seed per picture, which determines the picture's samples.
+        """
         ...
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:

@@ -115,7 +115,10 @@ class ObjectiveOptions(Strict):
         return "loss" if labels and OBJECTIVES.find(self.kind).loss_selects else "recall"
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns the names of the scorers to use instead of the recipe's [scorer], without those of the rewards."""
+        """Returns the names of the scorers that the objective uses instead of the recipe's [scorer].
+
+        Rewards name their own scorers.
+        """
         return ()
 
     def levels(self) -> tuple[tuple[float, str], ...]:

@@ -89,7 +89,7 @@ def like_class_means(
 
 
 def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
-    """For each token, B×S×T, computes the mean reward of words of the same class in the picture's other samples.
+    """For each token, B×S×T, computes the mean reward of words in the same class in the picture's other samples.
 
     Equals `leave_one_out` if the reward is constant within each caption. Ignores NaN rewards. Raises ValueError for a
     single sample.

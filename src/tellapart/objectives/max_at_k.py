@@ -72,7 +72,7 @@ class MaxAtK(Strict):
         return max(self.k, self.k_end or 1)
 
     def at(self, step: int) -> int:
-        """Returns k at a step; steps count from 0."""
+        """Returns k for a step. Steps are numbered from 0."""
         if self.k_end is None:
             return self.k
         return round(self.k + (self.k_end - self.k) * min(step / self.steps, 1.0))

@@ -311,7 +311,7 @@ class Reinforce:
     def write(
         self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding, *, dropout: bool
     ) -> Rollout:
-        """Generates captions for the batch, each conditioned on the prompt of its level of detail, if any."""
+        """Generates captions for the batch. With levels of detail, conditions each caption on its level's prompt."""
         if self.levels is None:
             return generate(learner, visual, decoding, batch.seeds, dropout=dropout)
 
@@ -321,7 +321,7 @@ class Reinforce:
         return self.levels.rollout(learner, visual, batch, of_level)
 
     def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Returns logits_RTV for the captions, each conditioned on the prompt of its level of detail, if any."""
+        """Returns logits_RTV for the captions. With levels of detail, conditions each caption on its level's prompt."""
         if self.levels is None:
             return learner.logits(visual, rollout.tokens_RT, rollout.valid_RT)
         return self.levels.logits(learner, visual, rollout, batch)

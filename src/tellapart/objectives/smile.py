@@ -343,7 +343,10 @@ def alternative_forms(
 
 
 def alternative_form(token: str, ids: dict[str, int]) -> str | None:
-    """Returns the token's other form in the vocabulary, with or without the continuation or start mark, or None."""
+    """Returns another form of the token that is in the vocabulary, or None if there is no such form.
+
+    The two forms differ only in the mark for the continuation or start of a word.
+    """
     candidates = [CONTINUES + token, *(token[1:] for mark in STARTS if token.startswith(mark))]
     candidates += [mark + token for mark in STARTS]
     return next((form for form in candidates if form in ids), None)

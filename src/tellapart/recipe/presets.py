@@ -67,7 +67,7 @@ DEFAULTS = {
 
 
 def objective_names() -> list[str]:
-    """Returns the names of the presets, followed by those of objectives and rewards from installed packages.
+    """Returns the names of the presets, followed by the objectives and rewards that installed packages provide.
 
     tellapart's other objectives and rewards (``exact_truth``, ``paid_words``, …) can only be used in recipes.
     """

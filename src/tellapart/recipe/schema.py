@@ -198,7 +198,7 @@ class NewScorer(Strict):
 
 
 class Lora(Strict):
-    """LoRA for the vision encoder and the language model, if they are trained. The defaults are those of paper 2.
+    """LoRA for the vision encoder and the language model, if they are trained. The defaults follow paper 2.
 
     If a part's attention layers are not among the default ``modules``, LoRA adapts all linear layers in that part.
     """
@@ -450,7 +450,7 @@ class TestSet(Strict):
         return TestSet.model_validate_json(fill_in(self.model_dump_json()))
 
     def absent(self) -> dict[Path, str]:
-        """Returns a dict from each required file that is missing to its source."""
+        """Returns the required files that are missing, with the source of each file."""
         return {path: why for name, why in self.needs.items() if not (path := Path(fill_in(name))).exists()}
 
 

@@ -105,7 +105,7 @@ class Plan:
     given: Given = Given()
 
     def missing(self) -> dict[str, str]:
-        """Returns a dict from each system whose rows cannot be computed to the reason."""
+        """Returns the systems whose rows cannot be computed, with the reason for each system."""
         return {row.system: why for row in self.rows if (why := self._lacking(row.system))}
 
     def _lacking(self, system: str, *, model: bool = False) -> str:
@@ -126,7 +126,7 @@ class Plan:
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
-        """Resolves a system from any paper, such as "3:blip". Returns that paper's plan and the system's name in it."""
+        """Resolves a system from any paper, such as "3:blip", to that paper's plan and the system's name in it."""
         number, _, name = system.rpartition(":")
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 
@@ -173,7 +173,7 @@ class Plan:
         return tests
 
     def needed_files(self) -> dict[Path, str]:
-        """Returns a dict from each missing file below ``$TELLAPART_DATA`` that commands read to its description.
+        """Returns the missing files below ``$TELLAPART_DATA`` that commands read, with a description of each file.
 
         The description is the file's source, if the test set names it, or else the layout that the reader expects.
         """
@@ -431,7 +431,7 @@ JUDGED = "smile_"  # prefix of the metrics that an LLM judge on a server measure
 
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
-    """Returns a dict from each metric that cannot be measured here to what would enable it."""
+    """Returns the metrics that cannot be measured here, with a hint for each metric on how to enable it."""
     absent = {}
     if not judge:
         metrics = {

@@ -92,10 +92,10 @@ class RewardOptions(Strict):
         return self
 
     def check(self) -> None:
-        """Raises `UsageError` before any model is loaded if the reward cannot be built."""
+        """Raises `UsageError` if the reward cannot be built. Called before any model is loaded."""
 
     def needs(self) -> tuple[str, ...]:
-        """Returns the names of what the reward requires: some of ``references``, ``scorer``, ``start``, ``truth``."""
+        """Returns the reward's requirements, a subset of ``references``, ``scorer``, ``start`` and ``truth``."""
         needs = REWARDS.find(self.kind).needs
         return needs if self.within is None or "references" in needs else (*needs, "references")
 
@@ -150,7 +150,7 @@ REWARDS: Registry[RewardEntry] = Registry(
 
 
 def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[type[Options]], type[Options]]:
-    """Registers an options class as a reward under its ``kind``; ``options.build(parts)`` returns the reward."""
+    """Registers an options class as a reward under its ``kind``. ``options.build(parts)`` must return the reward."""
 
     def register(options: type[Options]) -> type[Options]:
         (name,) = get_args(options.model_fields["kind"].annotation)

@@ -147,8 +147,9 @@ def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, 
 
 
 def parts_of_data(count: int) -> int:
-    """Returns the number of parts to split the pictures into. The last part is for testing, the one before it for
-    validation.
+    """Returns the number of parts to split the pictures into.
+
+    The last part is the test set, and the second-to-last part is the validation set.
     """
     return 4 if count < 40 else 10 if count <= 10_000 else 50
 

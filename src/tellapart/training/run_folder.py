@@ -344,7 +344,7 @@ class Run:
 
     @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
-        """Writes a checkpoint for ``checkpoint_state['step']`` atomically, then removes all but the two newest ones."""
+        """Writes a checkpoint for ``checkpoint_state['step']`` atomically. Keeps only the two newest checkpoints."""
         step = checkpoint_state["step"]
 
         def everything(folder: Path) -> None:

@@ -95,7 +95,7 @@ class ShardedParts(TrainableParts):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Returns a context in which every rank has all weights. All ranks must enter it."""
+        """Returns a context in which every rank has all weights. All ranks must enter the context."""
         for group in self._groups:
             group.unshard()
         try:
