@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tellapart.data.reader import keys_table, layouts_table
+from tellapart.data.reader_tables import keys_table, layouts_table
 
 PAGE = Path(__file__).parent.parent / "docs" / "data.md"
 

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.bags import features as synthetic
 from tellapart.bags.clusters import QUERIES, Sizes
-from tellapart.bags.curation import recall
 from tellapart.bags.large import LargeSearch
+from tellapart.bags.recall import recall
 from tellapart.bags.refinement import ENTRY, Round, no_entries
 from tellapart.bags.shards import FeatureShards
 from tellapart.features.all_neighbours import nearest_neighbours

@@ -11,7 +11,8 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.blip import Blip, attention
+from tellapart.captioners.blip import Blip
+from tellapart.captioners.blip_attention import attention
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 

@@ -103,7 +103,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
         "mem_get_info": lambda device: (2**40, 2**40),
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr("tellapart.captioners.blip.reads_at_once", lambda tensor: not Recorder.records)
+    monkeypatch.setattr("tellapart.captioners.blip_attention.reads_at_once", lambda tensor: not Recorder.records)
     return found
 
 

@@ -10,7 +10,7 @@ import torch
 from tiny_blip import save_blip
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.modify import add_words
+from tellapart.captioners.new_words import add_words
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe

@@ -12,7 +12,7 @@ from command_line import Cli
 from reader_help import draw, wrong
 
 from tellapart.data import READERS, Reader, open_data
-from tellapart.data.reader import kinds_of_data
+from tellapart.data.reader_tables import kinds_of_data
 from tellapart.data.specification import parse
 
 MODULE = """

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tellapart.bags.file import Bag, BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
+from tellapart.bags.file import Bag, BagsFile, Header, read_bags, write_bags
+from tellapart.bags.truematch import read_truematch, write_truematch
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import CandidateSets, whole_sets
 from tellapart.evaluation.file_sets import FileSets, read_sets

@@ -26,8 +26,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import CaptionSummary, caption_pictures
+from tellapart.inference.decoding_options import caption_decoding
 from tellapart.inference.options import CaptionOptions
-from tellapart.inference.plan import caption_decoding
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer

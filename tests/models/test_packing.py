@@ -14,7 +14,7 @@ import torch
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from tellapart.captioners.kv_cache import replaced_forward
+from tellapart.captioners.replaced_forward import replaced_forward
 from tellapart.captioners.transformers import identity
 from tellapart.models import onednn as loading
 from tellapart.models.onednn import OneDnnLinear, PackedLinear, linear, packed_linears, packs, speed_up

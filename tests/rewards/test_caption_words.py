@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from tellapart.language.soften import neutral, without
 from tellapart.language.token_spans import NO_WORD, token_spans, words_of_tokens
-from tellapart.language.words import content_words, neutral, tagged_words, without
+from tellapart.language.words import content_words, tagged_words
 from tellapart.models.tokens import word_tokenizer
 from tellapart.types import Rollout
 

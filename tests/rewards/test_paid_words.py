@@ -13,7 +13,8 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.decoding import decode_rows
-from tellapart.language.words import content_words, neutral
+from tellapart.language.soften import neutral
+from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards import ExactTruth, MutualInformation, PaidWords, Price, Speaker, WordEffects

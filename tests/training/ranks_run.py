@@ -171,14 +171,14 @@ def watch_steps() -> None:
 
 def watch_captions() -> None:
     """The captions that each step samples, or makes, and that every rank has the same."""
-    from tellapart.models import ranks
+    from tellapart.models import collectives
     from tellapart.objectives.reinforce import Reinforce
     from tellapart.objectives.self_distillation import SelfDistillation
 
     advantages, captions = Reinforce.advantages, SelfDistillation.captions
 
     def note(step: int, texts: list[str]) -> None:
-        assert len(set(ranks.gather_texts([json.dumps(texts)]))) == 1, "ranks have other captions"
+        assert len(set(collectives.gather_texts([json.dumps(texts)]))) == 1, "ranks have other captions"
         append(Now.folder / CAPTIONS, {"step": step, "texts": texts})
 
     def rewarded(self: Any, rollout: Any, greedy: Any, batch: Any) -> Any:

@@ -293,7 +293,7 @@ def test_accelerate_that_starts_one_process_of_two_is_told(tmp_path: Path) -> No
 LATE = """
 import sys, time
 from datetime import timedelta
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 
 ranks.start()
 if sys.argv[1] == "late":
@@ -302,7 +302,7 @@ if sys.argv[1] == "late":
         time.sleep(6)
     ranks.barrier("pictures are encoded")
 with ranks.main_first("pictures are encoded"):
-    ranks.from_main(1)
+    collectives.from_main(1)
 """
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes bags: ``bags.jsonl``, which records its origin, and TrueMatch's published ``{3,5,7}.json``."""
+"""Reads and writes ``bags.jsonl``, a file of bags that records its origin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.data.specification import parse
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import few
-from tellapart.utils.outputs import check_output, remove_output, write_output
+from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import json_value, parse_json
 
 KIND = "tellapart bags"
@@ -124,7 +124,7 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
             f"but the scorer's fingerprint is {fingerprint[:8]}; specify the same scorer, or mine "
             "the bags again"
         )
-    bags = [_bag(f"{path}, line {number}", row) for number, row in rows[1:]]
+    bags = [bag_of_record(f"{path}, line {number}", row) for number, row in rows[1:]]
     if not bags:
         raise UsageError(f"{path} contains no bags; mine again with a smaller bag size, or from more pictures")
     if known is not None:
@@ -170,38 +170,6 @@ def _setting(header: Header, name: str) -> Any:
     return value
 
 
-def read_truematch(path: Path) -> list[Bag]:
-    """Reads bags in TrueMatch's published format, a list of lists of ids (numbers or strings); ids become strings."""
-    try:
-        rows = parse_json(read_text(path))
-    except ValueError as error:
-        raise UsageError(f"{path} is not valid JSON ({error})") from None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
-        raise UsageError(f"{path}: expected a list of lists of ids, as in TrueMatch's 3.json")
-    return [_bag(f"{path}, bag {number}", {"ids": row}) for number, row in enumerate(rows, 1)]
-
-
-def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
-    """Writes ``3.json``, ``5.json``, … in the published format; integer ids are written as numbers."""
-    written = []
-    for size, of_size in BagsFile(Header(), list(bags)).of_size().items():
-        rows = [[int(id_) if str(int(id_) if _whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
-                for bag in of_size]  # fmt: skip
-        written.append(folder / f"{size}.json")
-        write_output(written[-1], json.dumps(rows, ensure_ascii=False) + "\n")
-    return written
-
-
-def remove_truematch(folder: Path) -> None:
-    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before bags of other sizes replace them."""
-    try:
-        sizes = read_bags(folder / "bags.jsonl").header.sizes
-    except UsageError:
-        return  # not a bags.jsonl written by tellapart
-    for size in sizes:
-        remove_output(folder / f"{size}.json")
-
-
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
     """Raises a `UsageError` that lists the ids if bags contain ids that are not in ``known``."""
     inside = set(known)
@@ -223,7 +191,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
                 raise UsageError(message) from None
 
 
-def _bag(where: str, row: Any) -> Bag:
+def bag_of_record(where: str, row: Any) -> Bag:
     ids = row.get("ids") if isinstance(row, dict) else None
     if not isinstance(ids, list) or len(ids) < 2 or not all(isinstance(id_, str | int) for id_ in ids):
         raise UsageError(f"{where}: expected a bag of at least two ids")
@@ -234,7 +202,7 @@ def _bag(where: str, row: Any) -> Bag:
     return Bag(names, float(alpha) if isinstance(alpha, int | float) else math.nan)
 
 
-def _whole(id_: Any) -> bool:
+def is_whole(id_: Any) -> bool:
     return str(id_).isascii() and str(id_).isdigit()
 
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.bags.clusters import sizes_for
-from tellapart.bags.curation import CuratedBags, curate, recall
+from tellapart.bags.curation import CuratedBags, curate
 from tellapart.bags.file import BAGS_FORMAT, KIND, Header, check_sizes
 from tellapart.bags.large import LargeSearch, Spread
 from tellapart.bags.mine import check_max_cosine
+from tellapart.bags.recall import recall
 from tellapart.bags.row_files import disk_errors
 from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError

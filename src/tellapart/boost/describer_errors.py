@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from tellapart.scenes.alignment import align
 from tellapart.scenes.parser import parse_caption
-from tellapart.scenes.truth import align, count_claims
+from tellapart.scenes.truth import count_claims
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tellapart.captioners.sampling import Decoder, DecoderState, suppress, token_ids, token_table
+from tellapart.captioners.decoder import Decoder, DecoderState
+from tellapart.captioners.sampling import suppress, token_ids, token_table
 from tellapart.models.decoding import Decoding
 
 NEVER = -1.0e9  # log-probability of tokens and hypotheses that must not be selected, as in transformers

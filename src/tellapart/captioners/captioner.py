@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from PIL import Image
 
 from tellapart.captioners.cuda_graphs import StepGraphs
+from tellapart.captioners.decoder import DecoderState
 from tellapart.captioners.decoding import generate
 from tellapart.captioners.generate import generate_captions
 from tellapart.captioners.lora import is_adapter, merged_weights
-from tellapart.captioners.sampling import DecoderState
 from tellapart.captioners.teacher_forcing import MANY_SCORES, hidden_cached
 from tellapart.captioners.uncached import Uncached
 from tellapart.data.pictures import load_rgb

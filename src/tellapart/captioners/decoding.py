@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from tellapart.captioners.beam_search import BeamSearch
-from tellapart.captioners.sampling import Decoder, DecoderState, SampleSearch
+from tellapart.captioners.decoder import Decoder, DecoderState
+from tellapart.captioners.sampling import SampleSearch
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -128,17 +127,3 @@ def explain_no_cache(name: str, reason: str | None) -> bool:
     if reason is not None:
         say_once(f"{name}: the picture is encoded again for every caption because {reason}")
     return reason is None
-
-
-@contextmanager
-def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Within the context, replaces the forward method of ``module``, which may already have been replaced."""
-    before = vars(module).get("forward")
-    module.forward = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del module.forward
-        else:
-            module.forward = before

@@ -13,8 +13,9 @@ from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.name_options import parse_options
+from tellapart.captioners.new_clipcap import CLIP, GPT2, build_clipcap
 from tellapart.captioners.official_blip import blip_from_state
-from tellapart.captioners.official_clipcap import CLIP, GPT2, bare_clipcap, build_clipcap, clipcap_from_state
+from tellapart.captioners.official_clipcap import bare_clipcap, clipcap_from_state
 from tellapart.captioners.published_weights import read_state
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.errors import TellapartError, UsageError

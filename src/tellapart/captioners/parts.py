@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from tellapart.captioners.name_options import parse_options
-from tellapart.captioners.official_clipcap import published_resnet
+from tellapart.captioners.new_clipcap import published_resnet
 from tellapart.errors import UsageError
 from tellapart.models.saved import checked_model_folder, load_whole, loading_errors
 

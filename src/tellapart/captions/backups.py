@@ -1,12 +1,15 @@
-"""Backs up hand-written texts before they are replaced."""
+"""Backs up hand-written texts before they are replaced, and tells people how to restore them."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+
+from tellapart.utils.messages import say
 
 
 def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
@@ -20,3 +23,18 @@ def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return backup
+
+
+def say_replaced(texts: Collection[Path]) -> None:
+    """Prints how many hand-written texts were replaced, and how to restore them."""
+    folder = Path(os.path.commonpath([path.parent for path in texts]))
+    say(
+        f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "
+        f"{undo_command(folder)}"
+    )
+
+
+def undo_command(path: Path) -> str:
+    """Returns the command that restores what a run replaced in a folder or a file of captions."""
+    typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
+    return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"

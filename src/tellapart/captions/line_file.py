@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.authors import Author
-from tellapart.captions.backups import back_up
+from tellapart.captions.backups import back_up, undo_command
 from tellapart.captions.earlier_run import refuse_other_settings
 from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, json_line
 from tellapart.captions.log import JournaledRun, TextRow, new_run
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
-from tellapart.captions.replacement import Replace, undo_command
+from tellapart.captions.replacement import Replace
 from tellapart.captions.written import Written
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item

@@ -1,10 +1,7 @@
-"""Decides which existing texts a command may replace, and tells people how to restore theirs."""
+"""Decides which existing texts a command may replace."""
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,18 +49,3 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
         say(f"{out}: replaced {len(edited):,} hand-written texts; the backup is {back_up(out, edited)}")
         out.unlink()
     return not edited and bool(lines)
-
-
-def say_replaced(texts: Collection[Path]) -> None:
-    """Prints how many hand-written texts were replaced, and how to restore them."""
-    folder = Path(os.path.commonpath([path.parent for path in texts]))
-    say(
-        f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "
-        f"{undo_command(folder)}"
-    )
-
-
-def undo_command(path: Path) -> str:
-    """Returns the command that restores what a run replaced in a folder or a file of captions."""
-    typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
-    return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN
+from tellapart.captions.backups import say_replaced
 from tellapart.captions.log import JournaledRun, new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.picture_record import PictureRecord
-from tellapart.captions.replacement import Replace, say_replaced
+from tellapart.captions.replacement import Replace
 from tellapart.captions.written import Written
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError

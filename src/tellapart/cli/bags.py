@@ -15,6 +15,7 @@ import rich.table
 import typer
 
 from tellapart.bags import file as bag_file
+from tellapart.bags import truematch
 from tellapart.bags.review import export_review
 from tellapart.bags.review.store import decisions_of, reviewer_name
 from tellapart.cli.app import DATA, App
@@ -236,9 +237,9 @@ def build(
         check_output(out / file)
     with locked(out, wait=False):
         scorer_model, mined = mined_from(pictures, Model(scorer, device, precision), mining)
-        bag_file.remove_truematch(out)
+        truematch.remove_truematch(out)
         bag_file.write_bags(out / "bags.jsonl", mined.file)
-        bag_file.write_truematch(out, mined.file.bags)
+        truematch.write_truematch(out, mined.file.bags)
         used = {id_ for bag in mined.file.bags for id_ in bag.ids}
         rows = [
             {"id": i.id, "content": i.picture.key(), "captions": list(i.references)}

@@ -15,7 +15,7 @@ from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show
 from tellapart.cli.workers import encode_job, job_counts, refuse_mostly_unreadable
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.reader import kinds_of_data
+from tellapart.data.reader_tables import kinds_of_data
 from tellapart.errors import UsageError, nearest
 from tellapart.evaluation.facts import check_tagger
 from tellapart.jobs.job import SUFFIX, recorded_results

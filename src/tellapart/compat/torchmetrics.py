@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tellapart.errors import UsageError
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.registry import METRICS
-from tellapart.models import ranks
+from tellapart.models import collectives
 
 Captions = Sequence[str] | str
 References = Sequence[Sequence[str] | str]
@@ -44,7 +44,7 @@ class CaptionMetrics:
 
     def compute(self) -> dict[str, float]:
         """Returns each metric's corpus score, by name, over all captions added since the last ``reset``."""
-        everyone = ranks.gather_texts([json.dumps(row) for row in self._rows])
+        everyone = collectives.gather_texts([json.dumps(row) for row in self._rows])
         return self._numbers([json.loads(text) for text in everyone])
 
     def __call__(self, preds: Captions, target: References) -> dict[str, float]:

@@ -7,7 +7,7 @@ package (a `Reader`, or its function), or an entry that a program registers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -71,48 +71,16 @@ IMAGES = {"images": "folder of the pictures; default: where the layout usually s
 
 def recognize(fits: Callable[[Reader], bool], *, plugins: bool = True) -> str | None:
     """Returns the first kind that fits. Loads plug-ins only if no built-in reader fits."""
-    readers = chain(_builtin(), _installed()) if plugins else _builtin()
+    readers = chain(builtin_readers(), _installed()) if plugins else builtin_readers()
     return next((reader.name for reader in readers if fits(reader)), None)
 
 
 def known_suffixes() -> list[str]:
     """Returns the suffixes of files whose kind can be omitted."""
-    return [suffix for reader in chain(_builtin(), _installed()) for suffix in reader.suffixes]
+    return [suffix for reader in chain(builtin_readers(), _installed()) for suffix in reader.suffixes]
 
 
-def layouts_table() -> str:
-    """Returns a Markdown table of the layouts by kind."""
-    rows = [
-        f"| `{reader.name}` | {have} | {typed} | {', '.join(f'`{extra}`' for extra in reader.needs)} |"
-        for reader in _builtin()
-        for have, typed in reader.layouts
-    ]
-    return "\n".join(["| kind | what you have | what to type | extra |", "|---|---|---|---|", *rows]) + "\n"
-
-
-def keys_table() -> str:
-    """Returns a Markdown table of the keys and the kinds that accept them."""
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for reader in _builtin():
-        for key, text in reader.keys.items():
-            kinds.setdefault((key, text), []).append(f"`{reader.name}`")
-    common = [f"| `{key}` | all | {text} |" for key, text in COMMON_KEYS.items()]
-    rows = [f"| `{key}` | {', '.join(names)} | {text} |" for (key, text), names in kinds.items()]
-    return "\n".join(["| key | kinds | value |", "|---|---|---|", *common, *rows]) + "\n"
-
-
-def kinds_of_data() -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns each kind with its help, including plug-ins, and one line per plug-in that cannot be loaded."""
-    broken: list[str] = []
-    return [(reader.name, reader.help) for reader in _by_name(READERS.entries(broken=broken.append))], broken
-
-
-def _by_name(readers: Iterable[Reader]) -> list[Reader]:
-    """Sorts readers by name; the registry keeps them in import order."""
-    return sorted(readers, key=lambda reader: reader.name)
-
-
-def _builtin() -> Iterator[Reader]:
+def builtin_readers() -> Iterator[Reader]:
     """Yields the built-in readers and those that the program registered."""
     installed = READERS.installed()
     return (READERS.find(name) for name in sorted(READERS) if name not in installed)

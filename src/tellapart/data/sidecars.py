@@ -1,4 +1,4 @@
-"""Pairs text files with pictures, and decides whether their lines are one caption or several."""
+"""Reads captions from text files beside pictures: which file belongs to which picture, and how many captions it has."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Names of splits: spellings, and where files and records give them."""
+"""Names of splits: how they are spelled, and how files, records and lists give them."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 
 _SPLIT_NAMES = {
@@ -47,3 +50,21 @@ def split_from_name(name: str) -> str:
     """Infers the split from a file name (``captions_val2017.json``, ``train-00000.tar``); "" if there is none."""
     found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
     return normalize_split(found[1]) if found else ""
+
+
+def read_split_lists(
+    folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
+) -> dict[str, str]:
+    """Maps names to splits, using lists with one name per line. ``names``: possible file names of each split's list.
+
+    For each split, uses the first list that exists in any of the folders. Raises `UsageError` for a name in two lists.
+    """
+    places = list(folders)
+    found: dict[str, str] = {}
+    for split, files in names.items():
+        path = next((folder / file for file in files for folder in places if (folder / file).is_file()), None)
+        for line in read_text(path).split("\n") if path else ():
+            name = key(line.strip())
+            if name and found.setdefault(name, split) != split:
+                raise UsageError(f"{path}: {name} is already in the split '{found[name]}'")
+    return found

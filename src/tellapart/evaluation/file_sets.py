@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.bags.file import Bag, read_bags, read_truematch
+from tellapart.bags.file import Bag, read_bags
+from tellapart.bags.truematch import read_truematch
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError

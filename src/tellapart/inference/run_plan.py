@@ -17,12 +17,13 @@ from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
 from tellapart.inference.options import CaptionOptions
-from tellapart.inference.plan import CaptionPlan, refuse
+from tellapart.inference.plan import CaptionPlan
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.run_settings import caption_request
 from tellapart.inference.server import CONCURRENCY, caption_by_server
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_estimate import estimate_by_server
+from tellapart.inference.setting_checks import refuse
 from tellapart.models.devices import resolve_device
 from tellapart.models.precision import resolve_precision
 from tellapart.scorers.load import load_scorer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tellapart.captions.formats import LOG, METADATA, PRINTED, format_of
 from tellapart.data import Dataset
@@ -102,3 +104,10 @@ def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool,
             f"--drop-guesses compares each picture with other pictures, but {dataset.spec} contains {len(dataset)}; "
             "remove --drop-guesses"
         )
+
+
+def refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raises `UsageError` if any of these options was given, since it would have no effect."""
+    for option, value in options.items():
+        if value is not None:
+            raise UsageError(f"{option} {why}; remove this option")

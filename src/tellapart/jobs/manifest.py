@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tellapart.data.specification import is_picture
+from tellapart.data.kinds import is_picture
 from tellapart.errors import UsageError
 from tellapart.jobs.item_lists import ItemLists
 from tellapart.jobs.shard import Shard

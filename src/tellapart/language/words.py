@@ -214,17 +214,4 @@ def check_words(words: str) -> None:
         need_extra("words", "content words by a tagger", "HanTa")
 
 
-def neutral(caption: str, word: Word) -> str:
-    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head with "thing" and a relation
-    with "and".
-    """
-    stands_for = {"modifier": "", "head": "thing", "verb": "", "relation": "and"}[word.kind]
-    return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())
-
-
-def without(caption: str, word: Word) -> str:
-    """Returns the caption without the word."""
-    return " ".join(f"{caption[: word.start]}{caption[word.end :]}".split())
-
-
 WORD_FINDERS: dict[str, FindWords] = {"list": content_words, "tagger": tagged_words}

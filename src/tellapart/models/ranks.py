@@ -7,10 +7,9 @@ are computed identically on every rank, from gathered values. Without a launcher
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -18,7 +17,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from accelerate import PartialState
 
 from tellapart.errors import TellapartError
@@ -27,7 +25,6 @@ from tellapart.models.rank_watch import RankWatch
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 from tellapart.utils.shares import share_of
 
-BUCKET = 2**24  # approximate number of values per all-reduce
 PATIENCE = timedelta(days=1)  # timeout while a single rank encodes; if a rank dies, the launcher ends all other ranks
 LONGEST = timedelta(days=7)  # timeout while another run locks the folder, or one rank works between collectives
 # Seconds that a process waits before it exits. If a gloo thread frees the tensors of the last collective during
@@ -137,7 +134,7 @@ def barrier(step: str, patience: timedelta | None = None) -> None:
     """
     if count() == 1:
         return
-    _check_together()
+    check_together()
     patience, begun = patience or PATIENCE, time.monotonic()
     try:
         dist.barrier(_gloo, async_op=True).wait(patience)
@@ -150,7 +147,7 @@ def barrier(step: str, patience: timedelta | None = None) -> None:
         ) from error
 
 
-def _check_together() -> None:
+def check_together() -> None:
     """Raises RuntimeError if called inside `main_first`, where the other ranks do not take part."""
     if _alone_in:
         raise RuntimeError(
@@ -158,118 +155,11 @@ def _check_together() -> None:
         )
 
 
-def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
-    """Gathers all ranks' rows, in rank order. Only this rank's rows keep their gradient.
-
-    All axes except the first may differ in length between ranks. Shorter axes are padded with ``fill`` at the end.
-    """
-    if count() == 1:
-        return rows
-    _check_together()
-    shape = torch.tensor(rows.shape, device=rows.device)
-    shapes = [torch.empty_like(shape) for _ in range(count())]
-    dist.all_gather(shapes, shape)
-    largest = torch.stack(shapes).max(0).values.tolist()
-    sent = padded(rows.detach(), largest, fill)
-    gathered = [torch.empty_like(sent) for _ in range(count())]
-    dist.all_gather(gathered, sent)
-    parts = [part[: int(each[0])] for part, each in zip(gathered, shapes, strict=True)]
-    parts[index()] = padded(rows, [len(rows), *largest[1:]], fill)
-    return torch.cat(parts).to(rows.dtype)
-
-
-def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
-    """Pads ``rows`` to ``shape`` at the end of each axis. Converts booleans to bytes, which all backends support."""
-    missing = [
-        pad for have, want in zip(reversed(rows.shape), reversed(shape), strict=True) for pad in (0, want - have)
-    ]
-    numbers = rows.byte() if rows.dtype == torch.bool else rows
-    return F.pad(numbers, missing, value=fill) if any(missing) else numbers.contiguous()
-
-
-def gather_texts(texts: Sequence[str]) -> list[str]:
-    """Gathers all ranks' texts, in rank order."""
-    if count() == 1:
-        return list(texts)
-    sent = torch.frombuffer(bytearray(json.dumps(list(texts)).encode()), dtype=torch.uint8)
-    lengths = gather_rows(torch.tensor([len(sent)], device=_device()))
-    everything = gather_rows(sent.to(_device())).cpu()
-    parts = everything.split(lengths.tolist())
-    return [text for part in parts for text in json.loads(part.numpy().tobytes())]
-
-
-def from_main(number: float) -> float:
-    """Returns the main rank's ``number``."""
-    if count() == 1:
-        return number
-    _check_together()
-    sent = torch.tensor([number], dtype=torch.float64).to(_device())
-    dist.broadcast(sent, src=0)
-    return float(sent)
-
-
 def anywhere(flag: bool) -> bool:
     """Returns True if ``flag`` is set on any rank. Does not synchronize with the device."""
     if count() == 1:
         return flag
-    _check_together()
+    check_together()
     flags = torch.tensor([flag], dtype=torch.int32)
     dist.all_reduce(flags, dist.ReduceOp.MAX, group=_gloo)
     return bool(flags)
-
-
-def add_up(numbers: dict[str, float]) -> dict[str, float]:
-    """Sums values over the ranks by name. A value that is missing on a rank counts as 0."""
-    if count() == 1:
-        return numbers
-    tables = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
-    names = list(dict.fromkeys(name for each in tables for name in each))
-    return {name: sum(each.get(name, 0.0) for each in tables) for name in names}
-
-
-def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Replaces every gradient with its sum over the ranks. Parameters that no rank used get no gradient."""
-    if count() == 1:
-        return
-    learned = fill_gradients(parameters)
-    for bucket in buckets([parameter.grad for parameter in learned if parameter.grad is not None]):
-        flat = torch.cat([gradient.flatten() for gradient in bucket])
-        dist.all_reduce(flat)
-        for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
-            gradient.copy_(summed.view_as(gradient))
-
-
-def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Returns the parameters that at least one rank used, and sets their missing gradients to 0."""
-    everything = list(parameters)
-    used = torch.tensor([parameter.grad is not None for parameter in everything], device=_device()).int()
-    dist.all_reduce(used, dist.ReduceOp.MAX)
-    learned = [parameter for parameter, one in zip(everything, used.tolist(), strict=True) if one]
-    for parameter in learned:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    return learned
-
-
-def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Yields groups of tensors of the same dtype with about `BUCKET` elements in total."""
-    bucket: list[torch.Tensor] = []
-    for tensor in tensors:
-        full = sum(one.numel() for one in bucket) + tensor.numel() > BUCKET
-        if bucket and (full or tensor.dtype != bucket[0].dtype):
-            yield bucket
-            bucket = []
-        bucket.append(tensor)
-    if bucket:
-        yield bucket
-
-
-def same_everywhere(tensors: Iterable[torch.Tensor]) -> None:
-    """Broadcasts the main rank's values to every rank."""
-    if count() > 1:
-        for tensor in tensors:
-            dist.broadcast(tensor.detach(), src=0)
-
-
-def _device() -> torch.device:
-    return torch.device("cpu") if dist.get_backend() == "gloo" else best_device()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.protocols import Tokenizer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
@@ -51,8 +51,8 @@ class Contrastive(Stateless[Scorer]):
         mine = batch[ranks.share(len(batch.rows_B))]
         assert mine.tokens_RT is not None and mine.valid_RT is not None
         tokens_RT, valid_RT = self.drop_words(mine.tokens_RT, mine.valid_RT, learner.tokenizer, mine.seeds)
-        images_BD = ranks.gather_rows(learner.image_features(mine.visual))
-        texts_RD = ranks.gather_rows(learner.row_features(tokens_RT, valid_RT))
+        images_BD = collectives.gather_rows(learner.image_features(mine.visual))
+        texts_RD = collectives.gather_rows(learner.row_features(tokens_RT, valid_RT))
         log_scale = learner.model.logit_scale
         with torch.no_grad():
             log_scale.clamp_(max=math.log(100.0))

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.training_mode import in_mode
@@ -426,9 +426,9 @@ def generate(
 
 def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
     """Gathers the captions of all ranks, in the order of the pictures."""
-    tokens_RT = ranks.gather_rows(rollout.tokens_RT, fill=pad)
-    valid_RT = ranks.gather_rows(rollout.valid_RT).bool()
-    return Rollout(tokens_RT, valid_RT, ranks.gather_texts(rollout.texts), rollout.samples)
+    tokens_RT = collectives.gather_rows(rollout.tokens_RT, fill=pad)
+    valid_RT = collectives.gather_rows(rollout.valid_RT).bool()
+    return Rollout(tokens_RT, valid_RT, collectives.gather_texts(rollout.texts), rollout.samples)
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:

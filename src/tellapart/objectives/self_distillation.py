@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from tellapart.language.inflection import article, singular
 from tellapart.language.phrases import Description, Phrase
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
@@ -391,7 +391,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
             visual = visual[share]
         spoken = self.describer.log_probs(visual, options[share])
         mine = zip(options[share], heard[share], spoken, strict=True)
-        texts = ranks.gather_texts(
+        texts = collectives.gather_texts(
             [
                 best(one, choice.value(heard_KMC, spoken_MC), choice.rent)
                 for one, heard_KMC, spoken_MC in mine

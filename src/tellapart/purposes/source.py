@@ -26,8 +26,9 @@ from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
+from tellapart.inference.decoding_options import DECODING, key_values
 from tellapart.inference.options import CaptionOptions
-from tellapart.inference.plan import DECODING, key_values, plan_captions
+from tellapart.inference.plan import plan_captions
 from tellapart.inference.run_plan import caption_folder
 from tellapart.purposes.options import SourceOptions
 from tellapart.types import Item

@@ -15,7 +15,7 @@ import torch
 from pydantic import model_validator
 
 from tellapart.language.words import WORD_FINDERS, FindWords, check_words, content_words
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.rewards.speaker import Speaker
@@ -89,7 +89,7 @@ class Consensus:
         )  # independent of the rollout's random numbers
         with torch.no_grad():
             rollout = self.speaker.start.generate(self.speaker.visual(batch, share), self.decoding, own_seeds)
-        return ranks.gather_texts(rollout.texts)
+        return collectives.gather_texts(rollout.texts)
 
 
 def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords = content_words) -> list[float]:

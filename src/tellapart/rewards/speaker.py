@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Batch, Rollout
 
@@ -42,16 +42,16 @@ class Speaker:
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
             visual = self.visual(batch, share)
-            everything = ranks.gather_rows(visual) if self.pixels else batch.visual
+            everything = collectives.gather_rows(visual) if self.pixels else batch.visual
             average = everything.mean(0, keepdim=True).expand_as(visual).contiguous()
-            each = [ranks.gather_rows(self.score(seen, rollout[share])) for seen in (visual, average)]
+            each = [collectives.gather_rows(self.score(seen, rollout[share])) for seen in (visual, average)]
         return torch.stack(each)
 
     def own_log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         """Computes log_p_RT, the log-probability of each token given the caption's picture, in nats; 0 for padding."""
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
+            return collectives.gather_rows(self.score(self.visual(batch, share), rollout[share]))
 
     def visual(self, batch: Batch, part: slice) -> torch.Tensor:
         """Returns the initial model's input for these pictures."""
@@ -89,7 +89,7 @@ class Speaker:
                 part = slice(first, min(first + at_once, share.stop))
                 rows = tokens_BOST[part].flatten(0, 2), valid_BOST[part].flatten(0, 2)
                 log_p_BOST[part] = self._score(self.visual(batch, part), *rows).view(tokens_BOST[part].shape)
-        log_p_BOST = ranks.gather_rows(log_p_BOST[share])
+        log_p_BOST = collectives.gather_rows(log_p_BOST[share])
         own_first = [log_p_BOST[:, k].roll(-offset, 0) for k, offset in enumerate(offsets)]
         return torch.stack(own_first).reshape(len(offsets), B * S, T)
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tellapart.scenes.alignment import CLAIM, PLACE, align
 from tellapart.scenes.parser import ParsedCaption, parse_caption
-from tellapart.scenes.truth import CLAIM, PLACE, align
 from tellapart.scenes.world import Scene
 
 

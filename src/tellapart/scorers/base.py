@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from tellapart.errors import TellapartError
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.digests import settings_of, weights_fingerprint
 from tellapart.models.onednn import speed_up
 from tellapart.models.padding import pad_rows
@@ -124,7 +124,7 @@ class Scorer:
         if features is None:
             raise TellapartError("No text to encode; expected at least one caption")
         if shared:
-            features = ranks.gather_rows(features)
+            features = collectives.gather_rows(features)
         where = {text: i for i, text in enumerate(unique)}
         return features[torch.tensor([where[text] for text in texts], device=features.device)]
 

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tellapart.errors import TellapartError
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.objectives.base import Objective
 from tellapart.recipe.schema import Recipe
 from tellapart.training.batches import TrainingSet
@@ -109,7 +109,7 @@ class Trainer:
             load_weights(last.folder, trainable)
             objective.load_state_dict(last.objective)
             state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
-        ranks.same_everywhere(trainable.tensors().values())
+        collectives.same_everywhere(trainable.tensors().values())
         trainable.shard()
         optimizer = make_optimizer(trainable, settings)
         scheduler = make_scheduler(optimizer, settings)
@@ -186,7 +186,7 @@ class Trainer:
         if best is None:
             raise TellapartError(f"no validation returned a finite {self.validator.select}; see {self.run.log_path}")
         self.memory["peak"] = memory_of(self.trainable, self.optimizer)["peak"]
-        memories = [json.loads(each) for each in ranks.gather_texts([json.dumps(self.memory)])]
+        memories = [json.loads(each) for each in collectives.gather_texts([json.dumps(self.memory)])]
         self.run.note(kept_step=best, memory=memories)
         self.run.publish(self.run.best_folder(best))
 

@@ -15,7 +15,7 @@ import transformers
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.models.devices import best_device
 from tellapart.models.precision import resolve_precision
 from tellapart.models.saved import checked_model_folder
@@ -278,6 +278,6 @@ def free_memory() -> int:
     All ranks get the same value, so that they plan the same run.
     """
     if torch.cuda.is_available():
-        return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
+        return int(collectives.from_main(torch.cuda.mem_get_info()[0]))
 
-    return int(ranks.from_main(psutil.virtual_memory().available / ranks.count()))
+    return int(collectives.from_main(psutil.virtual_memory().available / ranks.count()))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.metric_of_key import describe
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report
@@ -130,7 +130,7 @@ def train(
             return False
         check_same(run, extend)
         is_done = run.reported if evaluate else run.trained
-        return bool(ranks.from_main(is_done and not (extend and run.difference())))
+        return bool(collectives.from_main(is_done and not (extend and run.difference())))
 
     if not done():
         if wait and folder is None and not run.started:  # a recipe that another recipe names as a model

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.errors import UsageError
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.scorers.base import Scorer
 from tellapart.training.trainable import TrainableParts
 
@@ -113,7 +113,7 @@ class ShardedParts(TrainableParts):
             return
         modules = {id(m): m for root in self._roots for m in root.modules()}.values()
         now = {id(p): p for module in modules for p in module.parameters(recurse=False) if p.requires_grad}
-        ranks.fill_gradients(now.values())
+        collectives.fill_gradients(now.values())
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*FSDP2-wrapped module.*")
             for group in self._groups:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models import ranks
+from tellapart.models import collectives
 from tellapart.objectives.base import Objective
 from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
@@ -58,7 +58,7 @@ def train_step(
         objective.step(setup.learner, batch, replace(context, backward=backward))
         if context.world_size > 1:
             trainable.add_up_gradients()
-    logs = ranks.add_up(logs) if context.world_size > 1 else logs
+    logs = collectives.add_up(logs) if context.world_size > 1 else logs
     norm = trainable.clip_gradients(recipe.training.max_grad_norm)
     optimizer.step()
     rate = float(scheduler.get_last_lr()[0])

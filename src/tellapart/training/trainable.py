@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.lora import is_adapter
 from tellapart.errors import UsageError
-from tellapart.models import ranks
+from tellapart.models import collectives
 from tellapart.scorers.base import Scorer
 
 
@@ -74,7 +74,7 @@ class TrainableParts:
 
     def add_up_gradients(self) -> None:
         """Replaces gradients with their sums over the ranks."""
-        ranks.add_up_gradients(self.parameters)
+        collectives.add_up_gradients(self.parameters)
 
     def clip_gradients(self, max_norm: float) -> float:
         """Clips the gradients to ``max_norm`` and returns their norm before clipping."""

@@ -18,7 +18,7 @@ from tellapart.evaluation.candidate_sets import CandidateSets, lookalike_sets, r
 from tellapart.evaluation.retrieval import retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
-from tellapart.models import ranks
+from tellapart.models import collectives, ranks
 from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.training.build import TrainingSetup
 from tellapart.training.memory import FreedMemory
@@ -80,9 +80,9 @@ class Validator:
                 loss, count = self._loss(visual, rows[block])
                 total, tokens = total + loss * count, tokens + count
             captions += generate_captions(self.setup.captioner, visual, recipe.validation.decoding, seeds=seeds[block])
-        texts = ranks.gather_texts(captions)
+        texts = collectives.gather_texts(captions)
         if learned:
-            summed = ranks.add_up({"loss": total, "tokens": tokens})
+            summed = collectives.add_up({"loss": total, "tokens": tokens})
             values["loss"] = summed["loss"] / summed["tokens"]
         if recipe.select == "cider" or all(references):
             values["cider"] = 100 * cider_d(texts, references)[0]

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
+from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags
 from tellapart.bags.review.agreement import agreements
 from tellapart.bags.review.store import Decision, DecisionStore, bag_key, now
+from tellapart.bags.truematch import write_truematch
 from tellapart.errors import UsageError
 from tellapart.utils.outputs import check_output, remove_output, write_output
 from tellapart.utils.strict_json import parse_json

@@ -23,7 +23,7 @@ from tellapart.data.pictures import ClipFile
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
-from tellapart.data.split_lists import read_split_lists
+from tellapart.data.splits import read_split_lists
 from tellapart.data.text_files import read_text, usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item

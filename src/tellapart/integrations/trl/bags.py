@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tellapart.bags.file import Bag, read_bags, read_truematch
+from tellapart.bags.file import Bag, read_bags
+from tellapart.bags.truematch import read_truematch
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
 
