@@ -1,4 +1,4 @@
-"""Jobs split a command's work into shards for many processes or machines (`docs/howto/cluster.md`).
+"""Jobs split a command's work into shards, which many processes or machines can share (`docs/howto/cluster.md`).
 
 A job is a folder, on disk or at an fsspec URL:
 
@@ -9,6 +9,6 @@ A job is a folder, on disk or at an fsspec URL:
     failed/00012.json  a shard that was set aside, and why
     status.json        progress, for ``tellapart job status``
 
-Ray schedules the shards and transports messages. Of the job's data, Ray and the driver keep only the list of shards in
-memory.
+Ray schedules the shards and transports messages. Ray and the driver keep only the list of shards in memory, not the
+job's data.
 """

@@ -1,6 +1,6 @@
-"""A Ray cluster: this machine while a command runs, or an existing cluster (``ray start --head``).
+"""Connects to a Ray cluster: either this machine while a command runs, or an existing cluster (``ray start --head``).
 
-Ray's usage statistics are turned off, so that it sends nothing. Its object store is small, because no job data passes
+Ray's usage statistics are turned off, so that Ray sends nothing. Its object store is small, because no job data passes
 through it.
 """
 
@@ -24,9 +24,9 @@ STORE_BYTES = 80 << 20  # Ray's lower bound is 75 MB
 class Workers:
     """The requested workers.
 
-    count: number of workers. None: as many as fit into the cluster.
-    address: the cluster's address. None: this machine.
-    cpus, gpus: resources per worker. None: chosen by `share`. ``gpus`` can be a fraction.
+    count: the number of workers, or None for as many as fit into the cluster.
+    address: the cluster's address, or None for this machine.
+    cpus, gpus: the resources per worker, or None to let `share` choose. ``gpus`` can be a fraction.
     """
 
     count: int | None = None
@@ -37,7 +37,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Share:
-    """The resources of each of ``count`` workers."""
+    """The resources for each of ``count`` workers."""
 
     count: int
     cpus: float
@@ -45,7 +45,7 @@ class Share:
 
 
 def load_ray() -> Any:
-    """Imports and returns Ray. Raises `MissingExtra`, which says what to install."""
+    """Imports and returns Ray. If Ray is not installed, raises `MissingExtra`, which says what to install."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -56,10 +56,10 @@ def load_ray() -> Any:
 
 @contextlib.contextmanager
 def _later_sigterm(ray: Any) -> Iterator[None]:
-    """Delays SIGTERM until the end of the block, in which Ray starts or ends.
+    """Delays SIGTERM until the end of a block in which Ray starts or shuts down.
 
-    A half-started Ray crashes when the process ends. Ray's own handler in Python would exit at once; that in C++ calls
-    ours, but first sets an alarm that aborts the process after three seconds.
+    If Ray has only half started when the process ends, it crashes. Ray's own Python handler would exit at once; its C++
+    handler calls ours, but first sets an alarm that aborts the process after three seconds.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -76,14 +76,14 @@ def _later_sigterm(ray: Any) -> Iterator[None]:
         yield
     finally:
         utils.set_sigterm_handler = set_handler
-        signal.signal(signal.SIGTERM, handler)  # Ray has replaced or removed the handler in C
+        signal.signal(signal.SIGTERM, handler)  # Ray has replaced or removed the C-level handler
         if received:
             signal.raise_signal(signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
-    """Connects to Ray, and yields it with each worker's resources. Disconnects at the end of the block.
+    """Connects to Ray, and yields Ray and each worker's resources. Disconnects at the end of the block.
 
     Raises `UsageError` if there is no cluster at the address.
     """
@@ -98,7 +98,7 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
     else:
         del settings["include_dashboard"]
         settings["address"] = workers.address
-    ours = not ray.is_initialized()  # otherwise ``ray.init`` raises RuntimeError, and the caller's cluster stays
+    ours = not ray.is_initialized()  # otherwise, ``ray.init`` raises RuntimeError, and the cluster keeps running
     try:
         try:
             if workers.address == "auto":
@@ -122,8 +122,8 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
 def _check_joined() -> None:
     """Raises `ConnectionError` if RAY_ADDRESS is not set and this machine has not joined a cluster with ``ray start``.
 
-    Otherwise, Ray's "auto" would join a cluster that another command started for itself and that ends with that
-    command.
+    Without this check, Ray's "auto" could join a cluster that another command started for itself and that ends with
+    that command.
     """
     from ray._private.services import find_bootstrap_address
 
@@ -132,14 +132,14 @@ def _check_joined() -> None:
 
 
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
-    """Computes each worker's share of the resources on a cluster's nodes. A worker runs on one node.
+    """Computes each worker's share of the resources on a cluster's nodes. Each worker runs on a single node.
 
-    GPUs default to one per worker (on this machine: an equal share of its GPUs), or to 0 if there are none. CPUs
-    default to one per worker (on this machine: an equal share of its cores). Raises `UsageError` if there are too few.
+    By default, a worker gets one CPU and one GPU, or no GPU if the cluster has none. On this machine, workers share the
+    cores and GPUs equally. Raises `UsageError` if there are too few resources.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:
-        raise UsageError(f"--ray ?gpus={workers.gpus:g}: this cluster has no GPU; remove gpus=")
+        raise UsageError(f"--ray ?gpus={workers.gpus:g}: this cluster has no GPU; remove gpus= from the address")
     if workers.gpus and workers.gpus > 1 and workers.gpus % 1:
         raise UsageError(f"--ray ?gpus={workers.gpus:g}: expected a fraction of one GPU, or an integer")
     count = workers.count or 1
@@ -162,14 +162,16 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
 
 
 def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
-    """Returns how many workers with these CPUs and GPUs fit on a node. A fraction of a GPU must be on a single GPU."""
+    """Returns how many workers with these CPUs and GPUs fit on a node. A fraction of a GPU must come from a
+    single GPU.
+    """
     by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
     there = node.get("GPU", 0.0)
     return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)
 
 
 def alive_nodes(ray: Any) -> set[str]:
-    """Returns the ids of the nodes that are alive."""
+    """Returns the ids of all nodes that are alive."""
     try:
         return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Estimates a job's hours, disk space and cost by running a sample of its items on one worker."""
+"""Estimates a job's running time, disk space and cost by processing a sample of its items on one worker."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tellapart.jobs.pool import Pool, Todo
 from tellapart.jobs.shard import Shard
 from tellapart.utils.progress import clock
 
-SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards, and total number of items
-COPIES = 2  # the result is stored twice: per shard, and merged
+SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards to sample, and total number of items
+COPIES = 2  # the result is stored twice, once per shard and once merged
 
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """A job's estimate. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
+    """The estimate for a job. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
 
     shards: int
     items: int
@@ -33,12 +33,12 @@ class JobEstimate:
 
     @property
     def worker_hours(self) -> float:
-        """The total number of hours over all workers."""
+        """The total number of hours that all workers run."""
         return (self.items * self.seconds_an_item + self.workers * self.seconds_to_load) / 3600
 
     @property
     def cost(self) -> float | None:
-        """The cost in the currency of the price; None without a price."""
+        """The cost in the currency of the price, or None if no price is given."""
         return None if self.price is None else self.worker_hours * self.price
 
     def lines(self) -> list[str]:
@@ -58,13 +58,13 @@ class JobEstimate:
 
 
 def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
-    """Times a few hundred items from evenly spaced shards on one worker. Writes no result."""
+    """Times a few hundred items from evenly spaced shards on one worker. Does not write a result."""
     chosen = sample_shards(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
     replies: list[dict[str, Any]] = []
     with connected(workers) as (ray, share):
         started = time.monotonic()
-        # Runs the first shard twice, because a process's first batch is slower; it counts as startup.
+        # Runs the first shard twice. The first run counts as startup, because a process's first batch is slower.
         todo = Todo(iter([chosen[0], *chosen]), set())
         for event in Pool(ray, job, Share(1, share.cpus, share.gpus)).events(todo, 1, sample=each):
             if event is None:

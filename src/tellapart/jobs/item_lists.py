@@ -16,7 +16,9 @@ from tellapart.types import Item
 
 
 class ItemLists:
-    """Collects items with picture files into one list per shard, and other items into ranges of their data set."""
+    """Collects items into shards: items with picture files into one list per shard, other items into ranges of their
+    data set.
+    """
 
     def __init__(self, scratch: Path, shard_items: int) -> None:
         self._scratch, self._size = scratch, shard_items
@@ -40,7 +42,9 @@ class ItemLists:
                     yield from self.finish()
 
     def finish(self) -> Iterator[Shard]:
-        """Yields the last list, which can be shorter, because shards do not span several data sets."""
+        """Yields the last list as a shard. It can be shorter than the others, because a shard does not span several
+        data sets.
+        """
         if not self._lines:
             return
         name = f"lists/{self._written:06d}.jsonl"
@@ -52,7 +56,7 @@ class ItemLists:
 
 
 def _line(item: Item, prefix: str) -> str | None:
-    """Formats an item as a line for the ``jsonl:`` reader; returns None if a line cannot represent it."""
+    """Formats an item as a line for the ``jsonl:`` reader. Returns None if a line cannot represent the item."""
     if not isinstance(item.picture, FilePicture) or item.truth is not None:
         return None
     record: dict[str, Any] = {"id": f"{prefix}/{item.id}" if prefix else item.id}

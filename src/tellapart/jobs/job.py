@@ -24,20 +24,20 @@ from tellapart.utils.strict_json import parse_json
 from tellapart.utils.urls import is_url
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
-PROMPTS = "prompts.jsonl"  # one id and prompt per line, in the order of the data
-SUFFIX = ".job"  # suffix of the job's folder, which is next to the result
-# expected types by key; a file with any other content is damaged
+PROMPTS = "prompts.jsonl"  # an id and its prompt on each line, in the order of the data
+SUFFIX = ".job"  # suffix of the job's folder, which is created next to the result
+# The expected type for each key. A file with any other content counts as damaged.
 KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "typed": list, "out": str, "suffix": str,
         "shards": int, "items": int | None, "bytes": int}  # fmt: skip
 SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
            "sha256": str, "pictures": dict}  # fmt: skip
 ASIDE = {"shard": int, "name": str, "reason": str, "attempts": int}
-# boost, eval and bags mine do not delete their job folders
+# some commands (boost, eval, bags mine) do not delete their job folder, so the user may have to
 ANEW = "pass --overwrite, or remove that folder, to start over"
 
 
 class Job:
-    """An existing job. ``value``: the content of ``job.json``."""
+    """An existing job. ``value`` is the content of ``job.json``."""
 
     def __init__(self, folder: Folder, path: str, value: dict[str, Any]) -> None:
         self.folder, self.path, self.value = folder, path, value
@@ -48,11 +48,11 @@ class Job:
 
     @classmethod
     def open(cls, path: str) -> Job:
-        """Opens the job in a folder. Raises `UsageError` if the folder contains no job."""
+        """Opens the job in the folder ``path``. Raises `UsageError` if the folder contains no job."""
         folder = open_folder(path)
         if folder.read(JOB) is None:
             raise UsageError(
-                f"{path} is not a job folder (it contains no {JOB}); specify the folder that ends in {SUFFIX}"
+                f"{path} is not a job folder (it contains no {JOB}); pass the folder whose name ends in {SUFFIX}"
             )
         value = read_object(folder, JOB, KEYS)
         if value is None or not re.fullmatch(r"[0-9a-f]{32}\.\w+", value["fingerprint"] + value["suffix"]):
@@ -65,26 +65,28 @@ class Job:
 
     @property
     def parts(self) -> str:
-        """The results folder, named after the fingerprint, so that another job's results are never used."""
+        """The folder for results. It is named after the fingerprint, so that another job's results are never used."""
         return f"parts-{self.fingerprint[:12]}"
 
     def part(self, number: int) -> str:
-        """Returns the file name of a shard's result."""
+        """Returns the name of the file with a shard's result."""
         return f"{self.parts}/{number:06d}{self.suffix}"
 
     def summary_name(self, number: int) -> str:
-        """Returns the file name of a shard's summary: counts, seconds and unreadable pictures."""
+        """Returns the name of the file with a shard's summary, which contains counts, seconds and unreadable
+        pictures.
+        """
         return f"{self.parts}/{number:06d}.summary.json"
 
     def pictures_name(self, number: int) -> str:
-        """Returns the file name of the list of a shard's pictures."""
+        """Returns the name of the file that lists a shard's pictures."""
         return f"{self.parts}/{number:06d}.pictures"
 
     @staticmethod
     def prompts(path: str, ids: Set[str]) -> dict[str, str]:
-        """Returns these pictures' prompts from the job folder ``path``.
+        """Reads the prompts for the pictures ``ids`` from the job folder ``path``.
 
-        Raises `TellapartError` if the file lacks one.
+        Raises `TellapartError` if a picture has no prompt.
         """
         pairs = map(parse_json, open_folder(path).lines(PROMPTS))
         prompts = {key: prompt for key, prompt in pairs if key in ids}
@@ -93,7 +95,7 @@ class Job:
         return prompts
 
     def done(self) -> set[int]:
-        """Returns the numbers of the shards that have a result."""
+        """Returns the numbers of all shards that have a result."""
         names = self.folder.names(self.parts)
         return {
             int(name.partition(".")[0])
@@ -102,7 +104,7 @@ class Job:
         }
 
     def summary(self, number: int) -> dict[str, Any]:
-        """Returns the summary of a shard's result. Raises `TellapartError` if it is missing or damaged."""
+        """Returns the summary of a shard's result. Raises `TellapartError` if the summary is missing or damaged."""
         name = self.summary_name(number)
         summary = read_object(self.folder, name, SUMMARY)
         if summary is None:
@@ -110,9 +112,9 @@ class Job:
         return summary
 
     def result(self, number: int, scratch: Path) -> Path:
-        """Returns a local path to a shard's result.
+        """Returns a local path to the file with a shard's result.
 
-        Raises `TellapartError` if its bytes are not those that the worker wrote.
+        Raises `TellapartError` if the file does not contain the bytes that the worker wrote.
         """
         summary = self.summary(number)
         path = self.folder.local(self.part(number), scratch)
@@ -122,14 +124,14 @@ class Job:
             )
         if sha256(path) != summary["sha256"]:
             raise TellapartError(
-                f"{self.path}/{self.part(number)} is damaged: its SHA-256 differs from that in its summary"
+                f"{self.path}/{self.part(number)} is damaged: its SHA-256 differs from the one in its summary"
             )
         return path
 
     def pictures(self, number: int, scratch: Path) -> Path | None:
-        """Returns a local path to the list of a shard's pictures; None if its worker wrote none.
+        """Returns a local path to the file that lists a shard's pictures, or None if the worker wrote no such file.
 
-        Raises `TellapartError` if its bytes are not those that the worker wrote.
+        Raises `TellapartError` if the file does not contain the bytes that the worker wrote.
         """
         if (written := self.summary(number)["pictures"].get("list")) is None:
             return None
@@ -137,14 +139,14 @@ class Job:
         path = self.folder.local(name, scratch)
         if not path.is_file() or sha256(path) != written:
             raise TellapartError(
-                f"{self.path}/{name} is missing, or damaged: its SHA-256 differs from that in its summary"
+                f"{self.path}/{name} is missing, or damaged: its SHA-256 differs from the one in its summary"
             )
         return path
 
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
-        """Returns the finished shards whose results are damaged, with reasons.
+        """Returns the finished shards whose results are damaged, each with the reason.
 
-        ``pictures``: whether to include shards whose pictures have been replaced since.
+        ``pictures``: whether to also include shards whose pictures have been replaced since.
         """
         done, reasons = self.done(), dict[int, str]()
         for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
@@ -160,12 +162,12 @@ class Job:
         return reasons
 
     def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
-        """Sets a shard aside, and records the reason."""
+        """Sets a shard aside and records why."""
         value = {"shard": shard.number, "name": shard.name, "reason": reason, "attempts": attempts, "at": now()}
         write_object(self.folder, f"{FAILED}/{shard.number:06d}.json", value)
 
     def failed(self) -> list[dict[str, Any]]:
-        """Returns the shards that were set aside and are not yet done, in order."""
+        """Returns the shards that were set aside and have not been finished since, in order."""
         names = sorted(self.folder.names(FAILED))
         done, failures = self.done() if names else set(), []
         for name in names:
@@ -177,12 +179,12 @@ class Job:
         return [one for one in failures if one["shard"] not in done]
 
     def forget_failed(self) -> None:
-        """Removes the records of failed shards, so that they are tried again."""
+        """Removes the records of failed shards, so that these shards are tried again."""
         for name in self.folder.names(FAILED):
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Records the identity of the loaded models. Raises `UsageError` if the job was started with other models."""
+        """Records which models were loaded. Raises `UsageError` if the job was started with different models."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -193,10 +195,12 @@ class Job:
 
 
 def recorded_results(path: str) -> AbstractContextManager[None]:
-    """Records in the job folder ``path`` which results tellapart wrote, in case the cache is emptied."""
+    """Within the block, records in the job folder ``path`` which results tellapart writes, in case the cache is
+    emptied.
+    """
     return nullcontext() if is_url(path) else outputs_recorded_in(Path(path).expanduser() / "outputs")
 
 
 def now() -> str:
-    """Returns the current time, in UTC."""
+    """Returns the current time in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())

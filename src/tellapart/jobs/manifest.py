@@ -16,12 +16,12 @@ from tellapart.jobs.splitting import shards_on_disk
 from tellapart.jobs.url_shards import URL, shards_at_url
 from tellapart.utils.strict_json import parse_json
 
-SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches equal those of a single process
+SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in a single process
 
 
 @dataclass
 class Manifest:
-    """A manifest's totals. ``items`` is None if some shards have no count; ``notes`` are lines for the user."""
+    """A manifest's totals. ``items`` is None if some shards have no count. ``notes`` are messages for the user."""
 
     file: Path
     shards: int = 0
@@ -34,7 +34,7 @@ class Manifest:
 def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_ITEMS) -> Manifest:
     """Writes ``scratch/manifest.jsonl`` and, if lists are needed, ``scratch/lists/``.
 
-    Raises `UsageError` if data cannot be opened or two shards would have equal ids.
+    Raises `UsageError` if data cannot be opened, or if the ids in two shards would collide.
     """
     manifest = Manifest(scratch / "manifest.jsonl")
     digest = hashlib.blake2b(digest_size=16)
@@ -42,7 +42,7 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
     with manifest.file.open("w", encoding="utf-8") as file:
         for shard in _all_shards(specs, scratch, shard_items, manifest):
             shard = replace(shard, number=manifest.shards)
-            if shard.kind == "webdataset" and not shard.prefix:  # its ids include the file name
+            if shard.kind == "webdataset" and not shard.prefix:  # the ids include the file name
                 before = stems.setdefault(Path(shard.path).stem, shard.path)
                 if before != shard.path:
                     raise UsageError(
@@ -63,7 +63,7 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
 
 
 def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
-    """Yields the shards of a manifest. Raises `UsageError` for an invalid line."""
+    """Yields a manifest's shards. Raises `UsageError` for an invalid line."""
     for number, line in enumerate(lines, start=1):
         try:
             if (shard := Shard.of(parse_json(line))).number != number - 1:
@@ -77,7 +77,7 @@ def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
 
 def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, manifest: Manifest) -> Iterator[Shard]:
     if not specs:
-        raise UsageError("no pictures were specified; pass a folder, files, or kind:path")
+        raise UsageError("no pictures to process; pass a folder, files, or kind:path")
     lists = ItemLists(scratch, shard_items)
     for spec in specs:
         if url := URL.fullmatch(spec):

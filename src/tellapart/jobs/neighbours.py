@@ -1,4 +1,4 @@
-"""Distributes the neighbour search of `tellapart.bags.large` over the workers of a cluster."""
+"""Distributes the neighbour search of `tellapart.bags.large` over a cluster's workers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from tellapart.bags.large import LargeSearch, Spread
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Workers, connected
 
-RETRIES = 5  # number of retries per task if its worker or node dies
+RETRIES = 5  # how often a task is retried if its worker or node dies
 
 
 @contextlib.contextmanager
 def spread_by_ray(workers: Workers) -> Iterator[Spread]:
-    """Distributes a stage's tasks over all workers, which need access to the folders of the features and the result."""
+    """Distributes a stage's tasks over all workers. The workers need access to the folders with the features and the
+    result.
+    """
     with connected(workers) as (ray, share):
         perform = ray.remote(num_cpus=share.cpus, max_retries=RETRIES)(_perform)
 
         def spread(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
             pending: list[Any] = []
-            shared = ray.put(search)  # sent only once per stage, including the data that it has read
+            shared = ray.put(search)  # sent only once per stage, including the data that the search has read
             for number in numbers:
                 if len(pending) >= share.count:
                     pending = _one_done(ray, pending)
@@ -35,7 +37,7 @@ def spread_by_ray(workers: Workers) -> Iterator[Spread]:
 
 
 def _perform(search: LargeSearch, name: str, number: int) -> str:
-    """Performs a task in a worker. Returns errors that the user can fix as one line of text."""
+    """Performs a task in a worker. If an error occurs that the user can fix, returns it as one line of text."""
     try:
         search.perform(name, number)
     except TellapartError as error:
@@ -44,7 +46,7 @@ def _perform(search: LargeSearch, name: str, number: int) -> str:
 
 
 def _one_done(ray: Any, pending: list[Any]) -> list[Any]:
-    """Waits until one task is done, and returns the others. Raises `TellapartError` if it failed."""
+    """Waits until a task is done, and returns the remaining tasks. Raises `TellapartError` if the task failed."""
     split: tuple[list[Any], list[Any]] = ray.wait(pending, num_returns=1)
     (done,), rest = split
     try:

@@ -1,4 +1,4 @@
-"""The workers of a job: Ray actors that process one shard at a time, and are replaced if they die."""
+"""A job's workers: Ray actors that process one shard at a time, and are replaced if they die."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 
 POLL_SECONDS = 1.0
-MAX_DEATHS = 3  # the job ends after this many deaths of workers without a finished shard in between
+MAX_DEATHS = 3  # if this many workers die without finishing a shard in between, the job ends
 
 
 @dataclass
 class Todo:
-    """The remaining shards: unfinished shards of the manifest, and shards to retry."""
+    """The remaining shards: the manifest's unfinished shards, and shards to retry."""
 
     manifest: Iterator[Shard]
     done: set[int]
     again: deque[Shard] = field(default_factory=deque)
 
     def take(self) -> Shard | None:
-        """Returns the next shard, untried shards first; None if none is left."""
+        """Returns the next shard, or None if no shard remains. Shards that have not been tried come first."""
         while (shard := next(self.manifest, None)) is not None:
             if shard.number not in self.done:
                 return shard
@@ -38,10 +38,10 @@ class Todo:
 
 @dataclass(frozen=True)
 class Event:
-    """The outcome of a shard: its ``summary``, or the ``reason`` why it failed.
+    """A shard's outcome: its ``summary``, or the ``reason`` why it failed.
 
     ``final``: whether another attempt would fail in the same way.
-    ``blameless``: whether the shard is not the cause, because the worker's node died.
+    ``blameless``: whether the shard did not cause the failure, because the worker's node died.
     """
 
     shard: Shard
@@ -52,7 +52,7 @@ class Event:
 
 
 class Pool:
-    """The workers of a job."""
+    """A job's workers."""
 
     def __init__(self, ray: Any, job: Job, share: Share) -> None:
         self._ray, self._job, self._share = ray, job, share
@@ -73,13 +73,14 @@ class Pool:
         return bool(self._idle)
 
     def events(self, todo: Todo, count: int, sample: int | None = None) -> Iterator[Event | None]:
-        """Processes the shards on ``count`` workers. Yields each outcome, and None at least once a second.
+        """Processes the shards on ``count`` workers. Yields the outcome of each shard, and None at least once a second.
 
         Args:
-            sample: number of items to process per shard without writing a result. None: process all, and write results.
+            sample: how many items to process per shard, without writing a result. If None, all items are processed and
+                results are written.
 
         Raises:
-            TellapartError: if workers cannot start, or run a different version of tellapart.
+            TellapartError: if workers cannot start, or if they run a different version of tellapart.
         """
         for _ in range(count):
             self._start()
@@ -99,7 +100,7 @@ class Pool:
                 self._ray.kill(worker)
 
     def _start(self) -> None:
-        """Requests a worker, which starts as soon as the cluster has room."""
+        """Requests a worker. It starts as soon as the cluster has room for it."""
         resources = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus}
         actor = self._ray.remote(max_restarts=0, max_task_retries=0, **resources)(Worker)
         worker = actor.remote(self._job.path, self._job.work, self._job.settings, os.getcwd())  # noqa: PTH109
@@ -135,7 +136,7 @@ class Pool:
         self._job.keep_models(reply["models"])
 
     def _died(self, worker: Any, shard: Shard | None, error: Exception) -> Event | None:
-        """Replaces a worker."""
+        """Replaces a worker that died."""
         reason = _reason(error)
         node = self._nodes.pop(worker, "")
         node_died = node not in alive_nodes(self._ray) if node else "node" in reason
@@ -143,15 +144,15 @@ class Pool:
             self._deaths += 1
         if shard is None and self._deaths >= MAX_DEATHS * self._share.count:
             raise TellapartError(f"workers terminate at startup: {reason}")
-        self._ray.kill(worker)  # it may be alive but unreachable
+        self._ray.kill(worker)  # the worker may be alive but unreachable
         self._start()
         return None if shard is None else Event(shard, reason=reason, blameless=node_died)
 
 
 def _reason(error: Exception) -> str:
-    """Returns why a worker died, in one line.
+    """Returns the reason why a worker died, on one line.
 
-    Ray reports lost nodes and kills by its memory monitor, but not signals.
+    Ray reports lost nodes and workers killed by its memory monitor, but it does not report signals.
     """
     text = " ".join(str(error).split())
     if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:

@@ -23,12 +23,12 @@ from tellapart.utils.versions import VERSIONS
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The request for a job.
+    """A request to run a job.
 
-    work: a key of `tellapart.jobs.works.table.WORKS`.
+    work: a key in `tellapart.jobs.works.table.WORKS`.
     settings: the work's settings, as plain JSON.
     deciding: the settings that affect the result. With the manifest, they determine the fingerprint.
-    prompts: prompts for individual pictures, by id; workers read them from `PROMPTS`.
+    prompts: prompts for individual pictures, by id. Workers read them from `PROMPTS`.
     """
 
     work: str
@@ -39,10 +39,10 @@ class JobRequest:
 
 def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
             overwrite: bool) -> Job:  # fmt: skip
-    """Starts the requested job in the folder ``path``, or resumes it if the same job was started there.
+    """Starts the requested job in the folder ``path``, or resumes it if the same job was started there before.
 
-    ``shard_items``: items per shard. None: as in the job to resume, or `SHARD_ITEMS` for a new job. Raises `UsageError`
-    if the folder contains another job.
+    ``shard_items``: the number of items per shard. If None, uses the number of the job to resume, or `SHARD_ITEMS` for
+        a new job. Raises `UsageError` if the folder contains a different job.
     """
     folder = open_folder(path)
     before = None if overwrite or folder.read(JOB) is None else Job.open(path)
@@ -82,7 +82,7 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
 
 
 def _clear(folder: Folder) -> None:
-    """Removes the files of a job with other settings."""
+    """Removes the files of a job that had different settings."""
     for name in (JOB, MANIFEST, STATUS, PROMPTS):
         folder.remove(name)
     inside = [name for name in folder.names("") if name.startswith("parts-")]

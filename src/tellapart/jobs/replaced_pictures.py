@@ -16,11 +16,11 @@ SIGNATURE, KEY = methodcaller("signature"), methodcaller("key")
 
 
 def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
-    """Returns digests that show whether pictures on disk have been replaced.
+    """Returns digests that reveal whether pictures on disk have been replaced.
 
-    One covers ids, sizes and modification times; the other covers ids and contents.
+    One digest covers ids, sizes and modification times; the other covers ids and contents.
 
-    Returns {} for tar and Parquet files, whose version is recorded in the shard.
+    Returns {} for tar and Parquet files, because the shard records their version.
     """
     if shard.kind in PACKED:
         return {}
@@ -30,7 +30,7 @@ def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
 def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> bool:
     """Returns whether a shard's pictures have changed since `pictures_of` returned ``known``.
 
-    Reads the files only if sizes or modification times differ.
+    Reads the picture files only if sizes or modification times differ.
     """
     if shard.kind in PACKED:
         return False
@@ -40,7 +40,7 @@ def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> 
 
 
 def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
-    """Hashes the ids of the pictures on disk and what ``read`` returns for each (None: unreadable)."""
+    """Hashes, for each picture on disk, its id and what ``read`` returns (None if the picture cannot be read)."""
     digest = hashlib.blake2b(digest_size=16)
     for item in dataset:
         if isinstance(item.picture, StoredPicture):

@@ -1,4 +1,6 @@
-"""The driver assigns shards to workers until all are done or set aside. It reads no items and writes no results."""
+"""The driver assigns shards to workers until all shards are done or set aside. It reads no items and writes no
+results.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from tellapart.jobs.status import Pulse, failed_line
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
-MAX_ATTEMPTS = 3  # failures of a shard before it is set aside
-MAX_NODE_DEATHS = 10  # deaths of a shard's node before the shard is set aside
+MAX_ATTEMPTS = 3  # after this many failures, a shard is set aside
+MAX_NODE_DEATHS = 10  # after this many nodes die while processing a shard, it is set aside
 
 
 def run_job(job: Job, workers: Workers, label: str = "working") -> None:
-    """Processes the remaining shards of a job. Retries shards that were set aside, and records those that fail again.
+    """Processes a job's remaining shards. Retries shards that were set aside, and records the shards that fail again.
 
-    If this process is interrupted or dies, finished shards are kept, and the same call resumes the job.
+    If this process is interrupted or dies, finished shards are kept, and repeating the call resumes the job.
 
     Raises:
         TellapartError: if no worker can start.
@@ -66,30 +68,32 @@ def _drive(job: Job, pool: Pool, count: int, todo: Todo, pulse: Pulse, progress:
 
 
 class Attempts:
-    """Counts the failures of each shard: its own, and those caused by the death of a node."""
+    """Counts each shard's failures, separately for failures of the shard itself and for those caused by the death of a
+    node.
+    """
 
     def __init__(self) -> None:
         self._failures, self._node_deaths = Counter[int](), Counter[int]()
 
     def again(self, event: Event) -> bool:
-        """Counts a failure, and returns whether the shard should be retried."""
+        """Counts a failure and returns whether the shard should be retried."""
         number = event.shard.number
         (self._node_deaths if event.blameless else self._failures)[number] += 1
         few = self._failures[number] < MAX_ATTEMPTS and self._node_deaths[number] < MAX_NODE_DEATHS
         return few and not event.final
 
     def total(self, shard: Shard) -> int:
-        """Returns how often a shard was tried."""
+        """Returns how often a shard has been tried."""
         return self._failures[shard.number] + self._node_deaths[shard.number]
 
 
 def refuse_failed(job: Job) -> None:
-    """Prints the shards that were set aside, and raises `TellapartError` if there are any."""
+    """Prints the shards that were set aside, and raises `TellapartError` if any were."""
     failed = job.failed()
     for one in failed:
         say(failed_line(one))
     if failed:
         raise TellapartError(
             f"{len(failed):,} of {job.shards:,} shards failed; run the same command again to "
-            f"retry them, or 'tellapart job merge {job.path} --without-failed' to merge the others"
+            f"retry them, or 'tellapart job merge {job.path} --without-failed' to merge the rest"
         )

@@ -1,4 +1,4 @@
-"""Provides a folder for a worker's temporary files that is removed however the worker ends."""
+"""Provides a folder for a worker's temporary files, which is removed however the worker ends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-# Reads until the worker's end of the pipe closes. Commands with "&" would read /dev/null as stdin, hence `exec 3<&0`.
+# Waits until the worker's end of the pipe closes. `exec 3<&0` is needed because commands with "&" read /dev/null as
+# stdin.
 CLEAN = 'exec 3<&0; (cat <&3 >/dev/null; rm -rf -- "$1") >/dev/null 2>&1 &'
 
 
 def scratch_folder() -> Path:
-    """Creates a folder for this process's temporary files that is removed however the process ends.
+    """Creates a folder for this process's temporary files, which is removed however the process ends.
 
     Ray kills workers without letting them clean up, so a separate process waits for the worker to end.
     """
@@ -24,4 +25,4 @@ def scratch_folder() -> Path:
     return folder
 
 
-_PIPES: list[int] = []  # this process never closes it, and its children do not inherit it
+_PIPES: list[int] = []  # this process never closes the pipe, and child processes do not inherit it

@@ -22,15 +22,15 @@ from tellapart.utils.urls import is_url
 class Shard:
     """Some items of a data set; `open_shard` opens them.
 
-    kind, path, options: see `tellapart.data`; without ``split``.
-    listed: whether ``path`` is a list in the job's folder.
-    span: byte range of a JSON Lines file.
-    items: range of item numbers in the data set.
-    prefix: text before each id.
+    kind, path, options: as in `tellapart.data`, but without ``split``.
+    listed: whether ``path`` is a list of items in the job's folder.
+    span: the byte range in a JSON Lines file.
+    items: the range of item numbers in the data set.
+    prefix: the text to put before each id.
     splits: the splits to keep.
-    count: number of items (an upper bound for lines); None if unknown.
-    size: size in bytes.
-    version: version of the file. A changed file makes a different job.
+    count: the number of items (an upper bound if items are lines), or None if unknown.
+    size: the size in bytes.
+    version: the file's version. If a file changes, the job is a different job.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Shard:
         return f"{self.path}, items {self.items[0]:,} to {self.items[1]:,}" if self.items is not None else self.path
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the shard's manifest entry: the fields that differ from their defaults."""
+        """Returns the shard's manifest entry, which contains the fields that differ from their defaults."""
         return {key: value for key, value in asdict(self).items() if value not in (None, "", (), {}, False)} | {
             "number": self.number
         }
@@ -71,7 +71,7 @@ PACKED = ("webdataset", "parquet")  # these files contain the pictures
 
 @contextmanager
 def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
-    """Opens a shard's items. Removes downloaded files at the end of the block.
+    """Opens a shard's items. Downloaded files are removed at the end of the block.
 
     Raises `UsageError` if a file is missing or has changed.
     """
@@ -87,7 +87,7 @@ def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
 
 
 def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
-    if shard.items is not None:  # missing items were reported when the job was planned, and belong to no shard
+    if shard.items is not None:  # missing items belong to no shard, and were reported when the job was planned
         whole = _whole(shard.path)
         return Dataset(whole.spec, select_items(whole, range(*shard.items)))
     options = dict(shard.options)
@@ -105,12 +105,12 @@ def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
 
 @lru_cache(maxsize=1)
 def _whole(spec: str) -> Dataset:
-    """Opens a whole data set, and caches it for its next shard."""
+    """Opens a whole data set, and caches it for the data set's next shard."""
     return open_data(spec)
 
 
 def _fetched(shard: Shard, scratch: Path) -> Path:
-    """Downloads the shard's file, or its byte range, to a local file with the same name."""
+    """Downloads the shard's file (or only its byte range) to a local file with the same name."""
     fs, root = file_system(shard.path)
     target = scratch / Path(root).name
     with url_errors(shard.path):

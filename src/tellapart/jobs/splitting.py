@@ -1,11 +1,11 @@
 """Splits a data set on disk into shards.
 
 - Tar and Parquet files that contain pictures are used as shards directly.
-- A JSON Lines file is split into byte ranges at line ends; its lines are not parsed.
+- A JSON Lines file is split into byte ranges at line ends. Its lines are not parsed.
 - For other data sets whose pictures are files, each shard's items are written to a list (JSON Lines), so that a worker
 reads only its own items.
-- Other data sets (pictures without files, such as `scenes`) are split into ranges, and a worker opens the whole data
-set.
+- Other data sets, whose pictures are not files (such as `scenes`), are split into ranges of items, and a worker opens
+  the whole data set.
 
 Paths are absolute.
 """
@@ -62,7 +62,9 @@ def shards_on_disk(
 
 
 def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
-    """Returns the tar or Parquet files in their reader's order; None if their pictures are stored outside them."""
+    """Returns the tar or Parquet files in the order in which the reader visits them, or None if the pictures are stored
+    outside the files.
+    """
     suffix = ".tar" if kind == "webdataset" else ".parquet"
     if path.is_dir():
         paths = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
@@ -87,7 +89,9 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
 
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
-    """Yields (first byte, end, number of lines) for each run of ``lines`` lines in a text that is read in chunks."""
+    """Splits a text that is read in chunks into runs of ``lines`` lines. Yields (first byte, end, number of lines) for
+    each run.
+    """
 
     start = done = seen = 0
     whole = True  # whether the last line ends with a line break

@@ -15,12 +15,14 @@ from tellapart.utils.progress import clock
 PULSE = {"state": str, "at": int | float, "pid": int, "host": str, "workers": int, "items_per_second": int | float,
          "seconds_left": int | float | None}  # fmt: skip
 EVERY_SECONDS = 2.0
-SILENT_SECONDS = 60.0  # a driver without an update for this long is considered dead
+SILENT_SECONDS = 60.0  # a driver that has not written an update for this long is considered dead
 
 
 @dataclass
 class Pulse:
-    """A job's progress, written by its driver every two seconds. ``new``: how many of ``done`` this run finished."""
+    """A job's progress, which its driver writes every two seconds. ``new`` counts the shards in ``done`` that this run
+    finished.
+    """
 
     job: Job
     state: str = "running"
@@ -39,11 +41,11 @@ class Pulse:
 
     @property
     def items_per_second(self) -> float:
-        """The average rate since the driver started."""
+        """The average number of items per second since the driver started."""
         return self.items / max(1e-9, time.monotonic() - self._started)
 
     def write(self, *, always: bool = False) -> None:
-        """Writes the status if an update is due. ``always``: even if it is not."""
+        """Writes the status if an update is due, or unconditionally if ``always`` is set."""
         if not always and time.monotonic() - self._written < EVERY_SECONDS:
             return
         self._written = time.monotonic()
@@ -58,15 +60,19 @@ class Pulse:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    """Returns a job's status; ``state`` is waiting, running, stopped, finished, or failed (shards set aside)."""
+    """Returns a job's status. ``state`` is waiting, running, stopped, finished, or failed (if shards were set
+    aside).
+    """
     done, failed = job.done(), job.failed()
     pulse = read_object(job.folder, STATUS, PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None
     state = str(pulse.get("state", "waiting"))
-    if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # negative if a clock was set back
+    if (
+        state == "running" and heard is not None and abs(heard) > SILENT_SECONDS
+    ):  # `heard` is negative if a clock was set back
         state = "stopped"
     running = state == "running" and len(done) < job.shards
-    unsound = {} if running else job.unsound()  # a running job checked its results when it started
+    unsound = {} if running else job.unsound()  # a running job has checked its results at the start
     if not running:
         state = "finished" if len(done) == job.shards and not unsound else "stopped" if state == "finished" else state
     return {
@@ -110,6 +116,6 @@ def status_lines(status: dict[str, Any]) -> list[str]:
 
 
 def failed_line(failed: dict[str, Any]) -> str:
-    """Describes a failed shard in one line."""
+    """Describes a failed shard on one line."""
     tries = f" ({failed['attempts']} attempts)" if failed["attempts"] > 1 else ""
     return f"failed: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"

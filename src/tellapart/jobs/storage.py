@@ -1,6 +1,7 @@
 """Job folders and data files, on disk or at an fsspec URL (``s3://bucket/folder``).
 
-Writes are atomic: on disk, a temporary file is flushed and renamed; in an object store, a file is a single upload.
+Writes are atomic. On disk, a temporary file is flushed and then renamed; in an object store, a file is uploaded in one
+piece.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ COPY_BYTES = 1 << 20
 
 
 class DiskFolder:
-    """A folder on disk that all machines in a cluster share; file names can contain slashes."""
+    """A folder on disk that all machines in a cluster share. File names may contain slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser()
 
     def names(self, below: str) -> list[str]:
-        """Returns the file names in the subfolder ``below``, relative to it; empty if it does not exist.
+        """Returns the names of the files in the subfolder ``below``, or an empty list if the subfolder does not exist.
 
         Omits files that are still being written.
         """
@@ -39,14 +40,14 @@ class DiskFolder:
             return []
 
     def read(self, name: str) -> bytes | None:
-        """Returns the content of a file; None if it does not exist."""
+        """Returns a file's content, or None if the file does not exist."""
         try:
             return (self.path / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """Yields the lines of a file. Raises `UsageError` if it does not exist."""
+        """Yields a file's lines. Raises `UsageError` if the file does not exist."""
         try:
             with (self.path / name).open("rb") as file:
                 yield from file
@@ -60,13 +61,13 @@ class DiskFolder:
     def put(self, file: Path, name: str) -> None:
         """Moves or copies a local file into the folder atomically.
 
-        A file on the same disk is renamed; any other is first copied to the destination's folder.
+        A file on the same disk is renamed. Any other file is first copied to the destination's folder.
         """
         target = writable_file(self.path / name)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             _into_place(file, target)
-        except OSError as error:  # device numbers do not show whether two mounts allow a rename, so try
+        except OSError as error:  # device numbers do not reveal whether two mounts allow a rename, so renaming is tried
             if error.errno != errno.EXDEV:
                 raise
             self._write(target, lambda temporary: shutil.copyfile(file, temporary))
@@ -76,11 +77,11 @@ class DiskFolder:
         (self.path / name).unlink(missing_ok=True)
 
     def local(self, name: str, scratch: Path) -> Path:
-        """Returns a local path to a file: its own path or, for a URL, the path of a copy in ``scratch``."""
+        """Returns a local path to a file. For a URL, this is the path of a copy in ``scratch``."""
         return self.path / name
 
     def _write(self, target: Path, make: Callable[[Path], object]) -> None:
-        """Writes to a file name that is unique across processes and machines, then renames the file."""
+        """Writes a file under a name that is unique across processes and machines, then renames it."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(target)
         temporary = temporary.with_name(f"{temporary.name}.{uuid.uuid4().hex[:8]}")
@@ -109,7 +110,7 @@ def _into_place(file: Path, target: Path) -> None:
 
 
 class UrlFolder:
-    """A folder in an object store or any other fsspec file system, with the methods of `DiskFolder`."""
+    """A folder in an object store or any other fsspec file system, with the same methods as `DiskFolder`."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
@@ -160,14 +161,15 @@ Folder = DiskFolder | UrlFolder
 
 
 def open_folder(path: str) -> Folder:
-    """Opens the folder at a path or URL; does not create it."""
+    """Opens the folder at a path or URL. Does not create the folder."""
     return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Returns fsspec's file system for a URL, and the path in it.
+    """Returns fsspec's file system for a URL, and the path within the file system.
 
-    Raises `MissingExtra` without fsspec, and `UsageError` if the protocol is unknown or its package is not installed.
+    Raises `MissingExtra` if fsspec is not installed, and `UsageError` if the protocol is unknown or its package is not
+    installed.
     """
     try:
         import fsspec
@@ -186,12 +188,12 @@ def file_system(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def url_errors(url: str) -> Iterator[None]:
-    """Turns errors from an object store into one-line errors."""
+    """Turns an object store's errors into one-line errors."""
     try:
         yield
     except FileNotFoundError as error:
         raise UsageError(f"{url}: no such file or folder ({error})") from None
     except TellapartError:
         raise
-    except Exception as error:  # stores raise errors of their own, such as NoCredentialsError, which is not an OSError
+    except Exception as error:  # stores raise their own errors, such as NoCredentialsError, which is not an OSError
         raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None

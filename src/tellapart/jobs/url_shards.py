@@ -27,7 +27,9 @@ def shards_at_url(spec: str, kind: str | None, url: str, query: str, shard_items
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     options = Options(spec, {key: unquote(value) for key, value in values.items()})
     if whole := [key for key in KEYS_OF_ALL_FILES if options.text(key)]:
-        raise UsageError(f"{spec}: {whole[0]}= applies to all files together; remove it, or specify fewer files")
+        raise UsageError(
+            f"{spec}: {whole[0]}= applies to all files together, which is not supported here; remove {whole[0]}="
+        )
     if kind is not None and kind not in URL_SUFFIXES.values():
         raise UsageError(f"{spec}: '{kind}' cannot be read from a URL{nearest(kind, {*URL_SUFFIXES.values()})}")
     files = _url_files(url, kind)
@@ -50,7 +52,7 @@ def shards_at_url(spec: str, kind: str | None, url: str, query: str, shard_items
 
 
 def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
-    """Returns (URL, size in bytes, version) of the files that a URL, pattern or folder refers to, in natural order."""
+    """Returns (URL, size in bytes, version) for each file that a URL, pattern or folder refers to, in natural order."""
     fs, root = file_system(url)
     protocol = url.partition("://")[0]
     suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]

@@ -1,1 +1,3 @@
-"""Analyzes English captions (content words, phrases, claims) and builds captions from a subset of their words."""
+"""Analyzes English captions (content words, phrases, claims), and builds captions from a subset of a caption's
+words.
+"""

@@ -14,7 +14,7 @@ _REASONED = re.compile(
     r"|<\|channel\|>\s*final\s*<\|message\|>",
     re.IGNORECASE,
 )
-_ANSWER = re.compile(  # some models, by prompt or training, wrap the answer in tags
+_ANSWER = re.compile(  # because of their prompt or training, some models wrap the answer in tags
     r"<(answer|caption|description|alt_text|output|response|final_answer)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
 )
 _BOXED = re.compile(r"\s*\\boxed\{(.*)\}\s*", re.DOTALL)
@@ -34,7 +34,7 @@ _CONTROL = re.compile(
     r"|\[(?:/?INST|BOS|EOS|CLS|SEP|PAD|UNK)\]|<</?SYS>>",
     re.IGNORECASE,
 )
-_END = re.compile(  # the end of a turn; any text after it belongs to the next one
+_END = re.compile(  # the end of a turn; any text after it belongs to the next turn
     r"<\|(?:im_end|end|eot_id|eom_id|endoftext|end_of_text|return|user|im_start|start)\|>|<｜end▁of▁sentence｜>"
     r"|</s>|<eos>|<(?:start|end)_of_turn>|<end_of_utterance>|\[INST\]",
     re.IGNORECASE,
@@ -42,9 +42,9 @@ _END = re.compile(  # the end of a turn; any text after it belongs to the next o
 
 
 def answer_text(text: str) -> str | None:
-    """Removes reasoning and control tokens from a model's answer; returns None if the reasoning does not end.
+    """Removes reasoning and control tokens from a model's answer. Returns None if the reasoning does not end.
 
-    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; its beginning may be part of the chat
+    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar. Its opening tag may be part of the chat
     template. The answer is the content of ``<answer>…</answer>``, ``<caption>…</caption>`` or ``\\boxed{…}``, if
     present. Discards text after an end token such as ``<|im_end|>``, and a grounded model's coordinates.
     """

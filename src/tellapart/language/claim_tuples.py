@@ -16,7 +16,9 @@ _ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": 
 
 @dataclass(frozen=True)
 class Synonyms:
-    """Synonyms: ``object_of`` maps a word or phrase to its object; ``name`` is the file's name, for signatures."""
+    """Synonyms from a file. ``object_of`` maps a word or phrase to its object; ``name`` is the file's name, for
+    signatures.
+    """
 
     object_of: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -25,7 +27,7 @@ class Synonyms:
         return bool(self.object_of)
 
     def canonical(self, lemma: str) -> str:
-        """Returns the object's name, or the word itself if the file has none."""
+        """Returns the name of a word's object, or the word itself if it is not in the file."""
         return self.object_of.get(lemma, lemma)
 
 
@@ -33,7 +35,9 @@ NO_SYNONYMS = Synonyms()
 
 
 def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
-    """Returns (kind, tuple, positions) for every distinct claim, with all its positions."""
+    """Returns (kind, tuple, positions) for every distinct claim. The positions are all those where the claim is
+    made.
+    """
     names = [name_of(mention, synonyms) for mention in extraction.mentions]
     found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
 
@@ -55,7 +59,9 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
 
 
 def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """Returns an object's name: a compound such as "fire hydrant" if the synonyms contain it, else the noun."""
+    """Returns an object's name: a compound such as "fire hydrant" if the synonyms contain it, otherwise the noun's
+    name.
+    """
     for attribute in mention.attributes:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
             return synonyms.canonical(pair)

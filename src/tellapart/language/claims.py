@@ -1,9 +1,9 @@
-"""Extracts objects, attributes and relations from any English caption, by rules over part-of-speech tags.
+"""Extracts objects, attributes and relations from any English caption, using rules over part-of-speech tags.
 
-A noun phrase is a run of content words: its last noun is the object, the words before it are attributes. Words between
-two phrases (a preposition, a verb, or both) form a relation; a verb without an object is an action of its subject. "The
-dog" refers to an earlier dog unless an attribute contradicts it. The only built-in vocabulary is English function
-words. Names, negation and pronouns that refer to another sentence are handled poorly (see
+A noun phrase is a run of content words: its last noun is the object, and the words before the noun are attributes.
+Words between two phrases (a preposition, a verb, or both) form a relation. A verb without an object is an action of its
+subject. "The dog" refers to an earlier dog unless an attribute contradicts that. The only built-in vocabulary is
+English function words. Names, negation and pronouns that refer to another sentence are handled poorly (see
 `docs/howto/long-captions.md`).
 """
 
@@ -17,12 +17,14 @@ from tellapart.language.english_words import word_set
 from tellapart.language.noun_phrases import RELATIVE, complex_preposition, content_run, phrase_end, split_head
 from tellapart.language.tagged_words import TaggedWord, sentences
 
-# The claims of a caption: objects, their attributes, and relations between them.
+# A caption's claims: objects, attributes of objects, and relations between objects.
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute of an object: "red", or "jump left" for "jumps left". ``action``: whether it comes from a verb."""
+    """An object's attribute: "red", or "jump left" for "jumps left". ``action``: whether the attribute comes from a
+    verb.
+    """
 
     text: str
     lemma: str
@@ -32,7 +34,7 @@ class Attribute:
 
 @dataclass(slots=True)
 class ObjectMention:
-    """An object that the caption mentions. ``count`` is the value of the numeral ("two dogs": 2)."""
+    """An object that the caption mentions. ``count`` is the value of its numeral (2 for "two dogs")."""
 
     text: str
     lemma: str
@@ -42,7 +44,7 @@ class ObjectMention:
     count_span: tuple[int, int] | None = None
 
     def add(self, attribute: Attribute) -> None:
-        """Adds an attribute, or another position where it is stated."""
+        """Adds an attribute. If the object already has it, only adds the new positions."""
         for number, own in enumerate(self.attributes):
             if own.lemma == attribute.lemma:
                 self.attributes[number] = Attribute(own.text, own.lemma, own.spans + attribute.spans, own.action)
@@ -52,9 +54,9 @@ class ObjectMention:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation between mentions, which it refers to by index; "between" has two objects.
+    """A relation between mentions, which are given by index. "between" has two objects.
 
-    ``text`` is as in the caption; ``lemma`` leaves out auxiliaries.
+    ``text`` is the wording in the caption; ``lemma`` leaves out auxiliaries.
     """
 
     text: str
@@ -66,7 +68,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The claims of a caption. ``loose`` are attributes without an object."""
+    """A caption's claims. ``loose`` contains the attributes without an object."""
 
     mentions: tuple[ObjectMention, ...]
     relations: tuple[Relation, ...]
@@ -89,7 +91,7 @@ _NO_ACTION = word_set("be have do show depict feature see appear seem contain in
 
 @lru_cache(maxsize=65536)
 def extract(caption: str) -> Extraction:
-    """Extracts the claims of a caption; a text without nouns has none. Never raises. Do not modify the result."""
+    """Extracts a caption's claims. A text without nouns makes no claims. Never raises. Do not modify the result."""
     parser = _ClaimParser()
     for words in sentences(caption):
         parser.sentence(words)
@@ -105,9 +107,9 @@ class _ClaimParser:
 
     def start_sentence(self) -> None:
         self.current = -1  # the mention that a relation starts from
-        self.clause = -1  # the subject of the clause
-        self.subject = -1  # the subject of the last relation: in "a on b and under c", a is the subject of both
-        self.link: list[TaggedWord] = []  # words since the last mention, which may relate it to the next one
+        self.clause = -1  # the clause's subject
+        self.subject = -1  # the last relation's subject: in "a on b and under c", a is the subject of both relations
+        self.link: list[TaggedWord] = []  # words since the last mention, which may relate it to the next mention
         self.joined = False  # whether the link contains "and"
         self.copula = False
         self.between: list[int] = []
@@ -121,7 +123,7 @@ class _ClaimParser:
                 self.link += [replace(word, tag="PRP") for word in words[at : at + length]]
                 at += length
             elif at and words[at - 1].text in RELATIVE and words[at].is_a("NN2"):
-                self.function_word(replace(words[at], tag="VVZ"))  # the tagger gets "floats" in "that floats" wrong
+                self.function_word(replace(words[at], tag="VVZ"))  # the tagger gets "that floats" wrong
                 at += 1
             elif end := phrase_end(words, at):
                 at = self.phrase(words, at, end)
@@ -155,7 +157,7 @@ class _ClaimParser:
                 self.current = 0
 
     def finite(self) -> None:
-        """Assigns a finite verb to the clause's subject: in "a boy in a red shirt is riding" it is the boy."""
+        """Assigns a finite verb to the clause's subject: in "a boy in a red shirt is riding", the boy is riding."""
         if self.clause >= 0 and not self.link and not self.between and not self.joined:
             self.current = self.clause
 
@@ -180,7 +182,7 @@ class _ClaimParser:
             self.link, self.copula = [], False
             return end
         if head.lemma in _GROUPS and end < len(words) and words[end].is_a("PRF"):
-            return end + 1  # "a group of people": the people
+            return end + 1  # the object of "a group of people" is the people
         if head.lemma in _PLACES:
             self.link = []
             return end
@@ -192,7 +194,7 @@ class _ClaimParser:
         return end
 
     def is_about(self, words: Sequence[TaggedWord], end: int) -> bool:
-        """Returns whether the caption begins with a noun such as "image", followed by "of" or a verb."""
+        """Returns whether a noun such as "image" introduces what follows, because "of" or a verb comes next."""
         following = words[end] if end < len(words) else None
         return following is not None and (following.is_a("PRF", "VV", "VH") or following.lemma in _NO_ACTION)
 
@@ -211,7 +213,9 @@ class _ClaimParser:
         return at
 
     def earlier(self, head: TaggedWord, attributes: Sequence[Attribute]) -> int:
-        """Returns the last mention that "the red dog" can refer to: the same noun, with these attributes or none."""
+        """Returns the last mention that "the red dog" can refer to, or -1. The noun must be the same and the mention
+        must have all of these attributes, if any are given.
+        """
         wanted = {attribute.lemma for attribute in attributes}
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
@@ -220,7 +224,7 @@ class _ClaimParser:
         return -1
 
     def predicate(self, run: Sequence[TaggedWord], leading: bool) -> None:
-        """Assigns adjectives without a noun to the subject if they follow "is", else to no object."""
+        """Assigns adjectives without a noun to the subject if they follow "is", otherwise to no object."""
         for word in run:
             attribute = Attribute(word.text, word.lemma, ((word.start, word.end),))
             if self.copula and self.current >= 0 and not self.link and not leading:
@@ -229,7 +233,9 @@ class _ClaimParser:
                 self.loose.append(attribute)
 
     def relate(self, mention: int) -> None:
-        """Relates the subject to a new mention by the words between them, and makes the mention the current one."""
+        """Uses the words between the subject and a new mention to relate the two, and makes the new mention the current
+        mention.
+        """
         link, self.link = self.link, []
         text = [word for word in link if not word.is_a("AV0") or word.text in _AMONG]
         if self.between:
@@ -241,7 +247,7 @@ class _ClaimParser:
             else:
                 self.add_relation(link, subject, mention)
         elif self.copula and self.current >= 0 and not self.joined:
-            # In "the animal is a dog", both nouns name one object.
+            # In "the animal is a dog", both nouns name the same object.
             self.subject = self.current
         else:
             self.subject = self.clause = mention

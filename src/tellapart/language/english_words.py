@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-WORD = re.compile(r"\w+(?:[-'’]\w+)*")  # with its hyphens and contractions
+WORD = re.compile(r"\w+(?:[-'’]\w+)*")  # keeps hyphens and contractions
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Returns the words of a text."""
+    """Returns the set of words in a text."""
     return frozenset(text.split())
 
 
-# Closed-class words. A word that is used twice counts as a repetition unless one of these is in between.
+# Closed-class words. A word that is used twice counts as a repetition unless a function word is in between.
 FUNCTION_WORDS = word_set("""
     a an the this that these those some another other each one two three four and or but nor of in on at to into
     onto by with without from for as up down over under above below near off out behind beside between across along

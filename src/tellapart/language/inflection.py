@@ -10,13 +10,15 @@ _IRREGULAR = {
 
 
 def article(word: str) -> str:
-    """Returns the indefinite article of a word: "a" or "an"."""
+    """Returns a word's indefinite article, "a" or "an"."""
     vowel = word[:1].lower() in "aeiou" and not word.lower().startswith(("uni", "one", "eu"))
     return "an" if vowel or word.lower().startswith(("hour", "honest")) else "a"
 
 
 def plural(noun: str) -> str:
-    """Returns the plural of a noun: from a list for irregular nouns in `scenes`, else by its ending."""
+    """Returns a noun's plural. Irregular nouns in `scenes` come from a list; other plurals depend on the noun's
+    ending.
+    """
     if noun in _IRREGULAR:
         return _IRREGULAR[noun]
     return noun + ("es" if noun.endswith(("s", "x", "sh", "ch")) else "s")
@@ -28,19 +30,19 @@ def with_article(phrase: str) -> str:
 
 
 def singular(noun: str) -> str:
-    """Returns the singular of a noun ("thing" for "things"), by spelling only."""
+    """Returns a noun's singular ("thing" for "things"), judging only by the spelling."""
     return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
 def third_person(lemma: str) -> str:
-    """Returns the third person singular of a verb: "carries", "catches"."""
+    """Returns a verb's third person singular ("carries", "catches")."""
     if lemma.endswith("y") and lemma[-2] not in "aeiou":
         return f"{lemma[:-1]}ies"
     return f"{lemma}es" if lemma.endswith(("s", "sh", "ch", "x", "z", "o")) else f"{lemma}s"
 
 
 def participle(phrase: str) -> str:
-    """Returns the participle of a verb phrase: "sliding left" for "slides left", "hopping" for "hops"."""
+    """Returns a verb phrase's participle: "sliding left" for "slides left", "hopping" for "hops"."""
     verb, _, rest = phrase.partition(" ")
     stem = verb[:-1]
     if verb.endswith(("shes", "ches", "sses")):

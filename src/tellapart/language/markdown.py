@@ -12,12 +12,12 @@ _CAPTION_FIELDS = ("caption", "description", "alt_text", "text", "answer")
 
 
 def without_fence(text: str) -> str:
-    """Returns the content of a Markdown fence (```` ```json ````), if there is one."""
+    """Returns the content of a Markdown fence (```` ```json ````), or the whole text if it has no fence."""
     return _FENCE.sub(lambda match: match[1], text).strip()
 
 
 def tidy_lines(text: str, paragraphs: bool = False) -> str:
-    """Joins the lines of a text into one, or, with ``paragraphs``, into one line per paragraph."""
+    """Joins the lines of a text into one line, or into one line per paragraph if ``paragraphs`` is set."""
     if not paragraphs:
         return " ".join(text.split())
     return "\n\n".join(filter(None, (tidy_lines(part) for part in re.split(r"\n\s*\n|\r\n\s*\r\n", text))))
@@ -26,8 +26,8 @@ def tidy_lines(text: str, paragraphs: bool = False) -> str:
 def without_markdown(text: str) -> str:
     """Removes Markdown (fences, headings, list markers, emphasis) from a caption. Keeps paragraphs.
 
-    In a JSON object, fenced or not, the caption is the field ``caption`` (or ``description``, ``alt_text``, ``text``,
-    ``answer``), or the only string.
+    If the text is a JSON object, fenced or not, the caption is its field ``caption`` (or ``description``, ``alt_text``,
+    ``text`` or ``answer``), or its only string.
     """
     text = without_fence(text)
     if text.startswith("{") and (value := _json_caption(text)):
@@ -39,7 +39,9 @@ def without_markdown(text: str) -> str:
 
 
 def _json_caption(text: str) -> str:
-    """Returns the caption in a JSON object; "" for other JSON, and for several strings with unknown names."""
+    """Returns the caption in a JSON object. Returns "" for other JSON, or if there are several strings with unknown
+    names.
+    """
     try:
         value = json.loads(text)
     except ValueError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tellapart.language.tagged_words import TaggedWord
 
-# Complex prepositions, whose noun is not an object.
+# Complex prepositions. The nouns in them are not objects.
 _SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
 _COMPLEX = {
     *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
@@ -29,7 +29,7 @@ def complex_preposition(words: Sequence[TaggedWord], at: int) -> int:
 
 
 def phrase_end(words: Sequence[TaggedWord], at: int) -> int:
-    """Returns the furthest end of a noun phrase that starts at ``at``; 0 if none starts."""
+    """Returns the furthest possible end of a noun phrase that starts at ``at``, or 0 if no noun phrase starts there."""
     word = words[at]
     if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in RELATIVE):
         return 0
@@ -47,7 +47,7 @@ _INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VV
 
 
 def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
-    """Returns whether the word is an adverb within a phrase: "a very large dog"."""
+    """Returns whether the word is an adverb within a phrase, as in "a very large dog"."""
     if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
         return False
     if words[at - 1].is_a("NN"):
@@ -57,7 +57,7 @@ def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
 
 
 def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list[TaggedWord], int, TaggedWord | None]:
-    """Returns the content words of a phrase, its end, and the verb at its end if the tagger mistook that for a noun.
+    """Returns a phrase's content words, its end, and the verb at the end if the tagger mistook the verb for a noun.
 
     A verb after a noun is not part of the phrase.
     """
@@ -75,15 +75,15 @@ def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list
             if word.is_a("VVZ", "VVB") or not modifies:
                 return list(words[start:at]), at, None
         elif noun and singular and word.is_a("NN2") and words[at - 1].is_a("NN1"):
-            return list(words[start:at]), at, word  # "a disk floats": its "noun" is a verb
+            return list(words[start:at]), at, word  # in "a disk floats", the second "noun" is a verb
         noun = noun or word.is_a("NN", "NP")
     return list(words[start:end]), end, None
 
 
 def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | None, list[TaggedWord]]:
-    """Returns the object's noun (None if there are only adjectives) and the words before it.
+    """Returns the object's noun (or None if there are only adjectives) and the words before the noun.
 
-    After an article there is always an object, even if the tagger found only adjectives.
+    After an article, there is always an object, even if the tagger found only adjectives.
     """
     run = [word for place, word in enumerate(run) if not word.is_a("AV0") or _is_attribute(run, place)]
     nouns = [number for number, word in enumerate(run) if word.is_a("NN", "NP")]
@@ -97,5 +97,5 @@ def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | N
 
 
 def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
-    """Returns whether an adverb is an attribute: it is one before a noun, but not before an adjective."""
+    """Returns whether an adverb is an attribute. It is an attribute before a noun, but not before an adjective."""
     return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))

@@ -1,4 +1,4 @@
-"""Finds the positions at phrase ends, where a caption can be cut."""
+"""Finds the ends of phrases, where a caption can be cut."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _CUT_BEFORE = (SOFT_PREPOSITIONS | PREPOSITIONS | CONJUNCTIONS | word_set("or wh
 
 
 def phrase_ends(sentence: str) -> list[int]:
-    """Returns the positions where a sentence may be cut, in characters, in ascending order; the last is its length.
+    """Returns the character positions where a sentence may be cut, in ascending order. The last position is the
+    sentence's length.
 
-    It may be cut before a preposition, a conjunction, a comma or a participle with an object, if the word before is a
-    noun, or a verb that needs no object. English only; recognizes verbs like `soften`.
+    A sentence may be cut before a preposition, a conjunction, a comma or a participle with an object if the preceding
+    word is a noun, or a verb that needs no object. Supports only English; recognizes verbs in the same way as `soften`.
     """
     words = content_words(sentence)
     kind_at = {word.end: word.kind for word in words}

@@ -1,4 +1,4 @@
-"""Splits the tokens of a caption into phrases, without a tagger."""
+"""Splits a caption's tokens into phrases, without a tagger."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SOFT_AUXILIARIES = word_set("is are was were be being been has have")
 
 @dataclass
 class Token:
-    """A word or a run of punctuation. ``kind`` is the kind of a content word, "" for other tokens."""
+    """A word or a run of punctuation. ``kind`` is the kind of content word, or "" for other tokens."""
 
     text: str
     kind: str = ""
-    doubted: bool = False  # content words only
-    start: int = -1  # position in the caption, in characters, if known
+    doubted: bool = False  # only for content words
+    start: int = -1  # position in the caption, in characters, or -1 if unknown
     end: int = -1
 
     @property
@@ -31,7 +31,9 @@ class Token:
 
 
 def split_phrases(tokens: list[Token]) -> list[list[Token]]:
-    """Splits tokens into phrases before prepositions, "and", commas, and verbs with an object."""
+    """Splits tokens into phrases. A new phrase begins before a preposition, "and", a comma, or a verb with an
+    object.
+    """
     phrases: list[list[Token]] = [[]]
     for place, token in enumerate(tokens):
         has_object = place + 1 < len(tokens) and tokens[place + 1].lower in SOFT_DETERMINERS | NUMBERS

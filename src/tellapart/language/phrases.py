@@ -1,8 +1,8 @@
 """Shortens English descriptions to a subset of their phrases and words, without a tagger.
 
 A true description remains true if a claim is omitted. Therefore, every subset of its words gives a true caption, and
-the most informative subset can be selected. Sentences may describe the same things again, like several human captions;
-a caption uses one of them.
+the most informative subset can be selected. If several sentences describe the same things, as several human captions
+do, a caption uses one of these sentences.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PREPOSITIONS = word_set("""
     inside outside under over behind beside
 """)
 _PAIRS = (["next", "to"], ["out", "of"])  # two-word prepositions
-_LIGHT_VERBS = word_set("do does doing has have having")  # only their object makes a claim
+_LIGHT_VERBS = word_set("do does doing has have having")  # verbs of which only the object makes a claim
 CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
-_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before one of these does not modify it
+_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before one of these words does not modify it
 PLACES = {*_SIDES, *word_set("side middle center centre edge end bottom corner foot out")}
 _WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" applies to all objects
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
@@ -36,12 +36,12 @@ _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A noun with the words before it, given as indices of the description's `content_words`.
+    """A noun with the words before it, given as indices into the description's `content_words`.
 
-    link: the preposition before it, or the verb whose object it is; empty for none.
-    link_words: content words of the link, if it claims a relation to the previous phrase.
+    link: the preposition before the phrase, or the verb of which the phrase is the object; may be empty.
+    link_words: the link's content words, if the link claims a relation to the previous phrase.
     amount: for example "group of", with the content words ``amount_words``.
-    sentence: index of its sentence.
+    sentence: the index of the phrase's sentence.
     """
 
     head: int
@@ -56,7 +56,7 @@ class Phrase:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """Returns the indices of all its content words."""
+        """Returns the indices of all content words in the phrase."""
         verb = () if self.verb is None else (self.verb,)
         return (*self.link_words, *self.amount_words, *self.modifiers, self.head, *verb)
 
@@ -68,7 +68,7 @@ class Phrase:
 
 @dataclass
 class _Begun:
-    """The part of a phrase that precedes its noun."""
+    """The part of a phrase before its noun."""
 
     modifiers: tuple[int, ...] = ()
     determiner: str = ""
@@ -79,7 +79,7 @@ class _Begun:
 
 
 class Description:
-    """A description split into phrases. ``texts`` are its content words; methods take their indices."""
+    """A description split into phrases. ``texts`` contains its content words; methods take indices into ``texts``."""
 
     def __init__(self, caption: str) -> None:
         self.caption, self.words = caption, content_words(caption)
@@ -89,7 +89,7 @@ class Description:
         self.phrases = self._cut()
 
     def by_sentence(self) -> list[list[Phrase]]:
-        """Returns the phrases of each sentence, omitting sentences without phrases."""
+        """Returns each sentence's phrases. Omits sentences without phrases."""
         numbers = dict.fromkeys(phrase.sentence for phrase in self.phrases)
         return [[phrase for phrase in self.phrases if phrase.sentence == number] for number in numbers]
 
@@ -113,7 +113,7 @@ class Description:
         return phrases
 
     def _give_verb(self, phrases: list[Phrase], number: int) -> None:
-        """Assigns a verb to its subject. If two verbs are joined by "and", the subject keeps the first."""
+        """Assigns a verb to its subject. If "and" joins two verbs, the subject keeps the first verb."""
         before, sentence = self._before(number), self.sentences[number]
         first = next((n for n, phrase in enumerate(phrases) if phrase.sentence == sentence), len(phrases))
         subject = _subject(phrases[first:], before)
@@ -121,7 +121,7 @@ class Description:
             phrases[first + subject] = replace(phrases[first + subject], verb=number)
 
     def _join(self, phrases: list[Phrase], begun: _Begun, number: int) -> None:
-        """Sets the determiner and link of the phrase that begins with this word."""
+        """Sets the determiner and the link of the phrase that begins with this word."""
         begun.determiner, ahead = _determiner(self._before(number))
         if begun.link and not CONJUNCTIONS.isdisjoint(ahead):  # "runs around while others look"
             begun.link, begun.link_words = "", ()
@@ -135,7 +135,7 @@ class Description:
             begun.link, begun.link_words = self._verb(number - 1), (number - 1,)
 
     def _grow(self, phrases: list[Phrase], begun: _Begun, number: int) -> _Begun:
-        """Adds a word to the phrase, and starts a new phrase if this one is complete."""
+        """Adds a word to the current phrase. If that completes the phrase, starts a new phrase."""
         word = self.words[number]
         if word.kind == "modifier" or self._is_first_colour(number):
             begun.modifiers += (number,)
@@ -158,21 +158,21 @@ class Description:
         return begun
 
     def _before(self, number: int) -> list[str]:
-        """Returns the function words between this content word and the previous one."""
+        """Returns the function words between this content word and the previous content word."""
         return re.findall(r"\w+", self._gap(number).lower())
 
     def _gap(self, number: int) -> str:
-        """Returns the text between this content word and the previous one in its sentence."""
+        """Returns the text between this content word and the previous content word in the same sentence."""
         gap = self.caption[self.words[number - 1].end if number else 0 : self.words[number].start]
         return STOP.split(gap)[-1]
 
     def _verb(self, number: int) -> str:
-        """Returns a verb, with a preceding "and": "and reads" in "sits on a bench and reads"."""
+        """Returns a verb, including a preceding "and": for "sits on a bench and reads", returns "and reads"."""
         joined = self._before(number)[-1:] == ["and"]
         return f"and {self.texts[number]}" if joined else self.texts[number]
 
     def _is_first_colour(self, number: int) -> bool:
-        """Returns whether a word is the first of two joined colours: "black" in "a black and white dog"."""
+        """Returns whether a word is the first of two joined colours, like "black" in "a black and white dog"."""
         after = self.words[number + 1 : number + 2]
         return (
             bool(after)
@@ -182,35 +182,36 @@ class Description:
         )
 
     def _modifiers(self, phrase: Phrase, kept: Set[int]) -> list[str]:
-        """Returns the modifiers to keep, with "and" between two colours if the description has it there."""
+        """Returns the modifiers to keep. Puts "and" between two colours if the description does."""
         numbers = [number for number in phrase.modifiers if number in kept]
         joined = {number for number in numbers if self._is_first_colour(number) and number + 1 in numbers}
         return [f"{self.texts[number]} and" if number in joined else self.texts[number] for number in numbers]
 
     def stands(self, phrase: Phrase, kept: Set[int], noun: str) -> bool:
-        """Returns whether `condensed` contains the phrase."""
+        """Returns whether the result of `condensed` contains the phrase."""
         return not kept.isdisjoint((phrase.head, *phrase.modifiers) if noun else (phrase.head,))
 
     def nouns(self, kept: Set[int], noun: str = "thing") -> list[str]:
-        """Returns the nouns of `condensed`."""
+        """Returns the nouns in the result of `condensed`."""
         standing = [phrase for phrase in self.phrases if self.stands(phrase, kept, noun)]
         lead = [noun] if noun and standing and standing[0].link and not standing[0].spatial else []
         return lead + [self.name(phrase, kept, noun) for phrase in standing]
 
     def name(self, phrase: Phrase, kept: Set[int], noun: str) -> str:
-        """Returns the phrase's noun if it is kept, else ``noun``, in the same number."""
+        """Returns the phrase's noun if it is kept, otherwise ``noun`` in the same number (singular or plural)."""
         head = self.texts[phrase.head]
         plural = phrase.determiner not in ARTICLES and head.endswith("s") and not head.endswith("ss")
         return head if phrase.head in kept else f"{noun}s" if plural else noun
 
     def condensed(self, kept: Set[int], noun: str = "thing", again: Set[int] = frozenset()) -> str:
-        """Returns a caption that contains only the kept content words; may be "".
+        """Returns a caption that contains only the kept content words. The caption may be "".
 
         Keeps a phrase if its noun or one of its modifiers is kept, and replaces a noun that is not kept with ``noun``.
         If ``noun`` is empty, keeps only phrases whose noun is kept. Keeps relations between phrases that are adjacent
-        in both texts, and prepositions whose phrase is kept; replaces others with "and".
+        in both texts, and prepositions whose phrase is kept. Replaces all other links with "and".
 
-        again: words omitted because they repeat earlier ones; prepositional phrases that belong to such nouns are kept.
+        again: words that are omitted because they repeat earlier words. If such a word is a noun, the prepositional
+            phrases that belong to it are kept.
         """
         parts: list[str] = []
         last, of = -2, -1  # of: the last phrase to which prepositional phrases may belong
@@ -237,10 +238,10 @@ class Description:
         return " ".join(parts)
 
     def _is_lost(self, place: int, kept: Set[int], noun: str) -> bool:
-        """Returns whether a prepositional phrase about the phrase at ``place`` would lose its noun, which is dropped.
+        """Returns whether a prepositional phrase belongs to the phrase at ``place`` although that phrase is dropped.
 
-        For example, "a dog and a man in a hat" without the man must not become "a dog in a hat", nor "a man in a hat on
-        a horse" become "a hat on a horse" if no ``noun`` replaces the man.
+        For example, if the man is dropped from "a dog and a man in a hat", the result must not be "a dog in a hat". If
+        he is dropped from "a man in a hat on a horse" and no ``noun`` replaces him, it must not be "a hat on a horse".
         """
         if place < 0 or self.stands(phrase := self.phrases[place], kept, noun):
             return False
@@ -251,7 +252,7 @@ class Description:
 def without_repeats(caption: str) -> str:
     """Removes phrases that repeat an earlier phrase word for word, unless they begin with a word such as "another".
 
-    Rebuilds the caption from the other phrases (`Description.condensed`); captions without repeats are unchanged.
+    Rebuilds the caption from the remaining phrases (`Description.condensed`). A caption without repeats is unchanged.
     """
     description = Description(caption)
     said: set[tuple[str, ...]] = set()
@@ -266,21 +267,25 @@ def without_repeats(caption: str) -> str:
 
 
 def _determiner(before: list[str]) -> tuple[str, list[str]]:
-    """Splits function words into a final determiner ("" for none) and the words before it; ignores "very" and such."""
+    """Splits function words into a final determiner (or "") and the words before it. Ignores intensifiers such as
+    "very".
+    """
     while before and before[-1] in _INTENSIFIERS:
         before = before[:-1]
     return (before[-1], before[:-1]) if before and before[-1] in DETERMINERS else ("", before)
 
 
 def _preposition(ahead: list[str]) -> str:
-    """Returns the preposition or light verb at the end of the function words before a phrase; "" for none."""
+    """Returns the preposition or light verb at the end of the function words before a phrase, or ""."""
     if ahead[-2:] in _PAIRS:
         return " ".join(ahead[-2:])
     return ahead[-1] if ahead and ahead[-1] in (PREPOSITIONS | _LIGHT_VERBS) - RELATIONS else ""
 
 
 def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
-    """Returns the index of a verb's subject; None if it is ambiguous, as in "a man in a shirt and jeans sitting"."""
+    """Returns the index of a verb's subject, or None if the subject is ambiguous, as in "a man in a shirt and jeans
+    sitting".
+    """
     free = [n for n, phrase in enumerate(phrases) if not phrase.link]
     if not phrases or (free and free[-1] == len(phrases) - 1 > len(free) - 1):
         return None

@@ -1,4 +1,4 @@
-"""Simplifies captions to their subject, or to subject, verb and object (paper 1, section 3.4 and figure 4b).
+"""Simplifies captions to the subject, or to subject, verb and object (paper 1, section 3.4 and figure 4b).
 
 The paper derives Simplest-COCO ("a girl") and Simpler-COCO ("a man working") from COCO's captions with spaCy's parser.
 Here, HanTa tags the words, and the rules in `tellapart.language.claims` parse them.
@@ -22,8 +22,8 @@ class Simplified:
     """Simplified captions.
 
     texts: simplified captions by id.
-    captions: number of captions before simplification.
-    dropped: number of captions without a subject, which ``texts`` omits.
+    captions: the number of captions before simplification.
+    dropped: the number of captions without a subject, which ``texts`` omits.
     """
 
     texts: dict[str, list[str]]
@@ -38,7 +38,7 @@ class Simplified:
 
 
 def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
-    """Simplifies every caption, keeping the order of ids and captions. Drops ids that are left without a caption."""
+    """Simplifies every caption, keeping the order of ids and captions. Drops ids for which no caption remains."""
     found: dict[str, list[str]] = {}
     with Progress(len(texts), "ids") as progress:
         for id_, own in texts.items():
@@ -50,10 +50,10 @@ def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
 
 
 def simplify(caption: str, keep: Keep) -> str:
-    """Returns "a girl" (subject), or "a man riding a wave" or "a dog running" (svo); "" if the caption mentions no
-    object.
+    """Returns a phrase such as "a girl" (for "subject"), or "a man riding a wave" or "a dog running" (for "svo").
+    Returns "" if the caption mentions no object.
 
-    The verb keeps its form; "is" and "are" are dropped. For a caption without a verb, returns the subject.
+    The verb keeps its form, and "is" and "are" are dropped. For a caption without a verb, returns only the subject.
     """
     extraction = extract(caption)
     if not extraction.mentions:
@@ -66,7 +66,7 @@ def simplify(caption: str, keep: Keep) -> str:
 
 
 def _predicate(extraction: Extraction, words: Sequence[TaggedWord]) -> Iterator[str]:
-    """Yields the subject's first verb, and its object if it has one."""
+    """Yields the subject's first verb, and the verb's object if it has one."""
     action = next((one for one in extraction.mentions[0].attributes if one.action), None)
     relation = next((one for one in extraction.relations if one.subject == 0 and _verb(one, words)), None)
     if relation is not None and (action is None or relation.span < action.spans[0]):
@@ -77,7 +77,7 @@ def _predicate(extraction: Extraction, words: Sequence[TaggedWord]) -> Iterator[
 
 
 def _verb(relation: Relation, words: Sequence[TaggedWord]) -> str:
-    """Returns the verb of a relation with a direct object; "" for "on" and for "sitting on"."""
+    """Returns a relation's verb if it has a direct object, otherwise "" (for "on" and for "sitting on")."""
     inside = [word for word in words if relation.span[0] <= word.start and word.end <= relation.span[1]]
     return inside[-1].text if inside and _is_verb(inside[-1]) else ""
 
@@ -91,7 +91,7 @@ def _is_verb(word: TaggedWord) -> bool:
 
 
 def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWord]) -> str:
-    """Returns the noun of a mention, with "a" or "an" if singular."""
+    """Returns a mention's noun, with "a" or "an" if it is singular."""
     mention = extraction.mentions[number]
     start, end = mention.spans[0]
     at = next((n for n in reversed(range(len(words))) if start <= words[n].start and words[n].end <= end), None)
@@ -102,7 +102,7 @@ def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWor
 
 
 def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
-    """Returns whether a noun is plural, by its tag; "a" or "an" before the phrase overrides a wrong tag."""
+    """Returns whether a noun is plural, according to its tag. "a" or "an" before the phrase overrides a wrong tag."""
     lead = at
     while lead and words[lead - 1].is_a("AJ", "NN", "VVG", "VVN", "AV"):
         lead -= 1

@@ -22,16 +22,16 @@ _GENERAL = word_set("thing things object objects item items shape shapes figure 
 
 
 def soften(caption: str, doubted: Sequence[bool]) -> str:
-    """Removes doubted content words and keeps the caption grammatical, as far as rules without a tagger can.
+    """Removes doubted content words and keeps the caption grammatical, as far as this is possible without a tagger.
 
-    doubted: one value for each of `content_words`.
+    doubted: whether each of the caption's `content_words` is doubted.
 
-    Drops a doubted modifier, and a phrase after a preposition or "and" if all its words are doubted. Replaces any other
-    doubted head with "thing", "things" or "something", and a doubted spatial preposition with "and". Adjusts "a" and
-    "an". Keeps general nouns ("shape"), because no other noun claims less.
+    Drops doubted modifiers, and drops a phrase after a preposition or "and" if all its words are doubted. Replaces any
+    other doubted head with "thing", "things" or "something", and a doubted spatial preposition with "and". Adjusts "a"
+    and "an". Keeps general nouns ("shape"), because no other noun claims less.
 
-    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are recognized by
-    their endings and a list of common ones; others are mistaken for nouns.
+    Limits: supports only English. A noun before another noun counts as a modifier ("fire truck"). Verbs are recognized
+        by their endings and by a list of common verbs; other verbs are mistaken for nouns.
     """
     if not any(doubted):
         return caption
@@ -57,7 +57,9 @@ def _tokens(caption: str, doubted: Sequence[bool]) -> list[Token]:
 
 
 def _of_phrases(tokens: list[Token]) -> list[Token]:
-    """Removes doubted nouns before "of": "to the left of a dog" becomes "and a dog", "a group of dogs" "dogs"."""
+    """Removes doubted nouns before "of": "to the left of a dog" becomes "and a dog", and "a group of dogs" becomes
+    "dogs".
+    """
     kept: list[Token] = []
     for place, token in enumerate(tokens):
         if token.lower == "of" and kept and kept[-1].kind and kept[-1].doubted:
@@ -91,7 +93,7 @@ def _soften_phrase(phrase: list[Token]) -> list[Token]:
 
 
 def _with_neutral_noun(kept: list[Token], head: Token) -> list[Token]:
-    """Appends a neutral noun in place of a doubted head to the tokens before it."""
+    """Appends a neutral noun, which replaces a doubted head, to the tokens before the head."""
     modifiers = len(kept)
     while modifiers and kept[modifiers - 1].kind == "modifier":
         modifiers -= 1
@@ -105,7 +107,7 @@ def _with_neutral_noun(kept: list[Token], head: Token) -> list[Token]:
 
 
 def _joined(tokens: list[Token]) -> str:
-    """Joins tokens into a text: strips and merges conjunctions and commas, and adjusts "a" and "an"."""
+    """Joins tokens into a text. Strips and merges conjunctions and commas, and adjusts "a" and "an"."""
     while tokens and (tokens[0].lower in ("and", "or") or not WORD.match(tokens[0].text)):
         tokens = tokens[1:]
     while tokens and tokens[-1].lower in ("and", "or", ","):
@@ -124,8 +126,8 @@ def _joined(tokens: list[Token]) -> str:
 
 
 def neutral(caption: str, word: Word) -> str:
-    """Removes a word's claim from the caption: drops a modifier or verb, replaces a head with "thing" and a relation
-    with "and".
+    """Removes a word's claim from the caption: drops a modifier or a verb, and replaces a head with "thing" and a
+    relation with "and".
     """
     stands_for = {"modifier": "", "head": "thing", "verb": "", "relation": "and"}[word.kind]
     return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())

@@ -15,7 +15,7 @@ def refusal(text: str) -> str:
 
 
 def without_opening(sentence: str) -> tuple[str, str]:
-    """Splits off an opening such as "The image shows": returns the sentence without it, and the opening or ""."""
+    """Splits off an opening such as "The image shows". Returns the rest of the sentence, and the opening or ""."""
     plain = sentence.replace("’", "'")
     for pattern in _patterns()[1]:
         if match := pattern.match(plain):
@@ -26,8 +26,8 @@ def without_opening(sentence: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
-    """Returns a pattern for all refusals, and patterns for openings: one per opening with ``rest``, then one for the
-    others.
+    """Returns a pattern for all refusals, and patterns for openings: one for each opening with a group ``rest``, then
+    one for all other openings.
     """
     table = tomllib.loads((files("tellapart.language") / "stock_phrases.toml").read_text(encoding="utf-8"))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-# Words may contain hyphens. Contractions are split as in the tagger's training corpus: "do n't", "dog 's".
+# Words may contain hyphens. Contractions are split as in the tagger's training corpus ("do n't", "dog 's").
 WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
 LONGEST_WORD = 100  # in characters
 _SENTENCE = re.compile(r"[^.!?;\n]+")
@@ -22,7 +22,7 @@ _DECIMAL = re.compile(r"(?<=\d)[.,](?=\d)")
 
 @dataclass(frozen=True, slots=True)
 class TaggedWord:
-    """A lower-cased word with its lemma, tag, and position in the caption, in characters.
+    """A lower-cased word with its lemma, its tag, and its position in the caption, in characters.
 
     ``after_break``: whether a comma, a colon or a bracket precedes it.
     """
@@ -35,12 +35,12 @@ class TaggedWord:
     after_break: bool = False
 
     def is_a(self, *starts: str) -> bool:
-        """Returns whether the tag starts with one of ``starts``."""
+        """Returns whether the tag starts with any of ``starts``."""
         return self.tag.startswith(starts)
 
 
 def sentences(caption: str) -> list[list[TaggedWord]]:
-    """Returns the words of each sentence. Accepts any text; an empty caption has no sentence."""
+    """Returns the words in each sentence. Accepts any text; an empty caption has no sentences."""
     plain = _DECIMAL.sub("0", caption.replace("’", "'").replace("_", " "))
     found = []
     for sentence in _SENTENCE.finditer(plain):
@@ -66,15 +66,17 @@ def _tagger() -> Any:
 
 
 def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns HanTa's (lower-cased lemma, CLAWS 5 tag) for each word of a sentence."""
-    # The tagger's runtime is quadratic in a word's length; real words are shorter than this limit.
+    """Returns (lower-cased lemma, CLAWS 5 tag) from HanTa for each word in a sentence."""
+    # The tagger's runtime is quadratic in a word's length, so words are cut. Real words are shorter than the limit.
     tagged = _tagger().tag_sent([word[:LONGEST_WORD] for word in words]) if words else []
     return [(lemma.lower(), tag) for _, lemma, tag in tagged]
 
 
 @cache
 def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Returns a function that analyzes a caption with HanTa: (word, lemma, CLAWS 5 tag), the first two lower-cased."""
+    """Returns a function that analyzes a caption with HanTa and returns (word, lemma, CLAWS 5 tag) for each
+    word. Word and lemma are lower-cased.
+    """
 
     def analyse(caption: str) -> list[tuple[str, str, str]]:
         words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]

@@ -10,11 +10,11 @@ from tellapart.language.english_words import word_set
 from tellapart.language.inflection import singular
 from tellapart.language.words import COLOURS
 
-LONGEST_TAG = 3  # in words
-LEAST_TAGS = 3  # with fewer short parts between commas, it may be an enumeration in a sentence
+LONGEST_TAG = 3  # maximum number of words in a tag
+LEAST_TAGS = 3  # fewer short parts between commas may be an enumeration within a sentence
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "several": None, "many": None}
 _NO_TAGS = word_set("a an the and or with in on at of is are his her their")
-# Pairs of word groups that exclude each other within one picture.
+# Pairs of word groups that exclude each other within a picture.
 _OPPOSITES = (
     (word_set("indoors indoor"), word_set("outdoors outdoor")),
     (word_set("day daytime daylight"), word_set("night nighttime")),
@@ -25,7 +25,9 @@ _OPPOSITES = (
 
 
 def tags_and_prose(text: str) -> tuple[list[str], str]:
-    """Splits a caption into tags (short parts between commas) and prose; if it has no tags, all of it is prose."""
+    """Splits a caption into tags (short parts between commas) and prose. If it has no tags, the whole caption
+    is prose.
+    """
     parts = [part.strip() for part in re.split(r",|\n", text) if part.strip()]
     tags = [part for part in parts if _is_tag(part)]
     if len(tags) < LEAST_TAGS:
@@ -39,8 +41,8 @@ def _is_tag(part: str) -> bool:
 
 
 def tag_contradictions(tags: Sequence[str], prose: str) -> list[str]:
-    """Returns contradictions between tags and prose: a noun's colours and numbers, opposites, and
-    negations ("no hat").
+    """Returns contradictions between tags and prose: different colours or numbers for a noun, opposites, and negations
+    ("no hat").
     """
     return list(dict.fromkeys(_contradictions(tags, [word.lower() for word in re.findall(r"[\w'’-]+", prose)])))
 
@@ -70,7 +72,7 @@ def _is_denied(noun: str, words: Sequence[str]) -> bool:
 
 
 def _colours(words: Sequence[str]) -> dict[str, set[str]]:
-    """Returns the colours directly before each noun; a noun without a colour maps to an empty set."""
+    """Returns the colours directly before each noun. A noun without a colour maps to an empty set."""
     found: dict[str, set[str]] = {}
     for place, word in enumerate(words):
         if word not in COLOURS:

@@ -1,4 +1,4 @@
-"""Finds the characters that each token of a text contributes, and the content word that each token belongs to."""
+"""Finds which characters each token contributes to a text, and which content word each token belongs to."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BLANK = "▁"  # SentencePiece's white space
 
 
 def token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
-    """Returns the span of characters, (start, end), that each token of each row contributes to its text.
+    """For each token in each row, returns the span of characters, (start, end), that it contributes to the row's text.
 
-    Decodes every prefix of a row, so it also works for tokenizers that split words, non-ASCII characters (into bytes)
-    or white space. A token that completes no character has an empty span at its position. The span of a token that
-    completes characters and begins another includes that one, too.
+    Decodes every prefix of a row, so it also works for tokenizers that split words, white space, or non-ASCII
+    characters (into bytes). A token that does not complete a character has an empty span at its position. If a token
+    completes characters and begins another character, its span also includes the character that it begins.
     """
     return [
         [(start, end + (letter and start < end < len(text))) for start, end, letter in row]
@@ -32,7 +32,7 @@ def token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: 
 def _written_spans(
     rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any
 ) -> list[list[tuple[int, int, bool]]]:
-    """Returns the span of complete characters of each token, and whether the token begins another character."""
+    """For each token, returns the span of the characters that it completes, and whether it begins another character."""
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
     decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
     spans = []
@@ -47,12 +47,13 @@ def _written_spans(
 
 
 def token_bytes(row: Sequence[int], text: str, tokenizer: Any) -> list[bytes]:
-    """Returns the UTF-8 bytes of ``text`` that each token of a row contributes; concatenated, they are the text.
+    """Returns the UTF-8 bytes that each token in a row contributes to ``text``. Concatenated, these bytes are the text.
 
-    If several tokens form one character, each of them gets one byte of it, except the last, which gets the rest.
+    If several tokens form one character, each token gets one byte of it, except for the last token, which gets the
+    rest.
     """
     (spans,) = _written_spans([row], [text], tokenizer)
-    found, begun = [], 0  # number of bytes of the next character that are already assigned
+    found, begun = [], 0  # how many bytes of the next character are already assigned
     for start, end, letter in spans:
         data = text[start:end].encode("utf-8", "surrogatepass")[begun:]
         begun = 0 if start < end else begun
@@ -65,10 +66,10 @@ def token_bytes(row: Sequence[int], text: str, tokenizer: Any) -> list[bytes]:
 
 
 def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] | None:
-    """Returns the span of characters of each token, as `token_spans` does, for tokens given as bytes.
+    """Returns each token's span of characters, as `token_spans` does, for tokens that are given as bytes.
 
-    Tokens before the text (reasoning) and after it (a stop token) have an empty span at its end. White space may
-    differ. Returns None if the tokens do not spell the text.
+    Tokens before the text (such as reasoning) and after it (such as a stop token) have an empty span at the end of the
+    text. White space may differ. Returns None if the tokens do not spell the text.
     """
     wanted = [(byte, at) for at, letter in enumerate(text) if not letter.isspace() for byte in _utf8(letter)]
     letters = b"".join(pieces).decode("utf-8", "surrogateescape")
@@ -93,7 +94,7 @@ def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] |
                 chars.append(places[passed - 1] + 1)
         if chars:
             spans.append((chars[0], chars[-1] + 1))
-        else:  # an empty span is before the text only if nothing but white space precedes it
+        else:  # an empty span comes before the text only if nothing but white space precedes it
             at = places[passed] if 0 <= passed < len(places) and (passed or not first) else len(text)
             spans.append((at, at))
     return spans
@@ -112,10 +113,10 @@ def common_start(one: str, other: str) -> int:
 
 
 def words_of_tokens(rollout: Rollout, tokenizer: Any, find: FindWords) -> tuple[list[list[Word]], torch.Tensor]:
-    """Returns the content words of each caption, and word_RT: the index of the word that each token belongs to, or
+    """Returns each caption's content words, and word_RT, the index of the word that each token belongs to, or
     `NO_WORD`.
 
-    `word_of_span` defines which word that is.
+    `word_of_span` defines which word a token belongs to.
     """
     import torch
 
@@ -133,7 +134,7 @@ def words_of_tokens(rollout: Rollout, tokenizer: Any, find: FindWords) -> tuple[
 def word_of_span(span: tuple[int, int], words: Sequence[Word]) -> int:
     """Returns the index of the word that a token with this span of characters belongs to, or `NO_WORD`.
 
-    This is the first word that overlaps the span; for an empty span, the word that contains its position.
+    This is the first word that overlaps the span or, if the span is empty, the word that contains its position.
     """
     start, end = span
     for number, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""Removes words that the user chose from a caption, without a neutral noun in their place."""
+"""Removes words chosen by the user from a caption, without putting a neutral noun in their place."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ _ADJECTIVES = COLOURS | word_set("""
     tan beige golden silver blond blonde dark light pale bright spotted striped young old elderly small little large big
     huge tiny tall short long thin fat wet dry dirty muddy clean furry fluffy hairy curly shaggy bald bearded smiling
     happy
-""")  # adjectives that may follow their noun between commas
+""")  # adjectives that may follow a noun, between commas
 
 
 def word_key(caption: str, word: Word) -> str:
-    """Returns the key under which a content word is counted: lower case, nouns in the singular, by spelling only."""
+    """Returns the key under which a content word is counted: the word in lower case, nouns in the singular. The
+    singular depends only on the spelling.
+    """
     text = caption[word.start : word.end].lower()
     return singular(text) if word.kind in ("head", "modifier") else text
 
 
-LONGEST_PHRASE = 4  # in content words
+LONGEST_PHRASE = 4  # maximum number of content words in a phrase
 
 
 def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
-    """Returns the content words of a caption with their keys, split into runs at stops, commas and relations."""
+    """Returns a caption's content words with their keys, split into runs at stops, commas and relations."""
     runs: list[list[tuple[str, Word]]] = [[]]
     end = 0
     for word in content_words(caption):
@@ -43,7 +45,7 @@ def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
 
 
 def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set[int]:
-    """Returns the indices of words in a run that belong to one of these phrases."""
+    """Returns the indices of the words in a run that belong to one of ``phrases``."""
     spans = ((start, size) for size in range(2, LONGEST_PHRASE + 1) for start in range(len(keys) - size + 1))
     return {
         place
@@ -54,18 +56,18 @@ def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set
 
 
 def without_words(caption: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]] = frozenset()) -> str:
-    """Removes content words by key (`word_key`), as far as the caption remains grammatical.
+    """Removes content words, given by key (`word_key`), as far as the caption remains grammatical.
 
-    Removes single modifiers. Removes a phrase after a preposition, a conjunction or a comma, and a participle with its
-    object, only if all their words are to be removed. Replaces the noun phrase at the start of a sentence with
-    ``subject``. Keeps a noun whose modifiers are kept ("table" in "on a wooden table"), and a phrase that the next one
-    belongs to. Drops a sentence if only its subject is left, unless it is the first. English only; `soften` describes
-    the limits.
+    Removes single modifiers. Removes a phrase after a preposition, a conjunction or a comma, or a participle with its
+    object, only if all its words are to be removed. Replaces the noun phrase at the start of a sentence with
+    ``subject``. Keeps a noun if its modifiers are kept ("table" in "on a wooden table"), and a phrase if the next
+    phrase belongs to it. Drops a sentence of which only the subject remains, unless it is the first sentence. Supports
+    only English; `soften` describes the limits.
 
     Args:
-        left_out: keys of the words to remove.
+        left_out: the keys of the words to remove.
         subject: the replacement for a removed subject.
-        sequences: runs of keys; their words are removed only where they occur in this order (`word_runs`).
+        sequences: runs of keys. Their words are removed only where they occur in this order (`word_runs`).
     """
     parts = []
     for number, sentence in enumerate(sentences(caption)):
@@ -113,7 +115,7 @@ def _placed_tokens(sentence: str, words: Sequence[Word], out: Sequence[bool]) ->
 
 
 def _colours_joined(tokens: list[Token]) -> list[Token]:
-    """Merges joined colours such as "black and white" into one modifier, which can be removed only as a whole."""
+    """Merges joined colours such as "black and white" into one modifier, so that they can be removed only together."""
     joined: list[Token] = []
     for token in tokens:
         before = joined[-2:]
@@ -133,7 +135,7 @@ def _colours_joined(tokens: list[Token]) -> list[Token]:
 
 
 def _places_joined(phrases: list[list[Token]]) -> list[list[Token]]:
-    """Merges phrases such as "in front of a dog" or "next to a dog", which can be removed only as a whole."""
+    """Merges phrases such as "in front of a dog" or "next to a dog", so that they can be removed only as a whole."""
     joined: list[list[Token]] = []
     for phrase in phrases:
         before, begins = (joined[-1] if joined else []), phrase[0].lower if phrase else ""
@@ -147,7 +149,7 @@ def _places_joined(phrases: list[list[Token]]) -> list[list[Token]]:
 
 
 def _carries(phrases: list[list[Token]], place: int, dropped: Set[int]) -> bool:
-    """Returns whether the next phrase that is kept belongs to this one, like "of wine" to "a glass", or "in a hat" to
+    """Returns whether the next kept phrase belongs to this phrase, as "of wine" belongs to "a glass", or "in a hat" to
     "and a man".
     """
     after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
@@ -158,10 +160,10 @@ def _carries(phrases: list[list[Token]], place: int, dropped: Set[int]) -> bool:
 
 
 def _with_subject(phrase: list[Token], subject: str) -> list[Token]:
-    """Replaces the noun phrase that starts the phrase with ``subject`` if the phrase's noun is to be removed.
+    """Replaces the noun phrase at the start of ``phrase`` with ``subject`` if its noun is to be removed.
 
-    Adjectives that are kept follow the subject: "NAME, black and white, is running". Other modifiers that are kept
-    ("two", "fire") prevent the replacement.
+    Kept adjectives follow the subject: "NAME, black and white, is running". Any other kept modifier ("two", "fire")
+    prevents the replacement.
     """
     head = next((n for n, token in enumerate(phrase) if token.kind == "head"), None)
     if head is None or not phrase[head].doubted:
@@ -178,7 +180,9 @@ def _with_subject(phrase: list[Token], subject: str) -> list[Token]:
 
 
 def _without_modifiers(phrase: list[Token], after: str) -> list[Token]:
-    """Drops a phrase's doubted modifiers, and a doubted verb before a preposition or at the end."""
+    """Drops a phrase's doubted modifiers, and drops a doubted verb before a preposition or at the end of the
+    sentence.
+    """
     follows = [*(token.lower for token in phrase[1:]), ""]
     kept = [
         token
@@ -196,9 +200,9 @@ def _without_modifiers(phrase: list[Token], after: str) -> list[Token]:
 
 
 def _spelled(tokens: list[Token], sentence: str) -> str:
-    """Joins tokens with the white space of the sentence, and adjusts "a" and "an".
+    """Joins tokens, using the sentence's white space, and adjusts "a" and "an".
 
-    Strips conjunctions and commas at both ends, and before another one.
+    Strips conjunctions and commas at both ends, and before another conjunction or comma.
     """
     kept: list[Token] = []
     for token in reversed(tokens):
@@ -215,7 +219,7 @@ def _spelled(tokens: list[Token], sentence: str) -> str:
     text, end = "", -1
     for place, token in enumerate(tokens):
         gap = sentence[end : token.start] if 0 <= end <= token.start else "?"
-        if gap.strip():  # other text came between them
+        if gap.strip():  # there was other text between the two tokens
             gap = " " if WORD.match(token.text) else ""
         word = token.text
         if token.lower in ARTICLES and place + 1 < len(tokens) and token.start + len(word) < tokens[place + 1].start:

@@ -1,7 +1,7 @@
-"""Finds the content words of a caption.
+"""Finds a caption's content words.
 
-A content word claims something about the picture. It is found by excluding a closed list of English function words, or
-by HanTa's tags (the extra ``words``); neither method depends on a data set.
+A content word claims something about the picture. Content words are found either by excluding a closed list of English
+function words or with HanTa's tags (the extra ``words``). Neither method depends on a data set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # also matches the PTB tokenizer's "farmer 's" as one word
 STOP = re.compile(r"[.!?]+(?=\s|$)")  # the end of a sentence
-# Prepositions that state where something is; the other function words make no claim.
+# Prepositions that state where something is. All other function words make no claim.
 RELATIONS = word_set("""
     over under above below behind beside beneath underneath between across along around through near off inside outside
 """)
@@ -35,7 +35,7 @@ _NUMBERS = word_set("two three four")
 COLOURS = word_set("black white red blue green yellow brown gray grey orange pink purple")
 _OPENING = re.compile(r"^\W*(?:an? |the )?(?:picture|photo|photograph|image|view|close-?up|drawing|clip|video) of\b")
 
-# Verbs, by closed lists and endings.
+# Closed lists and endings that identify verbs.
 _LEMMAS = """
     attempt balance bark bend bite bound bounce carry catch celebrate chase chew climb compete crawl cross crouch dance
     dig dive drag drive eat embrace enter examine exit fetch fly follow gaze get give go grab grin grind grip hang hike
@@ -44,7 +44,7 @@ _LEMMAS = """
     sail scale shake share shoot shovel sing sit sleep slide smell smile smoke sniff splash sprint stand stare stretch
     swim take talk throw toss touch travel trot try tumble use wade wait walk watch wave wear work wrestle write
 """
-# Forms in -s that are mostly plural nouns in captions ("sails", "waves").
+# Forms in -s that are usually plural nouns in captions ("sails", "waves").
 _NOUNS_IN_S = "bites barks bounds hops hurdles paddles perches points races rolls rows sails scales waves works"
 
 
@@ -53,7 +53,7 @@ _BASE = word_set(_LEMMAS)
 _NO_NOUNS = word_set("sit wear carry eat chase examine enter perform listen swim lie stare gaze look")
 _PAST = word_set("sat stood ran swam")
 _FINITE = frozenset(map(third_person, _BASE)) - word_set(_NOUNS_IN_S) | _PAST
-# Participles that usually precede their object, rather than a noun that they modify.
+# Participles that usually come before their object rather than before a noun that they modify.
 TAKE_OBJECTS = word_set("""
     wearing holding carrying riding playing doing performing using chasing throwing catching watching pulling pushing
     eating drinking reading making taking getting having
@@ -71,7 +71,7 @@ _BEFORE_VERBS = word_set("and or who which that while as then he she it they")
 
 
 def is_participle(word: str) -> bool:
-    """Returns whether a lower-cased word is a participle, by its ending."""
+    """Returns whether a lower-cased word is a participle, judging by its ending."""
     ending = word.endswith("ing") or (word.endswith("ed") and not word.endswith("eed"))
     return ending and len(word) > 5 and word not in _NO_PARTICIPLES
 
@@ -79,7 +79,7 @@ def is_participle(word: str) -> bool:
 def verb_place(words: Sequence[str], before: str) -> int | None:
     """Returns the index of the first verb in a run of lower-cased content words, or None.
 
-    before: the function word before the run, or "".
+    before: the function word before the run, or "" if there is none.
     """
     return next((place for place in range(len(words)) if _is_verb(words, place, before)), None)
 
@@ -115,7 +115,9 @@ def sentences(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A content word: characters ``start`` to ``end`` of its caption. A ``relation`` is a spatial preposition."""
+    """A content word, which spans the characters ``start`` to ``end`` of its caption. A ``relation`` is a spatial
+    preposition.
+    """
 
     start: int
     end: int
@@ -128,9 +130,9 @@ FindWords = Callable[[str], list[Word]]
 def content_words(caption: str) -> list[Word]:
     """Finds the content words of an English caption without a tagger.
 
-    These are all words except function words and an opening such as "a picture of". A word directly before another is
-    its modifier ("red" in "a red star"); others are heads. Verbs are recognized by their endings and a list of common
-    ones; others are mistaken for nouns. A predicate ("asleep" in "is asleep") counts as a verb.
+    These are all words except for function words and an opening such as "a picture of". A word directly before another
+    word is its modifier ("red" in "a red star"); other words are heads. Verbs are recognized by their endings and by a
+    list of common verbs; other verbs are mistaken for nouns. A predicate ("asleep" in "is asleep") counts as a verb.
     """
     opening = opening_end(caption)
     found: list[Word] = []
@@ -173,18 +175,18 @@ def _noun_phrase(run: list[Word]) -> list[Word]:
 
 
 def _is_predicate(words: list[str], after: str, before: str) -> bool:
-    """Returns whether a word is a predicate: "asleep" in "a cat is asleep", but not "left" in "is left of"."""
+    """Returns whether a word is a predicate, like "asleep" in "a cat is asleep", but not "left" in "is left of"."""
     return before in COPULAS and len(words) == 1 and words[0] not in COLOURS and not after.startswith(" of ")
 
 
 def opening_end(caption: str) -> int:
-    """Returns the character position at which an opening such as "a picture of" ends; 0 if there is none."""
+    """Returns the character position at which an opening such as "a picture of" ends, or 0 if there is no opening."""
     opening = _OPENING.match(caption.lower())
     return opening.end() if opening else 0
 
 
 def tagged_words(caption: str) -> list[Word]:
-    """Finds content words by HanTa's tags: nouns are heads; adjectives, adverbs and numerals are modifiers.
+    """Finds content words with HanTa's tags. Nouns are heads; adjectives, adverbs and numerals are modifiers.
 
     Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` if HanTa is not installed.
     """

@@ -1,4 +1,4 @@
-"""A synthetic world of small pictures with exact ground truth; requires only NumPy and Pillow.
+"""A synthetic world of small pictures with exact ground truth. Requires only NumPy and Pillow.
 
 `world` contains the data set `Scenes`. `families` generates scenes, `render` draws them, and `grammar` describes them.
 `parser` reads any caption; `truth` counts its true claims, `listener` picks the scene that it describes best, and

@@ -10,15 +10,16 @@ from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 CLAIM = 64
-"""Score of a true claim (a false one scores minus this); a true shape scores one point more, to break ties."""
+"""The score of a true claim. A false claim scores minus this. A true shape scores one point more, to break ties."""
 _EXACT = 6
-PLACE = {slot: place for place, slot in enumerate(FIELDS)}  # of a slot in the facts of an object
+PLACE = {slot: place for place, slot in enumerate(FIELDS)}  # the index of a slot in an object's facts
 
 
 def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
-    """Returns the score, true minus false claims, of a mention that refers to ``thing`` (None: no object).
+    """Returns the score (true minus false claims) of a mention if it refers to ``thing``, or to no object if ``thing``
+    is None.
 
-    Two values for one slot contradict each other, so both are false for any object.
+    Two values for one slot contradict each other, so both values are false of any object.
     """
     score = 0
     if mention.shape:
@@ -30,7 +31,7 @@ def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
 
 
 def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[Object]) -> bool:
-    """Returns whether a relation between mentions is true of the objects that they refer to."""
+    """Returns whether a relation between mentions holds for the objects that the mentions refer to."""
     who = [meant[int(m)] for m in claim[1:]]
     if -1 in who or len(set(who)) < len(who):
         return False
@@ -40,10 +41,10 @@ def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[
 
 
 def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
-    """Returns the best score and, for each mention, the index of its object (-1: none is left).
+    """Returns the best score and, for each mention, the index of its object, or -1 if no object is left for it.
 
-    Different mentions refer to different objects. The search is exact over attributes and relations for up to six
-    mentions. For more, it optimizes attributes only, and scores the relations for that assignment.
+    Different mentions refer to different objects. For up to six mentions, the search is exact over attributes and
+    relations. For more mentions, it optimizes only attributes, and scores the relations for the resulting assignment.
     """
     facts = scene.facts
     count, objects = len(facts), range(len(facts))
@@ -56,7 +57,7 @@ def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
     none = [worth(m, None) for m in parsed.mentions]
     if len(table) <= _EXACT:
         return _Search(parsed, scene, table, none).run()
-    # Best score for each set of objects taken so far.
+    # The best score for each set of objects that have been taken so far.
     states: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for row, spare in zip(table, none, strict=True):
         following: dict[int, tuple[int, tuple[int, ...]]] = {}

@@ -23,7 +23,7 @@ _COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a scene. Later objects are drawn over earlier ones; ``grain`` selects the variant of the
+    """The content of a scene. Later objects are drawn over earlier objects. ``grain`` selects the variant of the
     background's pattern.
     """
 
@@ -48,8 +48,8 @@ _MOTIONS = (tuple(MOTIONS), (0.24, 0.12, 0.12, 0.12, 0.12, 0.1, 0.09, 0.09))
 def split_class(split: str) -> int:
     """Returns the residue modulo 49 reserved for a split's object positions, so that no scene is in two splits.
 
-    train, validation and test have one each. Other names get one of the remaining 46 by checksum, so two such names
-    collide with probability 1/46 (even then, their random streams differ).
+    The splits train, validation and test have one residue each. Any other name gets one of the remaining 46 residues by
+    checksum, so two such names collide with probability 1/46 (but their random streams still differ).
     """
     reserved = ("train", "validation", "test")
     return reserved.index(split) if split in reserved else 3 + zlib.crc32(split.encode()) % 46
@@ -76,7 +76,7 @@ def _roomy(objects: list[Object], cells: list[tuple[int, int]]) -> bool:
 
 
 def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Object]:
-    """Places the objects in cells; if ``covered`` is set, puts the last one in front of the first."""
+    """Places the objects in cells. If ``covered`` is set, puts the last object in front of the first object."""
     free = objects[:-1] if covered else objects
     for _ in range(6):
         cells = rng.sample(_CELLS, len(free))
@@ -93,13 +93,15 @@ def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Obje
 
 
 def _shift(values: list[int], together: list[int], residue: int) -> int:
-    """Returns how far to move the objects ``together`` to make the sum of values equal ``residue`` modulo 7."""
+    """Returns how far to move the objects ``together`` so that the sum of the values is congruent to ``residue`` modulo
+    7.
+    """
     centre = min(_CENTRES, key=lambda c: abs(c - values[0]))
     for jitter in range(-_JITTER, _JITTER + 1):
         step = centre + jitter - values[0]
         if (sum(values) + step * len(together)) % 7 == residue:
             return step
-    raise AssertionError("moving one or two objects can reach every residue of 7")
+    raise AssertionError("moving one or two objects can reach every residue modulo 7")
 
 
 def base(rng: RandomStream, split: str, domain: str, moving: bool) -> Content:
@@ -192,7 +194,7 @@ def fits(a: Content, b: Content) -> bool:
 
 
 def _sound(origin: Content, content: Content) -> bool:
-    """Returns whether every object is visible, and no two share shape and colour."""
+    """Returns whether every object is visible, and no two objects have the same shape and colour."""
     objects = content.objects
     if len({(o.shape, o.colour) for o in objects}) < len(objects):
         return False
@@ -200,7 +202,7 @@ def _sound(origin: Content, content: Content) -> bool:
         a, b = objects[i], objects[j]
         if overlaps(a, b) and (a.colour == b.colour or (a.size, b.size) != ("large", "small")):
             return False
-    # An object that covers another or is covered must not move, because that could hide one of the two.
+    # An object that covers another object or is covered must not move, because that could hide one of the two.
     before = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(origin, i, j))]
     after = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(content, i, j))]
     return before == after
@@ -211,7 +213,7 @@ def _two(content: Content, i: int, j: int) -> tuple[Object, Object]:
 
 
 def members(origin: Content, rng: RandomStream, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
-    """Returns the base and ``count - 1`` scenes one edit away from it, all with distinct full descriptions."""
+    """Returns the base and ``count - 1`` scenes that are one edit away from it. All have distinct full descriptions."""
     edits, weights = _edits(domain == "unseen"), _MOVING if moving else _STILL
     family = [origin]
     while len(family) < count:

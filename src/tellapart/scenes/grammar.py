@@ -13,27 +13,28 @@ from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.random_stream import RandomStream
 
 _ALT_SYNONYM_RATE = 0.65
-"""Probability that alt-text uses a word of `vocabulary.ALT_WORDS`, if one exists."""
+"""The probability that alt-text uses a word from `vocabulary.ALT_WORDS`, if there is one."""
 
 
 _USUAL_DETAIL = 0.3
-# Probabilities of `_cocolike` at that detail, chosen only to match the statistics of COCO's references
-# (tools/reference_statistics.py): 10.4 ± 2.4 words, an adjective in half of them, CIDEr-D of one against four: 89.
+# The probabilities that `_cocolike` uses at this detail. They were chosen only to match the statistics of COCO's
+# references (tools/reference_statistics.py): 10.4 ± 2.4 words, an adjective in half of the references, and a CIDEr-D of
+# 89 for one reference against four others.
 _SALIENT_FIRST, _SECOND, _THIRD, _KIND, _STRIKING, _OTHER, _SAME_SYNONYM = 0.75, 0.99, 0.58, 0.9, 0.32, 0.05, 0.1
 
 
 def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     """Generates one reference in the style of the scene's domain.
 
-    Returns only the gist ("a shape on the grass") at detail 0, and otherwise with probability
-    0.3 · (1 − min(1, 2·detail)). Other references usually mention the background, and at random
+    At detail 0, returns only the gist ("a shape on the grass"); otherwise, returns only the gist with probability 0.3 ·
+    (1 − min(1, 2·detail)). All other references usually mention the background, and at random mention
 
     - each colour, size, texture and relation with probability ``detail``; default values, such as a medium size, with
       ``detail`` squared,
-    - the kind of an object with probability min(1, 2·detail),
-    - each additional object with ``detail`` to the power of 1.5.
+    - an object's kind with probability min(1, 2·detail),
+    - each additional object with probability ``detail`` to the power of 1.5.
 
-    At detail 1 everything is mentioned. The domain ``cocolike`` has its own probabilities (see `_cocolike`).
+    At detail 1, everything is mentioned. The domain ``cocolike`` has its own probabilities (see `_cocolike`).
     """
     if detail and scene.domain == "cocolike":
         return _cocolike(scene, rng, detail / _USUAL_DETAIL)
@@ -46,11 +47,11 @@ def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
-    """Describes every object with every attribute, the chain of relations and the background; false for all
-    look-alikes.
+    """Describes every object with every attribute, the chain of relations and the background. The description is false
+    of every look-alike.
 
-    If ``rng`` is given, returns a paraphrase (other synonyms, order and frame); otherwise uses the first word for
-    everything. The length is 25 to 45 words for a picture, up to 60 for a clip.
+    If ``rng`` is given, returns a paraphrase with other synonyms, another order and another sentence frame. Otherwise,
+    uses the first word for everything. A picture's description has 25 to 45 words, a clip's has up to 60.
     """
     order = reading_order(scene.objects)
     if rng is not None and rng.bernoulli(0.5):
@@ -71,7 +72,7 @@ def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
 
 
 def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]:
-    """Returns ``count`` different full descriptions. Raises ValueError if there are not enough."""
+    """Returns ``count`` different full descriptions. Raises ValueError if there are not that many."""
     found: dict[str, None] = {}
     for turn in range(40 * count):
         found.setdefault(full_description(scene, RandomStream("paraphrase", scene.id, seed, turn)))
@@ -82,7 +83,7 @@ def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]
 
 @lru_cache(maxsize=1)
 def content_words() -> tuple[str, ...]:
-    """Returns all words with a meaning (or typical of alt-text) that references use, sorted."""
+    """Returns a sorted list of all words in references that have a meaning or are typical of alt-text."""
     little = NOISE | {"a", "an", "the", "one", "another", "and", "then", "is", "are", "which", "that", "by", "than"}
     words = {word for key, sense in senses().items() if _generated(sense.kind, key) for word in key}
     return tuple(sorted(words - little))
@@ -108,7 +109,7 @@ def _word(options: tuple[str, ...], rng: RandomStream | None) -> str:
 
 
 def _verbs(scene: SceneTruth) -> tuple[str, ...]:
-    # Objects may move in a clip, so none of them "sits".
+    # Objects in a clip may move, so verbs such as "sits" do not apply.
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
@@ -128,7 +129,9 @@ def _noun_phrase(
     everything: bool = False,
     bare: bool = False,
 ) -> str:
-    """Returns e.g. "a small red star", with the attributes that ``rng`` draws; ``bare`` omits article and motion."""
+    """Returns a phrase such as "a small red star" with the attributes that ``rng`` draws. ``bare`` omits article and
+    motion.
+    """
 
     def named(slot: str) -> str:
         value = getattr(thing, slot)
@@ -162,7 +165,9 @@ def _plain_synonym(slot: str, value: str, rng: RandomStream | None) -> str:
 
 
 def _linked(scene: SceneTruth, i: int, j: int) -> str:
-    """Returns the relation of i to j: the chain's if they are neighbours in it, else the natural one."""
+    """Returns the relation of i to j: the chain's relation if they are neighbours in the chain, otherwise the natural
+    relation.
+    """
     for kind, a, b in scene.chain:
         if (a, b) == (i, j):
             return kind
@@ -172,9 +177,9 @@ def _linked(scene: SceneTruth, i: int, j: int) -> str:
 
 
 def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
-    """Puts the chain in a sentence with its background.
+    """Puts the chain into a sentence with the background.
 
-    Scenes with two objects get a longer sentence template than those with four, to equalize lengths.
+    Scenes with two objects get a longer sentence template than scenes with four objects, so that lengths are similar.
     """
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)
@@ -192,7 +197,9 @@ def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None)
 
 
 def _gist(scene: SceneTruth, rng: RandomStream) -> str:
-    """Returns a sentence without details: the number of things, or one of them, and perhaps the background."""
+    """Returns a sentence without details that mentions the number of things, or one thing, and perhaps the
+    background.
+    """
     count = len(scene.objects)
     noun = rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
     kind = rng.randrange(4)
@@ -208,7 +215,9 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
 
 
 def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
-    """Usually adds the background, before or after ``text`` and sometimes with a verb; otherwise at most an opener."""
+    """Usually adds the background before or after ``text``, sometimes with a verb. Otherwise, adds at most an
+    opener.
+    """
     names_ground = rng.bernoulli(0.75 + 0.25 * detail)
     if not names_ground:
         opener = rng.zipf_choice(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
@@ -224,7 +233,7 @@ def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *,
 
 
 def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]:
-    """Returns the objects to mention, in order; large ones tend to come first."""
+    """Returns the objects to mention, in order. Large objects tend to come first."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
     first = rng.weighted_choice(range(count), weights)
@@ -236,7 +245,9 @@ def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]
 
 
 def _relation(scene: SceneTruth, i: int, j: int, rng: RandomStream, detail: float) -> str:
-    """Returns a phrase for the relation of i to j; at low detail, sometimes "near" if that is true."""
+    """Returns a phrase for the relation of i to j. Unless everything is mentioned, this is sometimes "near" if the
+    objects are near.
+    """
     if detail < 1 and rng.bernoulli(0.2) and holds("near", scene.objects, i, j):
         return _synonym(scene, "relation", "near", rng)
     return _synonym(scene, "relation", _linked(scene, i, j), rng)
@@ -255,7 +266,7 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     order = _mentioned(scene, rng, detail)
     phrases: dict[str, int] = {}
     for i in order:
-        # Leaves out an object with the same phrase, because "a thing and a thing" would be a repetition.
+        # Leaves out an object that would get the same phrase, because "a thing and a thing" would be a repetition.
         phrases.setdefault(_noun_phrase(scene, scene.objects[i], rng, detail), i)
     names, order = list(phrases), list(phrases.values())
     middle = _betweenness(scene, order[0]) if detail < 1 and rng.bernoulli(detail / 2) else None
@@ -281,12 +292,12 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
-    """Describes a picture's salient content, usually two objects with one attribute each, as in "a dog on a surfboard
-    in the water".
+    """Describes a picture's salient content, usually two objects with about one attribute each, as in "a dog on a
+    surfboard in the water".
 
-    The salience of objects and attributes is the same for all references; what each reference mentions is random, with
-    probabilities multiplied by ``share``. Usually mentions the most salient object first (a large one if there is any),
-    then its relation to the second, sometimes a third, and the background.
+    The salience of objects and attributes is the same for all references. What a reference mentions is random, with
+    probabilities multiplied by ``share``. It usually mentions the most salient object first (a large object if there is
+    one), then its relation to the second object, sometimes a third object, and the background.
     """
     taste = RandomStream("striking", scene.id)
     large = [thing.size != "large" for thing in scene.objects]
@@ -345,12 +356,12 @@ def _alt_name(scene: SceneTruth, thing: Object, rng: RandomStream, detail: float
     if scene.length == 1 or not rng.bernoulli(detail * detail if thing.motion == "still" else detail):
         return name
     doing = participle(_synonym(scene, "motion", thing.motion, rng))
-    # "leftwards": without "is" in between, "moving left left of" would stutter.
+    # "leftwards" is used because without "is" in between, "moving left left of" would stutter.
     return f"{name} {doing}{'wards' if doing.endswith(('left', 'right')) else ''}"
 
 
 def _alt_dress(scene: SceneTruth, text: str, rng: RandomStream) -> str:
-    """Adds a prefix, tail and title case, as in alt-text on the web."""
+    """Adds a prefix and a suffix and applies title case at random, as in alt-text on the web."""
     if rng.bernoulli(0.3):
         text = f"{rng.zipf_choice(v.ALT_PREFIXES)} {text}"
     kind = rng.uniform()

@@ -12,9 +12,9 @@ from tellapart.utils.versions import VERSIONS
 
 @dataclass(frozen=True)
 class SceneTruth:
-    """The complete ground truth of a picture, or of a clip if ``length`` > 1.
+    """The complete ground truth of a picture, or of a clip if ``length`` is greater than 1.
 
-    ``family`` is the index of the family of look-alikes, ``member`` the index within it (0 is the base).
+    ``family`` is the index of the family of look-alikes, and ``member`` is the index within the family (0 is the base).
     """
 
     id: str
@@ -29,7 +29,7 @@ class SceneTruth:
     size: int = 64
     length: int = 1
     count: int = 5
-    """Number of references."""
+    """The number of references."""
     full: bool = False
     """Whether the references are full descriptions."""
 
@@ -39,32 +39,32 @@ class SceneTruth:
 
     @property
     def motion(self) -> tuple[str, ...]:
-        """Returns each object's motion in a clip; empty for a picture."""
+        """Returns each object's motion in a clip, or an empty tuple for a picture."""
         return tuple(o.motion for o in self.objects) if self.length > 1 else ()
 
     @property
     def look_alikes(self) -> str:
-        """Returns an identifier of the scene's family."""
+        """Returns an identifier for the scene's family."""
         return f"{self.id.rpartition('-')[0]}-{self.family}"
 
     def content_key(self) -> str:
-        """Returns a hash of the visible content (not of the id or the references)."""
+        """Returns a hash of the visible content. It depends neither on the id nor on the references."""
         shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
         shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
         return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
 
     def key(self) -> str:
-        """Returns the `content_key` and the renderer's version, as the cache key of the picture's features."""
+        """Returns the `content_key` and the renderer's version, which form the cache key for the picture's features."""
         return f"{self.content_key()}-{VERSIONS['scenes']}"
 
     @cached_property
     def chain(self) -> tuple[Relation, ...]:
-        """Returns the n-1 relations in the full description; see `chain`."""
+        """Returns the n-1 relations in the full description (see the function `chain`)."""
         return chain(self.objects)
 
     @cached_property
     def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """Returns the shape, colour, size, texture and motion of every object, for comparison with captions."""
+        """Returns every object's shape, colour, size, texture and motion, for comparison with captions."""
         return tuple(o.attributes for o in self.objects)
 
     @cached_property
@@ -88,7 +88,9 @@ class SceneTruth:
         return frozenset(found)
 
     def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
-        """Returns the natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
+        """Returns the natural relation for every ordered pair, then ("between", i, j, k) for every i that is between j
+        and k.
+        """
         numbers = range(len(self.objects))
         found: list[tuple[str, int, int] | tuple[str, int, int, int]] = []
         for i in numbers:

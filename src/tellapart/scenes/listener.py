@@ -1,7 +1,7 @@
-"""The exact listener: picks the scene that a caption describes best, by ground truth.
+"""The exact listener picks the scene that a caption describes best, based on ground truth.
 
-It knows the ground truth of every scene and is independent of all scorers, so it shows whether a gain in retrieval is
-real or reward hacking.
+The listener knows every scene's ground truth and is independent of all scorers, so it shows whether a gain in retrieval
+is real or due to reward hacking.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tellapart.scenes.world import Scene
 
 
 def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
-    """Returns true minus false claims, in units of 1/64 claim.
+    """Returns the number of true claims minus the number of false claims, in units of 1/64 claim.
 
-    Claims bound to an object, relations, the background and the number count 1; an attribute bound to no object counts
-    ½. Contradictory values all count as false.
+    A claim about an object, a relation, the background or the number counts 1; an attribute without an object counts ½.
+    Contradictory values all count as false.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    # The points that break ties between assignments do not count.
+    # The points that only break ties between assignments do not count.
     score = align(parsed, scene)[0] // CLAIM * CLAIM
     grounds = set(parsed.grounds)
     if len(grounds) == 1:
@@ -38,10 +38,10 @@ def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
 
 
 def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Scene]) -> np.ndarray:
-    """Returns the probability, K, with which an exact listener picks each candidate.
+    """Returns the probabilities, K, with which an exact listener picks each candidate.
 
-    It is equal for the candidates that agree best with the caption, and 0 for the others; a caption without claims
-    fits all candidates. Raises ValueError if there are no candidates.
+    The probability is the same for all candidates that agree best with the caption, and 0 for all other candidates. A
+    caption without claims fits all candidates equally. Raises ValueError if there are no candidates.
     """
     if not candidates:
         raise ValueError("a listener needs at least one candidate")
@@ -57,9 +57,10 @@ def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Sc
 def listener_accuracy(
     captions: Sequence[str], candidates: Sequence[Sequence[Scene]], targets: Sequence[int] | None = None
 ) -> tuple[float, np.ndarray]:
-    """Returns the exact listener's accuracy in percent, and the target's probability_N for each caption.
+    """Returns the exact listener's accuracy in percent, and for each of N captions the probability of the target.
 
-    ``candidates[n]`` is caption n's set; ``targets[n]`` is the index of its picture in that set (None: 0).
+    ``candidates[n]`` is the candidate set for caption n, and ``targets[n]`` is the index of the caption's picture in
+    the set [default: 0].
     """
     places = targets if targets is not None else [0] * len(captions)
     rows = zip(captions, candidates, places, strict=True)

@@ -1,4 +1,4 @@
-"""Parses captions into objects with attributes, relations and background. Accepts any text."""
+"""Parses captions into objects with attributes, relations, and the background. Accepts any text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
 _BREAKS = frozenset(("on", "in", "with", "against", "at", "of", "to", "from"))
 
 
-Words = tuple[int, ...]  # indices of words in a caption, from 0
+Words = tuple[int, ...]  # indices of words in a caption, starting at 0
 
 
 @dataclass(slots=True)
 class Mention:
     """An object that the caption mentions. ``shape`` is empty for "thing", "object" and the like.
 
-    ``values`` maps a slot (colour, size, …) to all values stated for it; two different values contradict each other.
-    ``words`` maps (slot, value), with the slot "shape" for the shape, to the indices of the words that state it.
+    ``values`` maps a slot (colour, size, …) to all values stated for the slot; two different values contradict each
+    other. ``words`` maps (slot, value), including ("shape", shape), to the indices of the words that state the value.
     """
 
     shape: str
@@ -34,8 +34,8 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class ClaimWords:
-    """The words of a `ParsedCaption`'s claims that are not about a single mention; one field per kind, in the same
-    order.
+    """The words that make those claims of a `ParsedCaption` that are not about a single mention. There is one field per
+    kind of claim, in the same order as the claims.
     """
 
     relations: tuple[Words, ...] = ()
@@ -46,11 +46,13 @@ class ClaimWords:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """A parsed caption; relations refer to mentions by index.
+    """A parsed caption. Relations refer to mentions by index.
 
-    ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with repeats;
-    ``loose`` are attributes that are not bound to an object; ``number`` is the count in "three things", if the caption
-    mentions nothing else; ``unknown`` are words outside the vocabulary.
+    relations: (kind, subject, object) or ("between", subject, one, other).
+    grounds: the backgrounds, in order and with repeats.
+    loose: attributes that are not bound to an object.
+    number: the count in "three things", if the caption mentions no other objects.
+    unknown: words outside the vocabulary.
     """
 
     words: tuple[str, ...]
@@ -79,11 +81,11 @@ class _Parser:
         self.pending: list[tuple[str, str, Words]] = []
         self.claim_words: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
         self.here: Words = ()
-        """Words of the current phrase."""
+        """The words in the current phrase."""
         self.counted: Words = ()
-        """Words that state ``count``."""
+        """The words that state ``count``."""
         self.tying: Words = ()
-        """Words that state ``relation``."""
+        """The words that state ``relation``."""
         self.numbering: Words = ()
         self.definite = False
         self.count = 0
@@ -92,16 +94,18 @@ class _Parser:
         self.joined = False
         """Whether "and" has just been read."""
         self.fresh = False
-        """Whether a new object is about to be mentioned, as in "and a falling star", where "falling" describes it."""
+        """Whether a new object is about to be mentioned, as in "and a falling star", where "falling" describes the new
+        object.
+        """
         self.current = -1
-        """The last mention, which "is red" or "left of" refers to."""
+        """The most recent mention, which a following "is red" or "left of" describes."""
         self.subject = -1
-        """Subject of the last relation: in "a left of b and above c", a is the subject of both."""
+        """The subject of the last relation. In "a left of b and above c", a is the subject of both relations."""
         self.relation = ""
         self.between: list[int] = []
 
     def flush(self) -> None:
-        """Assigns adjectives without a noun to the subject if they follow "is", else to no object."""
+        """Assigns adjectives without a noun to the subject if they follow "is", otherwise to no object."""
         for slot, value, words in self.pending:
             if self.predicate and self.mentions:
                 _add_value(self.mentions[self.current], slot, value, words)
@@ -182,7 +186,7 @@ class _Parser:
         self.current = at
         self.relate(at)
         for _ in range(self.count - 1):
-            # If there are too many stars, the number before them is marked false.
+            # If a caption mentions too many stars, the number before "stars" is marked as false.
             more = mention.words | ({("shape", mention.shape): self.counted} if mention.shape else {})
             self.mentions.append(Mention(mention.shape, dict(mention.values), more))
         self.count = 0
@@ -200,7 +204,9 @@ class _Parser:
             self.relation = ""
 
     def earlier(self, mention: Mention) -> int:
-        """Returns the mention that "the ..." refers to: the last one of this shape without a contradiction, or -1."""
+        """Returns the mention that "the ..." refers to: the last mention of the same shape that does not contradict it,
+        or -1.
+        """
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
             if old.shape == mention.shape and all(old.values.get(s, v) == v for s, v in mention.values.items()):
@@ -229,8 +235,8 @@ def token_spans(caption: str) -> list[tuple[int, int]]:
 
 
 def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
-    """Yields (start, number of words, sense) of each phrase; for a word that is not part of a phrase, the sense is
-    None.
+    """Yields (start, number of words, sense) for each phrase. The sense is None for a word that is not part of a
+    phrase.
     """
     known, starts = senses(), openings()
     at, end = 0, len(words)
@@ -248,7 +254,7 @@ def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
 
 @lru_cache(maxsize=65536)
 def parse_caption(caption: str) -> ParsedCaption:
-    """Parses a caption and resolves synonyms; handles sentences, alt-text and broken output.
+    """Parses a caption and resolves synonyms. Handles sentences, alt-text and broken output.
 
     Never raises. The result is cached and must not be modified.
     """
@@ -276,7 +282,9 @@ def parse_caption(caption: str) -> ParsedCaption:
 
 
 def _cut_short(sense: Sense, words: tuple[str, ...], after: int) -> bool:
-    """Returns whether a direction belongs to a relation: "left" in "drifts left of the star" is not a motion."""
+    """Returns whether a direction belongs to a relation, as in "drifts left of the star", where "left" is not a
+    motion.
+    """
     return sense.kind == "motion" and after < len(words) and words[after] == "of" and words[after - 1] in _SIDES
 
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 UNITS = 128
 MARGIN = 15
-"""Objects closer than this along an axis count as level (jitter is smaller, the distance between columns larger)."""
+"""Objects that are closer than this along an axis count as level. Jitter is smaller, and the distance between columns
+is larger.
+"""
 NEAR = 49
-"""Centres at most this far apart are near each other: neighbours in a row or a column."""
+"""Objects whose centres are at most this far apart are near each other. They are neighbours in a row or a column."""
 OVERLAP = 14
-"""Centres at most this far apart: one object covers part of the other."""
+"""If the centres of two objects are at most this far apart, one object covers part of the other."""
 
 INVERSE = {
     "left of": "right of",
@@ -26,12 +28,14 @@ INVERSE = {
     "near": "near",
 }
 Relation = tuple[str, int, int]
-"""(relation, subject, object); the last two are indices of objects in the scene."""
+"""(relation, subject, object), where subject and object are indices of objects in the scene."""
 
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object. ``x``, ``y`` are in units of 1/128 of the width; ``motion`` is empty in still pictures."""
+    """An object. ``x`` and ``y`` are in units of 1/128 of the picture's width. ``motion`` is empty in still
+    pictures.
+    """
 
     shape: str
     colour: str
@@ -43,24 +47,26 @@ class Object:
 
     @property
     def place(self) -> tuple[float, float]:
-        """Returns the centre as fractions of the picture's width and height, y downwards."""
+        """Returns the centre as fractions of the picture's width and height, with y pointing downwards."""
         return self.x / 128, self.y / 128
 
     @property
     def attributes(self) -> tuple[str, str, str, str, str]:
-        """Returns the values in the order of `vocabulary.FIELDS`; motion is last, and empty in still pictures."""
+        """Returns the values in the order of `vocabulary.FIELDS`. The last value, motion, is empty in still
+        pictures.
+        """
         return self.shape, self.colour, self.size, self.texture, self.motion
 
 
 def overlaps(a: Object, b: Object) -> bool:
-    """Returns whether one object is drawn over the other."""
+    """Returns whether one object is drawn partly over the other."""
     return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
 
 
 def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
     """Returns whether the relation holds between objects i and j. Later objects are drawn in front of earlier ones.
 
-    Left, right, above and below consider only one axis ("left of" is also true if the object is higher up).
+    Left, right, above and below consider only one axis, so "left of" is also true of an object that is higher up.
     Raises KeyError for an unknown relation.
     """
     a, b = objects[i], objects[j]
@@ -82,7 +88,7 @@ def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
 
 
 def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
-    """Returns whether i is between j and k, all three in one row or one column."""
+    """Returns whether i is between j and k and all three objects are in one row or one column."""
     a, b, c = objects[i], objects[j], objects[k]
     for along, across in (("x", "y"), ("y", "x")):
         low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
@@ -95,8 +101,8 @@ def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
 
 
 def natural(objects: Sequence[Object], i: int, j: int) -> str:
-    """Returns the relation a person would mention first: covering, else the one along the axis on which they differ
-    most.
+    """Returns the relation that a person would mention first: whether one object covers the other, or else the relation
+    along the axis on which the objects are further apart.
     """
     a, b = objects[i], objects[j]
     if overlaps(a, b):
@@ -110,8 +116,8 @@ def natural(objects: Sequence[Object], i: int, j: int) -> str:
 def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
     """Returns the n-1 relations in the full description, from each object to the next in reading order.
 
-    Reading order goes row by row; an object that covers another comes right after it. Within a row the
-    relation is "left of", and between rows it is "above".
+    Reading order goes row by row, and an object that covers another object comes right after it. The relation is "left
+    of" within a row, and "above" between rows.
     """
     order = reading_order(objects)
     links: list[Relation] = []
@@ -125,7 +131,9 @@ def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
 
 
 def reading_order(objects: Sequence[Object]) -> list[int]:
-    """Returns object indices sorted by row and column of the three-by-three grid, back before front."""
+    """Returns object indices sorted by row and column of the three-by-three grid. Objects in the back come before those
+    in front.
+    """
 
     def cell(i: int) -> tuple[int, int, int]:
         o = objects[i]

@@ -1,7 +1,7 @@
-"""Renders scenes: a background, and on it the objects in order, each with a soft shadow.
+"""Renders scenes: first the background, then the objects in order, each with a soft shadow.
 
-Outlines are point tests, and weights are integer counts on a grid finer than the pixels. It uses no drawing library
-and no sine, so every machine renders the same pixels.
+Outlines are point tests, and weights are integer counts on a grid that is finer than the pixels. The renderer uses no
+drawing library and no sine function, so that every machine renders the same pixels.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tellapart.scenes.relations import UNITS, Object
 from tellapart.utils.random_stream import RandomStream
 
 DIAMETERS = {"small": 24, "medium": 34, "large": 46}
-"""In units of 1/128 of the picture's width: 12, 17 and 23 pixels of 64."""
+"""In units of 1/128 of the picture's width. At 64 pixels, these are 12, 17 and 23 pixels."""
 Inside = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Points = tuple[tuple[float, float], ...]
 
 
 def polygon(*points: tuple[float, float]) -> Inside:
-    """Returns a point test for a polygon, by the even-odd rule."""
+    """Returns a point test for a polygon, using the even-odd rule."""
 
     def inside(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         odd = np.zeros(np.broadcast(x, y).shape, dtype=bool)
@@ -59,7 +59,7 @@ def without(whole: Inside, *holes: Inside) -> Inside:
 
 
 def wheel(*radii: float, turns: int, start: float = -90.0) -> Points:
-    """Returns points around the centre with repeating radii, rounded to hide differences between libms
+    """Returns points around the centre with repeating radii. Coordinates are rounded, because math libraries may differ
     in the last bit.
     """
     count = turns * len(radii)
@@ -162,15 +162,15 @@ OUTLINES: dict[str, Inside] = {
 
 
 FINE = 4
-"""Fine rows and columns per pixel."""
+"""The number of fine rows and columns per pixel."""
 _PAD = 3
-"""Pixels around the shape, for edge and shadow."""
+"""The number of pixels around the shape, for its edge and shadow."""
 _WHOLE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Sprite:
-    """Weights in 0..256, height × width × 1; ``keep`` is the weight of the background."""
+    """Weights from 0 to 256, height × width × 1. ``keep`` is the background's weight."""
 
     keep: np.ndarray
     fill: np.ndarray
@@ -180,13 +180,13 @@ class Sprite:
 
 @lru_cache(maxsize=4096)
 def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
-    """Returns the mask of a shape, centred on a fine grid of ``side``×``side`` cells."""
+    """Returns a shape's mask, centred on a fine grid of ``side``×``side`` cells."""
     steps = (2 * np.arange(side) + 1 - side) / fine_diameter
     return OUTLINES[shape](steps[None, :], steps[:, None])
 
 
 def _eroded(mask: np.ndarray, radius: int) -> np.ndarray:
-    """Erodes the mask by ``radius`` cells of the fine grid."""
+    """Erodes a mask by ``radius`` cells of the fine grid."""
     inner, height, width = mask.copy(), *mask.shape
     for dy in range(-radius, radius + 1):
         dx = int((radius * radius - dy * dy) ** 0.5)
@@ -213,11 +213,11 @@ def _layers(
 
 @lru_cache(maxsize=4096)
 def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
-    """Returns the mask of the second tone on the fine grid."""
+    """Returns the second tone's mask on the fine grid."""
     second: np.ndarray = np.zeros((side, side), dtype=bool)
     x = (2 * np.arange(side) + 1 - side)[None, :] / fine_diameter
     y = (2 * np.arange(side) + 1 - side)[:, None] / fine_diameter
-    # Small objects have fewer repeats, so that a repeat is never smaller than three pixels.
+    # Small objects have fewer repeats of the pattern, so that a repeat is never smaller than three pixels.
     pixels = fine_diameter / FINE
     if texture == "striped":
         period = max(0.5, 7.6 / pixels)
@@ -238,7 +238,7 @@ def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
 
 
 def _counts(fine: np.ndarray) -> np.ndarray:
-    """Counts fine cells per pixel, scaled to 0..256."""
+    """Counts the fine cells in each pixel, scaled to 0..256."""
     pixels = fine.shape[0] // FINE
     cells: np.ndarray = fine.reshape(pixels, FINE, pixels, FINE).sum(axis=(1, 3), dtype=np.int32)
     return cells * (_WHOLE // FINE**2)
@@ -255,13 +255,13 @@ def _blurred(weight: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=16384)
 def sprite(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int) -> Sprite:
-    """Returns the sprite of a shape.
+    """Returns a shape's sprite.
 
-    diameter: in units of 1/128 of the width.
+    diameter: the diameter in units of 1/128 of the picture's width.
     scale: the picture's width in pixels.
     dx, dy: the sub-pixel offset in fine steps (0..FINE-1).
 
-    The sprite's side is even, and its centre lies at the corner of the middle pixels.
+    The sprite's side is even, and its centre is at the common corner of the four middle pixels.
     """
     fine_diameter = max(2, diameter * scale * FINE // 128)
     half = -(-fine_diameter * 11 // (20 * FINE)) + _PAD * max(1, scale // 64)
@@ -290,8 +290,8 @@ Paint = Callable[["Canvas"], FloatArray]
 
 
 class Canvas:
-    """A background's canvas: coordinates from 0 to 64 at any size in pixels, and a random stream determined by its
-    name.
+    """A background's canvas. Coordinates range from 0 to 64 at any size in pixels, and the name determines the random
+    stream.
     """
 
     def __init__(self, size: int, *name: object) -> None:
@@ -324,7 +324,9 @@ class Canvas:
 
 
 def _wave(phase: np.ndarray) -> FloatArray:
-    """Returns a sine-like wave of period 1 in [-1, 1], made of parabolas: exact on every machine, unlike sin."""
+    """Returns a sine-like wave with period 1, in [-1, 1]. It consists of parabolas, so unlike sin, it is the same on
+    every machine.
+    """
     t = phase % 1.0
     wave: FloatArray = np.where(t < 0.5, 16 * t * (0.5 - t), -16 * (t - 0.5) * (1 - t))
     return wave
@@ -435,7 +437,7 @@ _PAINTS: dict[str, Paint] = {
 
 @lru_cache(maxsize=256)
 def ground(name: str, grain: int, size: int) -> np.ndarray:
-    """Returns the background's pixels, int32 size × size × 3. Callers must copy before drawing on it."""
+    """Returns the background's pixels, int32, size × size × 3. Callers must copy the array before drawing on it."""
     pixels = np.clip(np.rint(_PAINTS[name](Canvas(size, name, grain // 2))), 0, 255).astype(np.int32)
     pixels = np.ascontiguousarray(pixels[:, ::-1] if grain % 2 else pixels)
     pixels.flags.writeable = False
@@ -458,11 +460,13 @@ _RGB = {
 }
 _PALE = ("yellow", "white", "pink", "turquoise", "orange")
 _REACH = 24
-"""Distance that an object moves in a clip, to either side of its position, in units of 1/128."""
+"""How far an object moves in a clip to either side of its position, in units of 1/128."""
 
 
 def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns fill, second tone and edge. Pale colours get a darker second tone, others a lighter one."""
+    """Returns the fill, the second tone and the edge. Pale colours get a darker second tone; other colours get a
+    lighter one.
+    """
     fill = np.array(_RGB[name], dtype=np.int32)
     edge = fill * 5 // 9
     if name == "black":
@@ -475,7 +479,9 @@ _TONES = {name: _tones(name) for name in _RGB}
 
 
 def draw_scene(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
-    """Renders a scene to uint8 size × size × 3. ``frame`` is the index of a clip's frame; None is the middle one."""
+    """Renders a scene to uint8, size × size × 3. ``frame`` is the index of a clip's frame [default: the middle
+    frame].
+    """
     canvas = ground(scene.ground, scene.grain, size).copy()
     # The middle frame shows every object at its position, so that the picture's ground truth applies.
     progress = 0 if frame is None else frame - scene.length // 2
@@ -499,7 +505,7 @@ def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
     elif thing.motion == "down":
         y += step
     elif thing.motion == "jump":
-        # Two hops; the object is at its position in the middle frame.
+        # The object hops twice, and is at its position in the middle frame.
         swing = abs(progress) * 4 % (2 * half)
         y -= 14 * min(swing, 2 * half - swing) // half
     elif thing.motion == "grow":
@@ -521,7 +527,7 @@ def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> 
     part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
     fill, second, edge = _TONES[thing.colour]
     if thing.texture == "hollow":
-        # The line is too thin for a dark edge; only a white one needs it, to be visible on snow and paper.
+        # The line is too thin for a dark edge. Only a white line needs one, so that it is visible on snow and paper.
         edge = fill * 3 // 8 if thing.colour == "white" else fill
     region = canvas[y0:y1, x0:x1]
     mixed = region * cut.keep[part] + fill * cut.fill[part] + edge * cut.edge[part]

@@ -1,4 +1,4 @@
-"""Scene-graph F of a caption against the ground truth of its scene, as in SPICE, with an exact parser."""
+"""Computes a caption's scene-graph F against its scene's ground truth, as SPICE does, but with an exact parser."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class GraphScore:
 
 
 def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
-    """Counts the caption's tuples, how many of them are true, the scene's tuples, and how many of these the caption
-    contains.
+    """Returns the number of the caption's tuples, how many of them are true, the number of the scene's tuples, and how
+    many of those the caption contains.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
@@ -48,7 +48,7 @@ def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int,
 
 
 def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the same canonical tuple for "a left of b" and "b right of a"."""
+    """Returns a canonical tuple, which is the same for "a left of b" and "b right of a"."""
     if kind == "between":
         return (kind, names[0], *sorted(names[1:]))
     if kind in ("right of", "below", "behind"):
@@ -59,9 +59,9 @@ def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
 def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
     """Computes F1 over scene-graph tuples as SPICE does, but with an exact parser.
 
-    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (background). Objects are identified by
-    shape, as in SPICE, so two stars are one node. Precision counts all true tuples, recall those of the full
-    description. All are 0 for a caption without claims.
+    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (background). Objects are identified by their
+    shape, as in SPICE, so two stars are a single node. Precision considers all true tuples; recall considers only the
+    tuples in the full description. Precision, recall and F are 0 for a caption without claims.
     """
     stated, true, expected, recalled = _graph_counts(caption, scene)
     precision = true / stated if stated else 0.0

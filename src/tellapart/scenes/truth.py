@@ -1,8 +1,8 @@
-"""Counts the true and false claims of a caption, by the ground truth of its scene.
+"""Counts a caption's true and false claims, based on its scene's ground truth.
 
-A caption claims the shape of every object that it mentions, every attribute bound to an object, every relation, the
-background, the number in "three things", and attributes bound to no object. A mention refers to the object for which
-most of its claims are true (`align`).
+A caption's claims are the shape of every object that it mentions, every attribute (whether bound to an object or not),
+every relation, the background, and the number in "three things". A mention refers to the object for which most of its
+claims are true (`align`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 FACT_KINDS = (*FIELDS, "relation", "ground", "number")
-"""Kinds of claims. A number ("three things") is not a fact of its own."""
+"""The kinds of claims. A number ("three things") is a kind of claim, but not a separate fact about the scene."""
 
 
 @dataclass(slots=True)
 class KindCounts:
-    """Counts for one kind of claim, see `ClaimCounts`."""
+    """The counts for one kind of claim (see `ClaimCounts`)."""
 
     claims: int = 0
     correct: int = 0
@@ -31,12 +31,12 @@ class KindCounts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCounts:
-    """Counts for one caption.
+    """The counts for one caption.
 
-    claims               all claims, see the module
-    correct              those that are true
-    bound                claims of a shape or an attribute of some object
-    binding_errors       bound claims that are false, though the value is in the scene: on another object
+    claims               all claims (see the module docstring)
+    correct              true claims
+    bound                claims about the shape or an attribute of an object
+    binding_errors       bound claims that are false although another object in the scene has the value
     hallucinations       claims (shape, attribute, background) whose value is nowhere in the scene, and the shape of
                          every object in excess of the number in the scene
     relation_errors      claimed relations that do not hold
@@ -64,7 +64,7 @@ class ClaimCounts:
 
     @property
     def attribute_precision(self) -> float:
-        """Returns the share of correct claims, 0..1; NaN for a caption without claims."""
+        """Returns the share of claims that are correct, 0..1; NaN for a caption without claims."""
         return self.correct / self.claims if self.claims else float("nan")
 
     @property
@@ -74,9 +74,9 @@ class ClaimCounts:
 
 
 Fact = tuple[object, ...]
-"""A fact about a scene that a true claim states: an attribute of an object, a relation, or the background."""
+"""A fact about a scene that a true claim states: an object's attribute, a relation, or the background."""
 
-# Reasons why a claim is false, as printed on pages.
+# The reasons why a claim is false, as shown on pages.
 NOWHERE = "not in the picture"
 ELSEWHERE = "only true of another object"
 CONTRADICTED = "contradicted by another word"
@@ -85,10 +85,10 @@ TOO_MANY = "more than the picture shows"
 
 
 class _ClaimCounter:
-    """Counts the claims of one caption.
+    """Counts a caption's claims.
 
-    ``false`` contains the words of each false claim and the reason; ``true`` contains the words of each true claim and
-    the fact of the scene that it states.
+    ``false`` contains each false claim's words and the reason; ``true`` contains each true claim's words and the fact
+    about the scene that it states.
     """
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
@@ -100,7 +100,7 @@ class _ClaimCounter:
         self.true: list[tuple[Words, Fact]] = []
 
     def tally(self, kind: str, claims: int = 0, correct: int = 0, recalled: int = 0) -> None:
-        """Adds to the overall counts and to those of a kind."""
+        """Adds to the overall counts and to the counts for one kind of claim."""
         for total in (self, self.kinds[kind]):
             total.claims += claims
             total.correct += correct
@@ -162,7 +162,7 @@ class _ClaimCounter:
                 self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
 
     def relations(self, parsed: ParsedCaption) -> None:
-        group = list(range(len(self.facts)))  # objects connected by true relations have the same number
+        group = list(range(len(self.facts)))  # objects that true relations connect have the same number
         for claim in dict.fromkeys(parsed.relations):
             self.tally("relation", claims=1)
             if not related(claim, self.meant, self.scene.objects):
@@ -207,10 +207,9 @@ def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
 
 @dataclass(frozen=True, slots=True)
 class MarkedCaption:
-    """A caption's claims, of which ``correct`` are true.
+    """The number of a caption's claims, and how many of them are ``correct``.
 
-    ``false`` contains the spans of the words of false claims as (start, end, reason), in characters, in ascending
-    order.
+    ``false`` contains (start, end, reason) for the words that make false claims, in characters and in ascending order.
     """
 
     claims: int
@@ -220,18 +219,20 @@ class MarkedCaption:
 
 @dataclass(frozen=True, slots=True)
 class StatedClaim:
-    """A claim of a caption: the indices of its ``words``, and the ``fact`` that it states (None if it is false)."""
+    """A claim in a caption: the indices of its ``words``, and the ``fact`` that it states (None if the claim is
+    false).
+    """
 
     words: Words
     fact: Fact | None
 
 
 def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
-    """Returns the claims of a caption, by the rules of `count_claims`; `ClaimCounts.attributes` counts the scene's
+    """Returns a caption's claims according to the rules of `count_claims`. `ClaimCounts.attributes` counts the scene's
     facts.
 
-    Leaves out claims that, whether true or false, state no fact of their own: a number of objects, and an attribute of
-    no object. Also leaves out true relations that follow from others. Never raises.
+    Leaves out claims that, whether true or false, do not state a separate fact: the number of objects, and attributes
+    without an object. Also leaves out true relations that follow from other relations. Never raises.
     """
     parsed = parse_caption(caption)
     count = _count(parsed, scene)
@@ -242,7 +243,7 @@ def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
 
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
-    """Marks the words of a caption's false claims, by the rules of `count_claims`. Never raises."""
+    """Marks the words that make false claims in a caption, according to the rules of `count_claims`. Never raises."""
     count, where = _count(parse_caption(caption), scene), token_spans(caption)
     why: dict[int, str] = {}
     for words, reason in count.false:
@@ -259,7 +260,9 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
 
 
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
-    """Counts the true and false claims of a caption about a scene. Never raises; an empty caption makes no claim."""
+    """Counts the true and false claims that a caption makes about a scene. Never raises; an empty caption makes no
+    claims.
+    """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     count = _count(parsed, scene)
     things = len(scene.objects)
@@ -282,7 +285,7 @@ def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
 
 
 def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
-    """Counts repeated runs of words, mentions in excess of the objects that fit, and repeated backgrounds and
+    """Counts repeated runs of words, mentions beyond the number of objects that fit them, and repeated backgrounds and
     relations.
     """
     total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
@@ -303,7 +306,7 @@ def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
 
 
 def _repeated_runs(words: tuple[str, ...]) -> int:
-    """Counts runs of words that occur twice in a row ("on grass on grass": 1)."""
+    """Counts runs of words that occur twice in a row ("on grass on grass" counts 1)."""
     total, at, end = 0, 0, len(words)
     while at < end - 1:
         longest = (end - at) // 2

@@ -1,6 +1,6 @@
-"""The vocabulary of the world: its content, every word for it, and the unique meaning of every phrase.
+"""The vocabulary of the synthetic world: its content, every word for it, and the unique meaning of every phrase.
 
-The first word of a row is the default. Every word or phrase has only one meaning (a test checks this), so that captions
+The first word in a row is the default. Every word or phrase has only one meaning (a test checks this), so that captions
 can be parsed.
 """
 
@@ -14,7 +14,7 @@ from tellapart.language.inflection import participle, plural
 
 Words = dict[str, tuple[str, ...]]
 
-FIELDS = ("shape", "colour", "size", "texture", "motion")  # fields of an object, in the order of a scene's facts
+FIELDS = ("shape", "colour", "size", "texture", "motion")  # an object's fields, in the order of a scene's facts
 SHAPES: Words = {
     "circle": ("circle", "disc", "ball", "disk", "roundel"),
     "square": ("square", "box", "block", "quadrangle"),
@@ -78,7 +78,7 @@ TEXTURES: Words = {
     "ringed": ("ringed", "rippled", "concentric", "target-like"),
     "hollow": ("hollow", "outlined", "empty", "open", "unfilled"),
 }
-# (preposition, noun): the preposition depends on the background.
+# Phrases for backgrounds, each with the preposition that suits it.
 GROUNDS: Words = {
     "grass": ("on the grass", "on the lawn", "in the meadow", "on the turf", "in the pasture"),
     "sand": ("on the sand", "on the beach", "in the desert", "on the dune", "on the shore"),
@@ -122,7 +122,7 @@ MOTIONS: Words = {
 OPENERS = ("there is", "here is", "we see", "i see", "a picture of", "a view of", "this shows", "look at")
 CLIP_OPENERS = ("there is", "here is", "we watch", "i see", "a clip of", "a video of", "this shows", "a scene of")
 
-# Words and boilerplate of alt-text, in addition to the words above.
+# Words and boilerplate in alt-text, in addition to the words above.
 ALT_WORDS: dict[str, Words] = {
     "shape": {
         "circle": ("sphere", "circle"),
@@ -214,7 +214,7 @@ DOMAINS = ("plain", "alt", "unseen", "cocolike")
 
 
 _GROUND_LEADS = re.compile(r"^(?:(?:on|in|at|against|under) )?(?:the )?")
-# Words that claim nothing. Any other word that no phrase below contains is unknown.
+# Words that claim nothing. A word is unknown if it is neither in this list nor in a phrase below.
 _NOISE = """
 there here are be was it its this these those who we i see can shows shown show seen showing picture image view
 look at clip video scene of in on with against the whole everything all both them they together to from what where
@@ -228,7 +228,7 @@ SENSES_OF_ARTICLES = ("a", "an", "the", "one", "another")
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """The meaning of a phrase: ``kind`` is a slot, ground, relation, generic, number, article, …"""
+    """A phrase's meaning. ``kind`` is a slot, or ground, relation, generic, number, article, …"""
 
     kind: str
     value: str
@@ -236,7 +236,9 @@ class Sense:
 
 
 def ground_core(phrase: str) -> str:
-    """Returns a background's phrase without preposition and article, by which the parser recognizes it."""
+    """Returns a background's phrase without preposition and article. The parser recognizes the background by this
+    phrase.
+    """
     return _GROUND_LEADS.sub("", phrase)
 
 
@@ -264,7 +266,7 @@ def _add_motions(table: _Table) -> None:
 
 @lru_cache(maxsize=1)
 def senses() -> dict[tuple[str, ...], Sense]:
-    """Maps token tuples to their meaning. Raises ValueError for a phrase with two meanings."""
+    """Maps tuples of tokens to their meanings. Raises ValueError for a phrase with two meanings."""
     table = _Table()
     for kind in ("shape", "colour", "size", "texture"):
         for words in (WORDS[kind], ALT_WORDS[kind]):
@@ -308,7 +310,7 @@ def senses() -> dict[tuple[str, ...], Sense]:
         table.add(verb, Sense("verb", ""))
     for phrases in MOTIONS.values():
         for phrase in phrases:
-            # "drifts left of the star": without a direction, the verb makes no claim.
+            # In "drifts left of the star", the verb has no direction, so it makes no claim.
             table.senses.setdefault((phrase.split()[0],), Sense("verb", ""))
     for word in ("is", "are", "that is", "which is", "which are"):
         table.add(word, Sense("copula", ""))
@@ -323,7 +325,7 @@ def senses() -> dict[tuple[str, ...], Sense]:
 
 @lru_cache(maxsize=1)
 def openings() -> dict[str, tuple[int, ...]]:
-    """Maps the first word of a phrase to the lengths to try, longest first."""
+    """Maps the first word of each phrase to the phrase lengths to try, longest first."""
     lengths: dict[str, set[int]] = {}
     for key in senses():
         lengths.setdefault(key[0], set()).add(len(key))

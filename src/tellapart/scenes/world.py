@@ -1,4 +1,4 @@
-"""The synthetic world `scenes`: a lazy sequence of pictures with exact ground truth."""
+"""The synthetic world `scenes`, a lazy sequence of pictures with exact ground truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ LARGEST_FAMILY = 32
 
 
 class Scene(SceneTruth):
-    """A picture (or clip) of the world with ground truth, renderer and descriptions. Implements `types.Picture`."""
+    """A picture (or clip) of the synthetic world, with its ground truth, renderer and descriptions. Implements
+    `types.Picture`.
+    """
 
     @cached_property
     def references(self) -> tuple[str, ...]:
@@ -39,19 +41,23 @@ class Scene(SceneTruth):
 
     @cached_property
     def description(self) -> str:
-        """Returns the full description: every object with every attribute, the relations and the background."""
+        """Returns the full description, which covers every object with every attribute, the relations and the
+        background.
+        """
         return full_description(self)
 
     def array(self, size: int | None = None) -> np.ndarray:
-        """Renders uint8 pixels, height × width × 3; the middle frame of a clip."""
+        """Renders uint8 pixels, height × width × 3. For a clip, renders the middle frame."""
         return draw_scene(self, size or self.size)
 
     def image(self, size: int | None = None) -> Image.Image:
-        """Renders the picture as RGB; for another ``size``, it is rendered again, not resized."""
+        """Renders the picture as RGB. If ``size`` is given, renders the picture at that size instead of resizing it."""
         return Image.fromarray(self.array(size))
 
     def frames(self, count: int | None = None, size: int | None = None) -> list[Image.Image]:
-        """Returns ``count`` frames of a clip, evenly spaced in time (None: all), or the single frame of a picture."""
+        """Returns ``count`` frames of a clip, evenly spaced in time [default: all frames], or the single frame of a
+        picture.
+        """
         wanted = (
             range(self.length) if count is None else [(2 * k + 1) * self.length // (2 * count) for k in range(count)]
         )
@@ -59,12 +65,12 @@ class Scene(SceneTruth):
         return [drawn[k] for k in wanted]
 
     def item(self) -> Item:
-        """Returns the scene as an `Item`, with itself as the ground truth."""
+        """Returns the scene as an `Item` whose ground truth is the scene itself."""
         return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
 
     def stills(self) -> list[Item]:
-        """Returns a clip's frames as pictures without ground truth, because the clip's ground truth may not hold for
-        every frame.
+        """Returns a clip's frames as pictures. They have no ground truth, because the clip's ground truth may not hold
+        for every frame.
         """
         numbers = range(self.length)
         return [Item(f"{self.id}#{k}", Still(self, k), self.references, self.split) for k in numbers]
@@ -72,7 +78,7 @@ class Scene(SceneTruth):
 
 @dataclass(frozen=True)
 class Still:
-    """One frame of a clip, as a picture. Implements `types.Picture`."""
+    """A single frame of a clip, as a picture. Implements `types.Picture`."""
 
     clip: Scene
     number: int
@@ -91,8 +97,8 @@ class Still:
 class Scenes(Sequence[Scene]):
     """``n`` scenes, determined by ``seed``, ``split`` and ``domain``; ``scenes[i]`` creates only that scene.
 
-    split       train, validation, test or any other name; no scene is in two of the first three
-    domain      plain; alt (terse alt-text style); unseen (shapes that the others never show); cocolike (references
+    split       train, validation, test or any other name; no scene is in two of train, validation and test
+    domain      plain; alt (terse alt-text style); unseen (shapes that other domains never show); cocolike (references
                 with the statistics of COCO's)
     detail      probability that a reference mentions an optional detail: 0 mentions none, 1 all
     family      number of look-alikes, each one edit away from the first; 1 disables look-alikes
@@ -101,9 +107,9 @@ class Scenes(Sequence[Scene]):
     frames      more than 1 creates clips of moving objects
     full        references are full descriptions, regardless of ``detail``: the plainest wording, then paraphrases
 
-    Scenes are ordered by a fixed permutation of all ``n``, so that families are spread out. A scene is named after its
-    position before that permutation. Thus, with the same settings, an id identifies the same scene for any ``n``, and
-    the scenes of a smaller ``n`` are a subset of those of a larger one.
+    A fixed permutation of all ``n`` scenes determines their order, so that families are spread out. A scene is named
+    after its position before the permutation. Thus, with the same settings, an id identifies the same scene for any
+    ``n``, and the scenes for a smaller ``n`` are a subset of the scenes for a larger ``n``.
     """
 
     def __init__(
@@ -181,8 +187,8 @@ class Scenes(Sequence[Scene]):
         return f"{kind}-{domain}-{split}-s{seed}{width}-{slot:06d}"
 
     def family_of(self, number: int) -> list[Scene]:
-        """Returns the look-alikes in family ``number`` in order, the base first. Raises IndexError if there is no such
-        family.
+        """Returns the look-alikes in family ``number`` in order, starting with the base. Raises IndexError if the
+        family does not exist.
         """
         slots = range(number * self.family, min((number + 1) * self.family, self.n))
         if not slots or number < 0:
@@ -190,7 +196,7 @@ class Scenes(Sequence[Scene]):
         return [self._at(slot) for slot in slots]
 
     def families(self) -> list[list[str]]:
-        """Returns the ids of each family: sets of similar pictures that must be distinguished."""
+        """Returns the ids in each family. A family is a set of similar pictures that must be told apart."""
         starts = range(0, self.n, self.family)
         return [[self._name(s) for s in range(a, min(a + self.family, self.n))] for a in starts]
 

@@ -1,4 +1,4 @@
-"""The interface of a kind of work, and the result for a shard."""
+"""The interface of a kind of work, and the result of processing a shard."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from tellapart.data import Dataset
 
-MOST_NAMED = 100  # maximum number of unreadable pictures listed per shard
+MOST_NAMED = 100  # maximum number of unreadable pictures to list per shard
 
 
 @dataclass
 class Done:
-    """A shard's result: items seen and written, items left out as (name, reason), and other counts."""
+    """A shard's result: how many items were seen and written, which were left out (as name and reason), and other
+    counts.
+    """
 
     items: int
     written: int
@@ -23,7 +25,7 @@ class Done:
 
     @classmethod
     def of(cls, dataset: Dataset, written: int, **more: Any) -> Done:
-        """Returns a shard's counts, with its missing and unreadable pictures."""
+        """Returns a shard's counts, including its missing and unreadable pictures."""
         lists = (dataset.missing, dataset.unreadable)
         entries = [entry for skipped in lists for entry in skipped][:MOST_NAMED]
         return cls(len(dataset) + len(dataset.missing), written, entries, sum(map(len, lists)), more)
@@ -33,12 +35,15 @@ class Work(Protocol):
     """A kind of work: computes the results of shards."""
 
     def models(self) -> dict[str, Any]:
-        """Returns facts that are known only once the models are loaded; they must be equal in all workers of a job."""
+        """Returns facts that are known only after the models have been loaded. They must be the same for all of a job's
+        workers.
+        """
         ...
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """Writes the result for these items to the file ``out``. Its bytes depend only on the items and settings.
+        """Writes the result for these items to the file ``out``. The file's bytes depend only on the items and the
+        settings.
 
-        Can write a list of the pictures next to it (see `rows_file`).
+        May also write a list of the pictures next to the file (see `rows_file`).
         """
         ...

@@ -1,4 +1,4 @@
-"""Boosts a shard's captions, and merges all shards into the file that a single process would write."""
+"""Boosts a shard's captions, and merges all shards into the same file that a single process would write."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tellapart.jobs.works.shards import results, wanted_shards
 
 @dataclass(frozen=True)
 class Boosts:
-    """Boosts captions. Writes answers to this worker's ledger, and reads all workers' ledgers.
+    """Boosts captions. Writes answers to this worker's ledger, and reads the ledgers of all workers.
 
-    Raises an error for a shard that lacks answers because a server failed. The retry requests only these answers.
-    ``out``: path of the merged result. ``ledgers``: a folder shared by all workers.
+    If a shard lacks answers because a server failed, raises an error. The retry requests only the missing answers.
+    ``out``: the path of the merged result. ``ledgers``: a folder that all workers share.
     """
 
     stages: Sequence[Stage]
@@ -90,9 +90,9 @@ class Boosts:
 
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Merges the lines of all shards into the file that a single process would write. Returns the number of lines.
+    """Merges the lines of all shards into the same file that a single process would write. Returns the number of lines.
 
-    Raises `UsageError` if ``out`` is a file that boosting did not write.
+    Raises `UsageError` if ``out`` exists but was not written by boosting.
     """
     check_out(Path(out))
     numbers = wanted_shards(job, without_failed)

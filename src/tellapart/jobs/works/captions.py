@@ -25,15 +25,16 @@ from tellapart.utils.allowed_code import allow_code
 
 
 def rows_file(out: Path) -> Path:
-    """Returns the path of a shard's captions in the log's format, next to the shard's result."""
+    """Returns the path of the file with a shard's captions in the log's format, which is next to the shard's result."""
     return out.with_name(out.name + ".pictures.jsonl")
 
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions pictures with one captioner, like `tellapart.inference.caption.caption_pictures` with a ``.jsonl`` file.
+    """Captions pictures with one captioner, as `tellapart.inference.caption.caption_pictures` does for a ``.jsonl``
+    file.
 
-    ``prompts``: the job's folder, if pictures have individual prompts; otherwise None.
+    ``prompts``: the job's folder if pictures have individual prompts, otherwise None.
     """
 
     captioner: Captioner
@@ -54,7 +55,7 @@ class Captions:
         code: list[str],
         prompts: str | None = None,
     ) -> Captions:
-        """Loads the named captioner. ``code``: user code that may run.
+        """Loads the named captioner. ``code``: the user code that may run.
 
         Raises `UsageError` if the captioner's own prompt contains fields, which must be filled in before the job
         starts.

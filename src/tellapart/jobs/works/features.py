@@ -1,4 +1,4 @@
-"""Computes a shard's image features, and collects those of all shards in files or in the feature store."""
+"""Computes a shard's image features, and collects the features of all shards in files or in the feature store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tellapart.utils.outputs import check_removable, write_output
 from tellapart.utils.urls import is_url
 
 SUFFIX = ".npz"
-ROWS_PER_FILE = 2**18  # a result file is complete once it has at least this many rows
+ROWS_PER_FILE = 2**18  # a result file is complete as soon as it has at least this many rows
 WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
 
 
@@ -38,7 +38,7 @@ class Features:
 
     @classmethod
     def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
-        """Loads the named scorer. ``code``: user code that may run."""
+        """Loads the named scorer. ``code``: the user code that may run."""
 
         allow_code(*code)
         return cls(load_scorer(scorer, device, precision))
@@ -63,7 +63,7 @@ class Features:
 def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Writes ``OUT/000000.npy`` (N×D), ``OUT/000000.txt`` (one id per line), and so on, in the order of the data.
 
-    Removes other jobs' files. Returns the number of rows.
+    Removes the files of other jobs. Returns the number of rows.
     """
 
     numbers, target = wanted_shards(job, without_failed), open_folder(out)
@@ -81,7 +81,8 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def check_features(out: str) -> None:
-    """Raises `UsageError` if the folder ``out`` contains files named like features that tellapart did not write.
+    """Raises `UsageError` if the folder ``out`` contains files that are named like features but were not written by
+    tellapart.
 
     URLs are not checked.
     """
@@ -107,7 +108,7 @@ class _Files:
             self._ids += rows.ids
             header = np.lib.format.header_data_from_array_1_0(rows.rows_ND)
             header["shape"] = (len(self._ids), *rows.rows_ND.shape[1:])
-            np.lib.format.write_array_header_1_0(file, header)  # NumPy pads headers so that the first axis can grow
+            np.lib.format.write_array_header_1_0(file, header)  # NumPy pads the header so that the first axis can grow
             file.seek(0, 2)
             file.write(np.ascontiguousarray(rows.rows_ND).data)
         self.count += len(rows.ids)

@@ -1,6 +1,7 @@
-"""Merges the captions of all shards into one file: JSON Lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
+"""Merges the captions of all shards into one file: JSON Lines, CSV, Parquet (with the extra ``parquet``) or a
+WebDataset tar.
 
-Only one shard, and 24 bytes per line to detect duplicate ids, are in memory at a time.
+Only one shard is in memory at a time, plus 24 bytes per line to detect duplicate ids.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ RESULT_SUFFIXES = (".jsonl", ".csv", ".parquet", ".tar")
 
 
 def check_format(out: str) -> str:
-    """Returns the suffix of a result file. Raises `UsageError` for an unknown suffix, and for `METADATA`."""
+    """Returns a result file's suffix. Raises `UsageError` for an unknown suffix, and for `METADATA`."""
     if PurePosixPath(out).name == METADATA:
         raise UsageError(f"-o {out}: metadata.jsonl cannot be written with --workers or --ray; use -o captions.jsonl")
     suffix = PurePosixPath(out).suffix.lower()
@@ -45,8 +46,8 @@ def check_format(out: str) -> str:
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Merges a job's lines into ``out`` (a path or a URL). Returns the number of lines.
 
-    Raises `UsageError` if an id occurs twice, or if shards are not done (with ``without_failed``, except for shards
-    that were set aside).
+    Raises `UsageError` if an id occurs twice, or if some shards are not done. With ``without_failed``, shards that were
+    set aside are ignored.
     """
     suffix = check_format(out)
     ours = not is_url(out) and guard_edited(Path(out), KEEP_ALL)
@@ -75,7 +76,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
-    """Writes the log next to ``out``, as the command without a job does, so that the command can resume."""
+    """Writes a log next to ``out``, as the command does without a job, so that the command can resume."""
     known = Provenance.open(out)
     of_job = ("work", "data", "code", "prompts")
     settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
@@ -88,7 +89,7 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
 
 
 def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
-    """Yields (shard number, line) for all lines, then checks that no id occurred twice."""
+    """Yields (shard number, line) for all lines. Afterwards, checks that no id occurred twice."""
     row = 0
     for number, path in results(job, numbers, "merging shards"):
         with path.open("rb") as file:
@@ -120,7 +121,7 @@ def _csv(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
             record = parse_json(line.decode())
             if "captions" in record:
                 raise UsageError(
-                    "writing several captions per picture requires a .jsonl, .parquet or .tar file; specify one with -o"
+                    "writing several captions per picture requires a .jsonl, .parquet or .tar file; choose one with -o"
                 )
             written.writerow([record["id"], record["caption"]])
             count += 1
@@ -151,7 +152,7 @@ def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 
 def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    """Writes one sample per line: its picture as stored in the data, its captions and its id."""
+    """Writes one sample per line: the picture as stored in the data, its captions and its id."""
     count, row = 0, next(rows, None)
     with target.open("wb") as file:
         for shard in job.manifest():

@@ -14,7 +14,7 @@ AGAIN = "run the job's command again"
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
-    """Returns the numbers of the shards to merge. Raises `UsageError` like `merge_lines`."""
+    """Returns the numbers of the shards to merge. Raises `UsageError` under the same conditions as `merge_lines`."""
     done = {number for number in job.done() if number < job.shards}
     known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
     if len(known) < job.shards:
@@ -26,9 +26,10 @@ def wanted_shards(job: Job, without_failed: bool) -> list[int]:
 
 
 def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
-    """Checks shards' results, and yields (number, local path). A path is valid until the next one is yielded.
+    """Checks the shards' results, and yields (number, local path) for each. A path is valid until the next path is
+    yielded.
 
-    Raises `TellapartError` if one is damaged.
+    Raises `TellapartError` if a result is damaged.
     """
     for number in track(numbers, label=label):
         with TemporaryDirectory(prefix="tellapart-merge-") as scratch:

@@ -1,4 +1,4 @@
-"""The table of all kinds of work."""
+"""A table of all kinds of work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellapart.jobs.works.captions import Captions
 from tellapart.jobs.works.features import Features, write_features
 from tellapart.jobs.works.joined_captions import merge_lines
 
-# Maps names to the function that opens the work, and the function that merges the results of all shards.
+# Maps each name to a function that opens the work, and a function that merges the results of all shards.
 WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
     "caption": (Captions.open, merge_lines),
     "encode": (Features.open, write_features),
@@ -28,14 +28,16 @@ def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
 
 
 def make_work(name: str, settings: Mapping[str, Any]) -> Work:
-    """Opens the work with this name. Only names in `WORKS` are allowed, so a job's folder cannot run other code."""
+    """Opens the work with this name. Only names in `WORKS` are allowed, so that a job's folder cannot run other
+    code.
+    """
     return _work(name)[0](**settings)
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Merges a job's results, using the function for its kind of work. Returns the number of items.
+    """Merges a job's results with the function for its kind of work. Returns the number of items.
 
-    Raises `TellapartError` if that number differs from the number that the workers wrote.
+    Raises `TellapartError` if this number differs from the number of items that the workers wrote.
     """
     with recorded_results(job.path):
         joined = _work(job.work)[1](job, out, without_failed=without_failed)

@@ -1,6 +1,6 @@
-"""The worker: a process that keeps its models loaded, and processes one shard after another.
+"""The worker is a process that keeps its models loaded and processes one shard after another.
 
-Errors are returned as one-line values, because the driver may be unable to unpickle an exception.
+Errors are returned as one-line values, because the driver may not be able to unpickle an exception.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Processes the shards of one job. ``settings``: the driver's settings, not those in the job's folder.
+    """Processes the shards of one job. ``settings``: the driver's settings, which may differ from those in the job's
+    folder.
 
     ``here``: the driver's working directory, against which relative paths are resolved.
     """
@@ -60,10 +61,10 @@ class Worker:
         return {"models": models, "version": __version__, **who}
 
     def run(self, shard: Mapping[str, Any], sample: int | None = None) -> Reply:
-        """Processes a shard and writes its result and summary, unless the reply is an error.
+        """Processes a shard, and writes its result and summary unless an error occurs.
 
         Args:
-            sample: number of items to time without writing a result. None: process the whole shard.
+            sample: how many items to time, without writing a result. If None, processes the whole shard.
         """
         assert self._job is not None and self._work is not None
         try:
@@ -110,7 +111,7 @@ def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str
 
 
 def _reply_of(error: Exception) -> Reply:
-    """Returns an error as a value. ``final``: a retry would fail in the same way."""
+    """Returns an error as a value. ``final`` means that a retry would fail in the same way."""
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if memory:
         _free_memory()
