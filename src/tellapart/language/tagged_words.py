@@ -1,6 +1,6 @@
 """Tags the words of captions with HanTa (the extra ``words``).
 
-HanTa provides lemmas and CLAWS 5 tags: NN1 is a noun, AJ0 an adjective, VVG a participle, PRP a
+HanTa provides lemmas and CLAWS 5 tags: for example, NN1 is a noun, AJ0 an adjective, VVG a participle, and PRP a
 preposition.
 """
 

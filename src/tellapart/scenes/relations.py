@@ -1,6 +1,7 @@
 """Objects, and the relations that hold between them.
 
-Positions are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards."""
+Positions are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards.
+"""
 
 from __future__ import annotations
 
