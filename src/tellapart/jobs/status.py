@@ -67,9 +67,7 @@ def status_of(job: Job) -> dict[str, Any]:
     pulse = read_object(job.folder, STATUS, PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None
     state = str(pulse.get("state", "waiting"))
-    if (
-        state == "running" and heard is not None and abs(heard) > SILENT_SECONDS
-    ):  # `heard` is negative if a clock was set back
+    if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # negative if a clock was set back
         state = "stopped"
     running = state == "running" and len(done) < job.shards
     unsound = {} if running else job.unsound()  # a running job has checked its results at the start
