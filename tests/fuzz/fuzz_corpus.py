@@ -286,7 +286,8 @@ def _mined(folder: Path) -> None:
 
 def _study(folder: Path) -> None:
     """A study with answers of scripted participants."""
-    from tellapart.study.create import Material, StudyPlan, create_study
+    from tellapart.study.create import StudyPlan, create_study
+    from tellapart.study.material import Material
     from tellapart.study.simulate import rehearse
     from tellapart.types import Item
 

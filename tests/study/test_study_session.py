@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,11 +24,12 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.study.analysis import analyse, people_of
+from tellapart.study.analysis import Person, analyse, participations
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.limits import StartLimit, TooManyStarts
-from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
-from tellapart.study.simulate import ParticipantLog, Script, Web, local_server, planted_effects
+from tellapart.study.scripted import Script, StudyBrowser
+from tellapart.study.session import AnswerConflict, StudySession, Unknown
+from tellapart.study.simulate import local_server, planted_effects
 from tellapart.study.store import AnswerStore
 from tellapart.utils.web.origins import own_origins
 from tellapart.utils.web.requests import read_body
@@ -45,7 +47,8 @@ def served(made: Study, tmp_path: Path) -> Iterator[tuple[Study, AnswerStore, st
 
 
 def start(session: StudySession, name: str = "") -> tuple[str, dict[str, Any]]:
-    return session.begin(name, "", "")
+    token = secrets.token_hex(24)
+    return token, session.begin(token, name)
 
 
 def walk(session: StudySession, token: str, state: dict[str, Any], until: int | None = None) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def solved(session: StudySession, token: str, state: dict[str, Any], number: int
     one = session.store.participants()[number - 1]
     places = session.study.order(one.block, one.ordinal, one.seed)
     while state["phase"] in ("practice", "items"):
-        shown = session.study.shown_options(places[state["position"]], [0])
+        shown = places[state["position"]].displayed([0])
         state = session.answer(token, state["position"], shown, 0)
     return session.finish(token)
 
@@ -230,7 +233,7 @@ def test_a_strangers_token_opens_nothing(served: tuple[Study, AnswerStore, str])
     _, store, url = served
     browser(url, "honest")
     for token in ("", "x", "x" * 5000, "' OR 1=1 --", "\u00e9"):
-        web = Web(url, ParticipantLog())
+        web = StudyBrowser(url)
         web.token = token.encode("utf-8").decode("latin-1")
         for path, body in (("/api/state", None), ("/api/answer", {"position": 0, "options": [0], "revision": 0}),
                            ("/api/back", {}), ("/api/finish", {}), ("/api/withdraw", {})):  # fmt: skip
@@ -251,8 +254,8 @@ def test_it_goes_on_after_closing_on_the_same_and_on_another_device(made: Study,
         assert resumed["position"] == 4 and resumed["task"]["captions"] == state["task"]["captions"]
         assert resumed["task"]["pictures"] == state["task"]["pictures"]
         clock.now += 5
-        same, state = session.begin("p1", "", "", token)  # another device, with the secret of the page's address
-        assert same == token and state["position"] == 4 and len(store.participants()) == 1
+        state = session.begin(token, "p1")  # another device, with the secret of the page's address
+        assert state["position"] == 4 and len(store.participants()) == 1
         clock.now += 7
         session.answer(token, 4, [0], 0)
         assert store.answers()[-1].seconds == 7, "time counts from when the page was shown last"
@@ -269,9 +272,8 @@ def test_blocks_are_reserved_with_a_time_out_and_the_study_gets_full(made: Study
         tokens = [start(session, f"p{n}")[0] for n in range(6)]
         assert sorted(one.block for one in store.participants()) == [0, 0, 1, 1, 2, 2]
         assert sorted(one.ordinal for one in store.participants()) == [0, 0, 0, 1, 1, 1]
-        with pytest.raises(Full):
-            start(session, "late")
-        assert session.full() == {"phase": "full", "code": made.settings.recruitment.screened_out, "return_url": ""}
+        full = {"phase": "full", "code": made.settings.recruitment.screened_out, "return_url": ""}
+        assert start(session, "late")[1] == full
         clock.now += 60 * made.settings.recruitment.timeout_minutes - 1
         session.state(tokens[0])  # a sign of life
         clock.now += 2
@@ -302,7 +304,7 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
         done = solved(session, token, state, 1)
         assert done == {"phase": "complete", "code": "DONE", "return_url": "https://app.prolific.com/x?cc=DONE"}
         assert session.finish(token) == done and session.state(token) == done
-        assert session.begin("p1", "", "", token)[1] == done
+        assert session.begin(token, "p1") == done
         with pytest.raises(UsageError, match="this identifier is already in use in another browser"):
             start(session, "p1")  # the same person cannot take part twice
         assert store.refusals() == {"no consent": 1} and len(store.participants()) == 1
@@ -310,17 +312,16 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
 
 def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, tmp_path: Path) -> None:
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
-        web = Web(url, ParticipantLog())
-        web.token = "0123456789abcdef" * 3
+        web = StudyBrowser(url)
         body = {"consent": True, "identifier": "", "study": "", "session": ""}
         first, again = web.json("/api/begin", body), web.json("/api/begin", body)
-        assert first == again and first["token"] == web.token and len(store.participants()) == 1
+        assert first == again and len(store.participants()) == 1
         assert answer(web, again, [0])["position"] == 1
-        other = web.json("/api/begin", {**body, "identifier": "p1"})
-        assert other["token"] != web.token, "an identifier says who it is, and nobody gets another's token"
-        assert [len(store.participants()), web.json("/api/state")["position"]] == [2, 1]
-        web.token = "short"
-        assert web.json("/api/begin", body)["token"] != "short" and len(store.participants()) == 3
+        assert web.ask("/api/begin", {**body, "identifier": "p1"})[0] == 400, "nobody is two people"
+        for guessable in ("", "short", "0123456789ABCDEF" * 3):
+            web.token = guessable
+            assert web.ask("/api/begin", body)[0] == 400
+        assert len(store.participants()) == 1
 
 
 def test_an_identifier_that_others_know_opens_nobodys_participation(made: Study, tmp_path: Path) -> None:
@@ -328,8 +329,8 @@ def test_an_identifier_that_others_know_opens_nobodys_participation(made: Study,
         web, state = browser(url, "5f1e")
         answer(web, state, [0])
         begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
-        for token in ("", "0123456789abcdef" * 3, browser(url, "other")[0].token):
-            stranger = Web(url, ParticipantLog())
+        for token in ("0123456789abcdef" * 3, browser(url, "other")[0].token):
+            stranger = StudyBrowser(url)
             stranger.token = token
             status, told = stranger.ask("/api/begin", begin)
             assert status == 400 and b"in another browser" in told and made.settings.consent.contact.encode() in told
@@ -350,18 +351,17 @@ def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
     """Nobody can begin in the place of a participant whose identifier they know, or fill the study."""
     study = edit_settings(make_study(tmp_path / "s"), link_key="k3y-of_the-link")
     with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
-        web = Web(url, ParticipantLog())
+        web = StudyBrowser(url)
         begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
-        for key in ("", "k3y", "k3y-of_the-linK", "k3y-of_the-link\ud800"):
+        for key in ("", "k3y", "k3y-of_the-linK", "k3y-of_the-lin\u212a"):
             status, told = web.ask("/api/begin", {**begin, "key": key})
             assert status == 400 and b"the study's key is missing from the link" in told
         assert not store.participants()
         state = web.json("/api/begin", {**begin, "key": "k3y-of_the-link"})
         assert state["phase"] == "practice"
-        web.token = state["token"]
         assert web.json("/api/begin", begin)["phase"] == "practice", "the secret alone goes on"
         assert len(store.participants()) == 1 and not store.refusals()
-        other = Web(url, ParticipantLog())
+        other = StudyBrowser(url)
         for path, body in (("begin", {**begin, "identifier": ""}), ("decline", {})):
             status, told = other.ask(f"/api/{path}", body)
             assert status == 400 and b"key is missing from the link" in told, "nor does anybody without an identifier"
@@ -377,7 +377,11 @@ def test_one_address_cannot_fill_the_study(tmp_path: Path) -> None:
 
         def begin(address: str, name: str = "", token: str = "") -> int:
             body = {"consent": True, "identifier": name, "study": "", "session": "", "key": "k"}
-            headers = {"Origin": url.rstrip("/"), "X-Forwarded-For": address, "X-Participant": token}
+            headers = {
+                "Origin": url.rstrip("/"),
+                "X-Forwarded-For": address,
+                "X-Participant": token or secrets.token_hex(24),
+            }
             request = urllib.request.Request(f"{url.rstrip('/')}/api/begin", json.dumps(body).encode(), headers)
             try:
                 with urllib.request.urlopen(request) as answer:
@@ -430,11 +434,10 @@ def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_pat
             one = store.participants()[2]
             places = study.order(one.block, one.ordinal, one.seed)
             while state["phase"] in ("practice", "items"):  # always the wrong picture
-                state = session.answer(token, state["position"], study.shown_options(places[state["position"]], [1]), 0)
+                state = session.answer(token, state["position"], places[state["position"]].displayed([1]), 0)
             assert session.finish(token)["phase"] == "complete", "who is excluded is paid all the same"
-            assert [one.excluded for one in store.participants()] == ["", "", "2 of 2 control items wrong"]
-            with contextlib.nullcontext() if left else pytest.raises(Full):
-                start(session, "next")
+            assert [one.excluded for one in people_of(study, store)] == ["", "", "2 of 2 control items wrong"]
+            assert start(session, "next")[1]["phase"] == ("practice" if left else "full")
             assert [one.name for one in analyse(study, store).counted] == ["P1", "P2"]
 
 
@@ -447,40 +450,19 @@ def test_who_answers_everything_and_never_finishes_is_judged_when_the_time_is_ov
             one = next(one for one in store.participants() if one.number == people.index((token, state)) + 1)
             places = study.order(one.block, one.ordinal, one.seed)
             while state["phase"] in ("practice", "items"):
-                shown = study.shown_options(places[state["position"]], [option])
+                shown = places[state["position"]].displayed([option])
                 state = session.answer(token, state["position"], shown, 0)
         clock.now += 60 * study.settings.recruitment.timeout_minutes - 1
-        with pytest.raises(Full):
-            start(session, "early")
+        assert start(session, "early")[1]["phase"] == "full"
         clock.now += 2
         assert start(session, "next")[1]["phase"] == "practice"
-        found = store.participants()
-        assert [one.status for one in found] == ["complete", "complete", "complete", "active"]
-        assert [one.excluded for one in found] == ["", "", "2 of 2 control items wrong", ""]
+        found, judged = store.participants(), people_of(study, store)
+        assert [one.status for one in judged] == ["complete", "complete", "complete", "active"]
+        assert [one.excluded for one in judged] == ["", "", "2 of 2 control items wrong", ""]
         assert found[3].block == found[2].block
+        assert session.state(people[2][0])["phase"] == "complete", "nobody changes an answer after the time is over"
         assert session.finish(people[2][0])["code"] == study.settings.recruitment.completed, "the code is there later"
-        with pytest.raises(Full):
-            start(session, "late")
-
-
-def test_screening_out_early_waits_until_the_mistake_cannot_be_taken_back(tmp_path: Path) -> None:
-    study = edit_settings(make_study(tmp_path / "s"), screen_out_early=True, max_control_errors=0)
-    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
-        session = StudySession(study, store)
-        token, state = start(session)
-        one = store.participants()[0]
-        places = study.order(one.block, one.ordinal, one.seed)
-        first = next(n for n, place in enumerate(places) if study.trials[place.trial].role == CONTROL)
-        state = walk(session, token, state, until=first)
-        wrong = study.shown_options(places[first], [1])
-        state = session.answer(token, first, wrong, 0)
-        assert state["phase"] == "items", "the last answer can still be changed"
-        assert session.back(token)["position"] == first
-        session.answer(token, first, wrong, 1)
-        state = session.answer(token, first + 1, [0], 0)
-        assert state == {"phase": "screened_out", "code": study.settings.recruitment.screened_out, "return_url": ""}
-        with pytest.raises(AnswerConflict):
-            session.answer(token, first + 2, [0], 0)
+        assert start(session, "late")[1]["phase"] == "full"
 
 
 # Privacy.
@@ -587,10 +569,10 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
                 one = people[numbers[name]]
                 places = made.order(one.block, one.ordinal, one.seed)
                 for position, option in own:
-                    assert saved[one.number, position] == made.canonical_options(places[position], option)
+                    assert saved[one.number, position] == places[position].canonical(option)
             assert len(saved) <= sum(map(len, acknowledged.values())) + 4
         for name, own in acknowledged.items():
-            web = Web(url, ParticipantLog())
+            web = StudyBrowser(url)
             web.token = tokens[name]
             state = web.json("/api/state")
             assert state["phase"] == "review" or state["position"] >= len(own), "and everybody goes on where they were"
@@ -602,9 +584,9 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
 def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: Path) -> None:
     other = make_study(tmp_path / "other", seed=9)
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
-        web = Web(url, ParticipantLog())
+        web = StudyBrowser(url)
         with pytest.raises(TellapartError, match="a different study from the one in this folder"):
-            Script(other, planted_effects(other), "careful", "s").take(web, ParticipantLog(), 0, "x")
+            Script(other, planted_effects(other), "careful", "s").take(web, "x")
         web.close()
 
 
@@ -627,15 +609,24 @@ def test_an_amended_rule_of_exclusion_is_one_for_all(first: int, then: int, tmp_
         session = StudySession(study, store)
         token, state = start(session, "one")
         (one,) = store.participants()
+        for name in ("two", "three"):  # they hold the other blocks
+            start(session, name)
         places = study.order(one.block, one.ordinal, one.seed)
         while state["phase"] in ("practice", "items"):
             place = places[state["position"]]
             wrong = study.trials[place.trial].role == CONTROL
-            state = session.answer(token, state["position"], study.shown_options(place, [1 if wrong else 0]), 0)
+            state = session.answer(token, state["position"], place.displayed([1 if wrong else 0]), 0)
         session.finish(token)
-        assert bool(store.participants()[0].excluded) == (first == 0)
+        assert bool(people_of(study, store)[0].excluded) == has_room(session) == (first == 0)
         study = edit_settings(study, max_control_errors=then)
         store.set_stamp(study.stamp, 1.0, "the rule was too strict")
-        assert bool(people_of(study, store)[0].excluded) == (then == 0)
-        StudySession(study, store)
-        assert bool(store.participants()[0].excluded) == (then == 0), "who decides whether the study is full"
+        assert bool(people_of(study, store)[0].excluded) == has_room(StudySession(study, store)) == (then == 0)
+
+
+def people_of(study: Study, store: AnswerStore) -> list[Person]:
+    return [one.person for one in participations(study, store)]
+
+
+def has_room(session: StudySession) -> bool:
+    with session.store.transaction() as run:
+        return session.blocks.free(run, session.clock()) is not None

@@ -25,10 +25,11 @@ from tellapart.evaluation.human_judgements.agreement_in_file import agreement_wi
 from tellapart.evaluation.judge_inputs import JudgeInputs
 from tellapart.evaluation.judges.arena import run_arena
 from tellapart.study.analysis import analyse
-from tellapart.study.design import CONTROL, ITEM, ITEMS, STUDY_KINDS, Study, check_pictures, open_study
+from tellapart.study.design import CONTROL, ITEMS, Study, check_pictures, open_study
 from tellapart.study.export import export as write
 from tellapart.study.plan import Assumptions, PlannedDesign, cheapest
 from tellapart.study.plan import plan as simulate_plans
+from tellapart.study.questions import STUDY_KINDS
 from tellapart.study.report import tables, to_json, write_report
 from tellapart.study.session import StudySession
 from tellapart.study.store import STORE, AnswerStore
@@ -77,8 +78,7 @@ def serve(
 ) -> None:
     """Serve the study page until Ctrl-C. Repeat the command to continue."""
     need_extra("study", "the study page", "starlette", "uvicorn")
-    from tellapart.study.server import create_app as web_app
-    from tellapart.utils.web import server
+    from tellapart.study.server import serve as serve_page
 
     if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
         raise UsageError(f"--public-url {public_url}: expected a URL without a path, such as https://study.example.org")
@@ -92,12 +92,11 @@ def serve(
             "not filled in (TODO); write what participants should read, or preview the page with "
             "--preview"
         )
-    listener = server.bind(port)
     with tempfile.TemporaryDirectory(prefix="tellapart-preview-") as temporary:
         location = str(Path(temporary) / "answers.sqlite") if preview else store
         with open_store(study, location) as answers:
             answers.set_stamp(study.stamp, time.time(), amend)
-            session = StudySession(study, answers)
+            session = StudySession(study, answers, proxied=public_url is not None)
 
             def ready(address: str) -> None:
                 where = "nothing is saved" if preview else f"answers are saved in {answers.name}"
@@ -108,7 +107,7 @@ def serve(
                 if recruitment.link_key:
                     say(f"link for a recruitment platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
 
-            server.serve(web_app(session, listener.getsockname()[1], public_url), listener, ready)
+            serve_page(session, port, public_url, ready)
 
 
 @app.command()
@@ -128,9 +127,6 @@ def simulate(
     ] = None,
     think: Annotated[float, typer.Option(min=0, help="Mean thinking time per answer, in seconds.")] = 0.0,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Number of concurrent participants.")] = 8,
-    url: Annotated[
-        str | None, typer.Option(help=("URL of a running server for this study. Default: start one."))
-    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed for the simulated participants.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -146,17 +142,12 @@ def simulate(
     new = bool(kind) and not folder.exists()
     study = scenes_study(kind, folder) if new else open_study(folder)
     try:
-        done = rehearse(
-            study, participants, hasty, blind, effect or (), think=think, at_once=at_once, url=url, seed=seed
-        )
+        done = rehearse(study, participants, hasty, blind, effect or (), think=think, at_once=at_once, seed=seed)
     except UsageError:
         if new:
             shutil.rmtree(folder)
         raise
     say(done.line())
-    if url is not None:
-        show(done.to_json(), lambda: f"the answers are stored by the server at {url}", as_json)
-        return
     with open_store(study, str(done.store), create=False) as answers:
         results = analyse(study, answers)
     page = done.store.with_name("report.html")
@@ -334,13 +325,14 @@ def create(
     **more: Any,
 ) -> None:
     """Reads the material, creates the study, and prints a summary. ``more``: further fields of the plan."""
-    from tellapart.study.create import StudyPlan, create_study, read_material
+    from tellapart.study import create as creation
+    from tellapart.study import material as sources
 
-    plan = StudyPlan(kind=kind, **asdict(design), **more)
+    plan = creation.StudyPlan(kind=kind, **asdict(design), **more)
     if (material.out / ITEMS).exists():
         raise UsageError(f"{material.out} already contains a study; choose another folder with -o")
-    read = read_material(data, material.captions or (), material.references or (), scorer)
-    study = create_study(material.out, read, plan)
+    read = sources.read_material(data, material.captions or (), material.references or (), scorer)
+    study = creation.create_study(material.out, read, plan)
     show(summary(study), lambda: summary_line(study), as_json)
 
 
@@ -351,7 +343,7 @@ def summary(study: Study) -> dict[str, Any]:
         "folder": str(study.folder),
         "kind": study.kind,
         "systems": list(study.systems),
-        "items": len({study.trials[number].unit for number in study.of_role[ITEM]}),
+        "items": study.units,
         "controls": len(study.of_role[CONTROL]),
         "blocks": len(study.blocks),
         "raters": study.settings.sampling.raters,

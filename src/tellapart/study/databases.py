@@ -11,20 +11,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 
-if TYPE_CHECKING:
-    import psycopg
-
 APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field that identifies the application a file belongs to
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Row = tuple[Any, ...]
-
-
 Transaction = Callable[..., list[Row]]  # runs a statement with values, as part of a transaction, and returns its rows
 
 
@@ -33,25 +27,16 @@ class StoreError(TellapartError):
 
 
 class SqliteDatabase:
-    """A SQLite file in WAL mode, whose commits survive a power cut."""
+    """A SQLite file in WAL mode, whose commits survive a power cut.
 
-    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
-        self.name, self._db = str(path), db
-        self._lock = threading.Lock()
+    Raises `UsageError` for a different kind of file, or for a missing file if ``create`` is False.
+    """
 
-    @classmethod
-    def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
-        """Opens the file. Raises `UsageError` for a different kind of file, or for a missing file if
-        ``create`` is False.
-        """
+    def __init__(self, path: Path, schema: Sequence[str], *, create: bool) -> None:
         if not create and not path.is_file():
             raise UsageError(f"{path} contains no answers yet; run: tellapart study serve, or tellapart study simulate")
-        return cls(
-            path,
-            open_sqlite(
-                path, FileKind("answers", "--store", APPLICATION, SCHEMA_VERSION, schema, ["secure_delete = ON"])
-            ),
-        )
+        kind = FileKind("answers", "--store", APPLICATION, SCHEMA_VERSION, schema, ["secure_delete = ON"])
+        self.name, self._db, self._lock = str(path), open_sqlite(path, kind), threading.Lock()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -70,9 +55,8 @@ class SqliteDatabase:
         """
         try:
             with self._lock:
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                self._db.execute("VACUUM")
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                    self._db.execute(statement)
         except sqlite3.Error as error:
             raise StoreError(
                 f"{self.name}: deleted, but not yet overwritten in the file ({error}); run the same "
@@ -86,16 +70,12 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
-    """A separate schema on a PostgreSQL server. Reconnects if the connection is lost."""
+    """The schema ``space`` on a PostgreSQL server. Reconnects if the connection is lost.
 
-    def __init__(self, url: str, space: str, driver: ModuleType) -> None:
-        self.name, self._url, self._space, self._psycopg = url, url, space, driver
-        self._lock = threading.Lock()
-        self._connection: psycopg.Connection[Row] | None = None
+    Raises `UsageError` for a password in the URL, or for a missing schema if ``create`` is False.
+    """
 
-    @classmethod
-    def open(cls, url: str, schema: Sequence[str], space: str, *, create: bool = True) -> PostgresDatabase:
-        """Connects and creates missing tables."""
+    def __init__(self, url: str, space: str, schema: Sequence[str], *, create: bool) -> None:
         try:
             import psycopg
         except ModuleNotFoundError:
@@ -104,55 +84,44 @@ class PostgresDatabase:
             raise UsageError(
                 "--store: other users can read a password on the command line; use ~/.pgpass or the variable PGPASSWORD"
             )
-        database = cls(url, space, psycopg)
-        with database.transaction() as run:
-            known = run("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (space,))
-            if not known and not create:
+        self.name, self._space, self._psycopg, self._lock = url, space, psycopg, threading.Lock()
+        self._connection: psycopg.Connection[Row] | None = None
+        with self.transaction() as run:
+            exists = run("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (space,))
+            if not exists and not create:
                 raise UsageError(f"{url} contains no answers to this study yet; run: tellapart study serve")
-            run(f"CREATE SCHEMA IF NOT EXISTS {space}")
-            run(f"SET search_path TO {space}")
-            for statement in schema:
+            for statement in (f"CREATE SCHEMA IF NOT EXISTS {space}", *schema):
                 run(statement)
-        return database
-
-    def _connect(self) -> psycopg.Connection[Row]:
-        if self._connection is None or self._connection.closed:
-            connection: psycopg.Connection[Row] = self._psycopg.connect(self._url, connect_timeout=int(PATIENCE))
-            self._connection = connection
-            self._connection.execute(f"SET search_path TO {self._space}")
-            self._connection.commit()
-        return self._connection
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """See `SqliteDatabase`. Other processes wait on an advisory lock."""
         with self._lock:
             try:
-                connection = self._connect()
-                with connection.transaction():
-                    number = int.from_bytes(self._space.encode()[-8:], "big", signed=True)
-                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
-                    yield lambda sql, values=(): self._run(connection, sql, values)
-            except self._psycopg.Error as error:
-                if self._connection is not None:
-                    self._connection.close()
-                self._connection = None
-                line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                raise StoreError(f"{self.name}: not saved ({line})") from None
+                if self._connection is None or self._connection.closed:
+                    self._connection = self._psycopg.connect(self.name, connect_timeout=int(PATIENCE))
+                connection = self._connection
 
-    @staticmethod
-    def _run(connection: psycopg.Connection[Row], sql: str, values: Sequence[Any]) -> list[Row]:
-        done = connection.execute(sql.replace("?", "%s").encode(), tuple(values) or None)
-        return done.fetchall() if done.description else []
+                def run(sql: str, values: Sequence[Any] = ()) -> list[Row]:
+                    done = connection.execute(sql.replace("?", "%s").encode(), tuple(values) or None)
+                    return done.fetchall() if done.description else []
+
+                with connection.transaction():
+                    run(f"SET LOCAL search_path TO {self._space}")
+                    run("SELECT pg_advisory_xact_lock(hashtext(?))", (self._space,))
+                    yield run
+            except self._psycopg.Error as error:
+                self.close()  # the next transaction reconnects
+                line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise StoreError(f"{self.name}: not saved ({line})") from None
 
     def compact(self) -> None:
         """Does nothing, because PostgreSQL vacuums automatically."""
 
     def close(self) -> None:
-        """Closes the database. Committed data are kept."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
+        """Closes the connection. Committed data are kept."""
+        if self._connection is not None:
+            self._connection.close()
 
 
 Database = SqliteDatabase | PostgresDatabase

@@ -1,4 +1,4 @@
-"""The design of a study: its questions, trials and blocks, and the folder that stores them.
+"""The design of a study: its trials, the blocks that participants answer, and the folder that stores them.
 
 An answer has one option number per question. *Canonical* options do not depend on the displayed order: for ``pick``,
 option 0 is the target; for ``compare``, "first" is the first system's caption.
@@ -15,58 +15,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tellapart.errors import UsageError
-from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings
+from tellapart.study.questions import QUESTIONS
+from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings, validation_message
 from tellapart.utils.strict_json import parse_json
 
-STUDY_KINDS = ("pick", "rate", "compare")
-SCALE = ("terrible", "poor", "fair", "good", "excellent")  # paper 1, Table 2: 1 to 5
-ASPECTS = ("descriptiveness", "accuracy", "fluency")
-MORE, WRONG = "more", "wrong"
-
-
-@dataclass(frozen=True)
-class StudyQuestion:
-    """One question and its options in display order; options that are pictures have no text."""
-
-    name: str
-    text: str
-    help: str = ""
-    options: tuple[str, ...] = ()
-
-
-PICK = StudyQuestion("picture", "Which picture does this description fit best?")
-RATE = (
-    StudyQuestion("descriptiveness", "Descriptiveness", "How much correct detail does it give?", SCALE),
-    StudyQuestion("accuracy", "Accuracy", "Is everything that it says really in the picture?", SCALE),
-    StudyQuestion("fluency", "Fluency", "Does it read like good English?", SCALE),
-)
-COMPARE = (
-    StudyQuestion(MORE, "Which caption tells you more about the picture?", "", ("A", "About the same", "B")),
-    StudyQuestion(WRONG, "Which caption says something wrong?", "", ("Neither", "A", "B", "Both")),
-)
-# Canonical to displayed options (and back) if the two captions are swapped.
-FLIPPED = ((2, 1, 0), (0, 2, 1, 3))
-
-
-def questions(kind: str) -> tuple[StudyQuestion, ...]:
-    """Returns the questions of one item."""
-    return {"pick": (PICK,), "rate": RATE, "compare": COMPARE}[kind]
-
-
-def option_counts(kind: str, pictures: int) -> tuple[int, ...]:
-    """Returns the number of options of each question."""
-    return (pictures,) if kind == "pick" else tuple(len(question.options) for question in questions(kind))
-
-
-STUDY_FORMAT = 1
+STUDY_FORMAT: Final = 1
 ITEMS, PICTURES = "items.json", "pictures"
 ITEM, CONTROL, PRACTICE, EXAMPLE = "item", "control", "practice", "example"
 
@@ -98,33 +59,57 @@ class Trial:
 
 @dataclass(frozen=True)
 class Place:
-    """A trial as one participant sees it, with the displayed order of its options.
+    """A trial as one participant sees it.
 
-    slots: for ``pick``, the canonical picture at each displayed position.
-    flip: for ``compare``, whether the captions are swapped.
+    captions, pictures: in displayed order.
+    orders: for each question, the canonical option at each displayed position.
     """
 
     trial: int
-    slots: tuple[int, ...] = ()
-    flip: bool = False
+    captions: tuple[str, ...]
+    pictures: tuple[str, ...]
+    orders: tuple[tuple[int, ...], ...]
+
+    def canonical(self, displayed: Sequence[int]) -> tuple[int, ...]:
+        """Converts displayed to canonical options. Raises ValueError for options that were not displayed."""
+        if any(option not in range(len(order)) for order, option in zip(self.orders, displayed, strict=True)):
+            raise ValueError("an option that was not displayed")
+        return tuple(order[option] for order, option in zip(self.orders, displayed, strict=True))
+
+    def displayed(self, options: Sequence[int]) -> tuple[int, ...]:
+        """Converts canonical to displayed options."""
+        return tuple(order.index(option) for order, option in zip(self.orders, options, strict=True))
 
 
-@dataclass(frozen=True)
-class Study:
-    """An existing study: its trials, the blocks that participants answer, and its settings.
+# Canonical options by displayed position, for the questions of `compare` when the two captions are swapped.
+SWAPPED = ((2, 1, 0), (0, 2, 1, 3))
 
+
+class Study(BaseModel):
+    """An existing study: the content of items.json, its folder and its settings.
+
+    made: how the study was created.
     blocks: the trials of each block and, for ``compare``, whether its first rater sees the captions swapped.
     """
 
-    folder: Path
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = STUDY_FORMAT
     id: str
-    kind: str
+    kind: Literal["pick", "rate", "compare"]
     systems: tuple[str, ...]
     seed: int
-    trials: tuple[Trial, ...]
-    blocks: tuple[tuple[tuple[int, bool], ...], ...]
     made: dict[str, Any]
-    settings: Settings
+    blocks: tuple[tuple[tuple[int, bool], ...], ...] = Field(min_length=1)
+    trials: tuple[Trial, ...]
+    folder: Path = Field(exclude=True)
+    settings: Settings = Field(exclude=True)
+
+    @model_validator(mode="after")
+    def _blocks_exist(self) -> Study:
+        if not all(0 <= number < len(self.trials) for block in self.blocks for number, _ in block):
+            raise ValueError("the blocks refer to trials that do not exist")
+        return self
 
     @cached_property
     def of_role(self) -> dict[str, tuple[int, ...]]:
@@ -135,63 +120,62 @@ class Study:
     @cached_property
     def stamp(self) -> str:
         """The SHA-256 of everything that affects results."""
-        return hashlib.sha256(canonical({"items": self.items_json(), "settings": self.settings.stamped()})).hexdigest()
+        content = {"items": self.model_dump(mode="json"), "settings": self.settings.stamped()}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def units(self) -> int:
+        """The number of pictures or look-alike sets that are asked about."""
+        return len({self.trials[number].unit for number in self.of_role[ITEM]})
+
+    @property
+    def candidates(self) -> int:
+        """The number of pictures to choose from; 1 for ``rate`` and ``compare``."""
+        return max(len(self.trials[number].pictures) for number in self.of_role[ITEM])
 
     @property
     def quota(self) -> int:
         """The number of participants that the design requires."""
         return len(self.blocks) * self.settings.sampling.raters
 
-    def items_json(self) -> dict[str, Any]:
-        """Returns the content of items.json."""
-        return {
-            "format": STUDY_FORMAT,
-            "id": self.id,
-            "kind": self.kind,
-            "systems": self.systems,
-            "seed": self.seed,
-            "made": self.made,
-            "blocks": self.blocks,
-            "trials": [asdict(trial) for trial in self.trials],
-        }
-
     def order(self, block: int, ordinal: int, seed: str) -> tuple[Place, ...]:
-        """Returns the trials that a block's ``ordinal``-th rater sees, in order: practice, then items with a control in
-        each part. The order depends only on the design and ``seed``, so the stored seed reproduces it. It is computed
-        by hashing, so it does not depend on library versions.
+        """Returns what a block's ``ordinal``-th rater sees, in order: practice, then items with a control in each part.
+
+        The order depends only on the design and ``seed``, so the stored seed reproduces it. It is computed by hashing,
+        so it does not depend on library versions.
         """
-        practice = self.of_role[PRACTICE]
         items = shuffled(range(len(self.blocks[block])), seed, "items")
         controls = shuffled(self.of_role[CONTROL], seed, "controls")
-        sequence: list[tuple[int, bool]] = [(number, False) for number in practice]
+        sequence = [(number, False) for number in self.of_role[PRACTICE]]
         parts = max(len(controls), 1)
         for part in range(parts):
-            lot = items[len(items) * part // parts : len(items) * (part + 1) // parts]
-            own = [self.blocks[block][number] for number in lot]
-            if part < len(controls):  # in the second half of each part, so that a control never comes first
-                at = len(own) - drawn_number(max(1, (len(own) + 1) // 2), seed, f"place {part}")
-                own.insert(max(at, min(1, len(own))), (controls[part], bool(drawn_number(2, seed, f"control {part}"))))
-            sequence += own
-        return tuple(self._place(trial, flip, ordinal, seed, n) for n, (trial, flip) in enumerate(sequence))
+            numbers = items[len(items) * part // parts : len(items) * (part + 1) // parts]
+            trials = [self.blocks[block][number] for number in numbers]
+            if controls:  # in the second half of each part, so that a control never comes first
+                at = len(trials) - drawn_number(max(1, (len(trials) + 1) // 2), seed, f"place {part}")
+                swap = bool(drawn_number(2, seed, f"control {part}"))
+                trials.insert(max(at, min(1, len(trials))), (controls[part], swap))
+            sequence += trials
+        return tuple(
+            self.place(trial, shuffled(range(len(self.trials[trial].pictures)), seed, f"slots {position}"),
+                       swap != bool(ordinal % 2))
+            for position, (trial, swap) in enumerate(sequence)
+        )  # fmt: skip
 
-    def _place(self, number: int, flip: bool, ordinal: int, seed: str, position: int) -> Place:
-        if self.kind == "pick":
-            return Place(number, tuple(shuffled(range(len(self.trials[number].pictures)), seed, f"slots {position}")))
-        return Place(number, flip=self.kind == "compare" and flip != bool(ordinal % 2))
+    def place(self, number: int, slots: Sequence[int], swap: bool) -> Place:
+        """Returns a trial with its options in a given order.
 
-    def canonical_options(self, place: Place, shown: Sequence[int]) -> tuple[int, ...]:
-        """Converts displayed to canonical options."""
+        slots: for ``pick``, the canonical picture at each displayed position.
+        swap: for ``compare``, whether the captions are swapped.
+        """
+        trial = self.trials[number]
         if self.kind == "pick":
-            return (place.slots[shown[0]],)
-        if self.kind == "compare" and place.flip:
-            return tuple(table[option] for table, option in zip(FLIPPED, shown, strict=True))
-        return tuple(shown)
-
-    def shown_options(self, place: Place, options: Sequence[int]) -> tuple[int, ...]:
-        """Converts canonical to displayed options."""
-        if self.kind == "pick":
-            return (place.slots.index(options[0]),)
-        return self.canonical_options(place, options)  # swapping two captions is its own inverse
+            pictures = tuple(trial.pictures[slot] for slot in slots)
+            return Place(number, trial.captions, pictures, (tuple(slots),))
+        if self.kind == "compare" and swap:
+            return Place(number, trial.captions[::-1], trial.pictures, SWAPPED)
+        orders = tuple(tuple(range(len(question.options))) for question in QUESTIONS[self.kind])
+        return Place(number, trial.captions, trial.pictures, orders)
 
 
 def drawn_number(count: int, seed: str, purpose: str) -> int:
@@ -208,46 +192,21 @@ def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
     return sorted(numbers, key=key)
 
 
-def canonical(value: Any) -> bytes:
-    """Encodes a value as canonical JSON, which is identical for equal values."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
-
-
 def open_study(folder: Path) -> Study:
     """Opens a study's folder. Raises `UsageError` if it is not a study or is damaged."""
     path = folder / ITEMS
     try:
-        found = parse_json(path.read_bytes())
+        content = parse_json(path.read_bytes())
+        return Study(**content, folder=folder, settings=read_settings(folder / SETTINGS_FILE))
     except FileNotFoundError:
         raise UsageError(
             f"{folder} is not a study folder (it contains no {ITEMS}); see: tellapart study create --help"
         ) from None
-    except ValueError as error:
-        raise UsageError(f"{path}: damaged ({error}); create the study again") from None
-    if not isinstance(found, dict) or found.get("format") != STUDY_FORMAT or found.get("kind") not in STUDY_KINDS:
-        raise UsageError(f"{path} is not a study of format {STUDY_FORMAT}; create it again, or update tellapart")
-    try:
-        trials = TypeAdapter(tuple[Trial, ...]).validate_python(found["trials"])
-        blocks = tuple(tuple((int(number), bool(flip)) for number, flip in block) for block in found["blocks"])
-        if not blocks or not all(0 <= number < len(trials) for block in blocks for number, _ in block):
-            raise ValueError("its blocks refer to trials that do not exist")
-        return Study(
-            folder=folder,
-            id=str(found["id"]),
-            kind=found["kind"],
-            systems=TypeAdapter(tuple[str, ...]).validate_python(found["systems"]),
-            seed=int(found["seed"]),
-            trials=trials,
-            blocks=blocks,
-            made=dict(found["made"]),
-            settings=read_settings(folder / SETTINGS_FILE),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        why = error
-        if isinstance(error, ValidationError):
-            first = error.errors(include_url=False)[0]
-            why = ValueError(f"trial {'.'.join(map(str, first['loc']))}: {first['msg']}")
-        raise UsageError(f"{path}: damaged ({why}); create the study again") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is damaged, or not a study of format {STUDY_FORMAT} ({validation_message(error)}); "
+            "create the study again, or update tellapart"
+        ) from None
 
 
 def check_pictures(study: Study) -> None:

@@ -12,8 +12,8 @@ from tellapart.study.store import StudyAnswer
 
 def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
     """Counts the mistakes on control items."""
-    own = [answer for answer in answers if study.trials[answer.trial].role == CONTROL]
-    return sum(not study.trials[answer.trial].passes(answer.options) for answer in own)
+    trials = [(study.trials[answer.trial], answer) for answer in answers]
+    return sum(trial.role == CONTROL and not trial.passes(answer.options) for trial, answer in trials)
 
 
 def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
@@ -26,13 +26,13 @@ def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnsw
     errors = control_errors(study, answers)
     if errors > rule.max_control_errors:
         reasons.append(f"{errors} of {len(study.of_role[CONTROL])} control items wrong")
-    main = [place for place, answer in enumerate(answers) if study.trials[answer.trial].role == ITEM]
-    seconds = [own for place in main if (own := answers[place].seconds) is not None]
+    items = [answer for answer in answers if study.trials[answer.trial].role == ITEM]
+    seconds = [answer.seconds for answer in items if answer.seconds is not None]
     if rule.min_median_seconds and seconds and statistics.median(seconds) < rule.min_median_seconds:
         reasons.append(f"a median of {statistics.median(seconds):.1f} s per item")
-    if rule.max_same_answer < 1 and main:
-        shown = (study.shown_options(places[answers[place].position], answers[place].options) for place in main)
-        _, count = Counter(map(tuple, shown)).most_common(1)[0]
-        if count / len(main) > rule.max_same_answer:
-            reasons.append(f"the same answer to {count} of {len(main)} items")
+    if items:
+        displayed = Counter(places[answer.position].displayed(answer.options) for answer in items)
+        count = max(displayed.values())
+        if count / len(items) > rule.max_same_answer:
+            reasons.append(f"the same answer to {count} of {len(items)} items")
     return "; ".join(reasons)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tellapart.study.analysis import Person, people_of
-from tellapart.study.design import ITEM, MORE, PRACTICE, WRONG, Study, questions
-from tellapart.study.store import COMPLETE, AnswerStore, moment
+from tellapart.study.analysis import Participation, participations
+from tellapart.study.design import ITEM, PRACTICE, SWAPPED, Study
+from tellapart.study.questions import ASPECTS, MORE, WRONG
+from tellapart.study.store import AnswerStore, StudyAnswer, moment
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import json_value
 
@@ -29,9 +29,13 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
     """
     for name in (JSON_FILE, CSV_FILE, *([PEOPLE_FILE] if with_ids else [])):
         check_output(out / name)
-    people = people_of(study, store)
-    status = {one.name: one for one in people}
-    rows = _rows(study, store, status)
+    identities, everybody = store.identities(), participations(study, store)
+    answers = [
+        _row(study, one, answer)
+        for one in everybody
+        for answer in one.answers
+        if study.trials[answer.trial].role != PRACTICE
+    ]
     document = {
         "kind": study.kind,
         "title": study.settings.title,
@@ -39,58 +43,48 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
         "stamp": study.stamp,
         "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in store.stamps()],
         "exclusion": study.settings.exclusion.model_dump(),
-        "participants": [asdict(one) for one in people],
+        "participants": [asdict(one.person) for one in everybody],
         "not_taking_part": store.refusals(),
-        "answers": rows,
+        "answers": answers,
     }
     write_output(out / JSON_FILE, json.dumps(json_value(document), ensure_ascii=False, indent=1) + "\n")
-    write_output(out / CSV_FILE, _csv(rows))
+    write_output(out / CSV_FILE, _csv(answers))
     if with_ids:
-        identities = store.identities()
-        known = [
-            {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
-             "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
-            for number, own in identities.items()
-            if f"P{number}" in status  # omits people who have begun in the meantime
-        ]  # fmt: skip
-        write_output(out / PEOPLE_FILE, _csv(known))
-    return {"folder": str(out), "answers": len(rows), "participants": len({row["participant"] for row in rows}),
-            "identifiers": with_ids}  # fmt: skip
+        rows = []
+        for person, number in ((one.person, one.participant.number) for one in everybody):
+            if number in identities:
+                ids = dict(zip(("identifier", "study", "session"), identities[number], strict=True))
+                rows.append({"participant": person.name, **ids, "status": person.status, "excluded": person.excluded})
+        write_output(out / PEOPLE_FILE, _csv(rows))
+    people = {row["participant"] for row in answers}
+    return {"folder": str(out), "answers": len(answers), "participants": len(people), "identifiers": with_ids}
 
 
-def _rows(study: Study, store: AnswerStore, people: Mapping[str, Person]) -> list[dict[str, Any]]:
-    participants = {one.number: one for one in store.participants()}
-    found = []
-    for answer in store.answers():
-        one, trial = participants[answer.participant], study.trials[answer.trial]
-        if trial.role == PRACTICE:
-            continue
-        name = f"P{one.number}"
-        place = study.order(one.block, one.ordinal, one.seed)[answer.position]
-        shown = study.shown_options(place, answer.options)
-        row: dict[str, Any] = {
-            "participant": name,
-            "counted": name in people and people[name].status == COMPLETE and not people[name].excluded,
-            "block": one.block,
-            "position": answer.position,
-            "role": trial.role,
-            "item": trial.unit,
-            "system": " / ".join(trial.systems),
-            "caption": " / ".join(trial.captions),
-            "passed": trial.passes(answer.options) if trial.role != ITEM else None,
-            "seconds": None if answer.seconds is None else round(answer.seconds, 2),
-            "minute": round((answer.at - one.started) / 60, 2),
-            "changed": answer.revision - 1,
-        }
-        if study.kind == "pick":
-            row |= {"correct": answer.options[0] == 0, "place": shown[0] + 1,
-                    "picked": trial.pictures[answer.options[0]], "target": trial.pictures[0]}  # fmt: skip
-        elif study.kind == "rate":
-            row |= {q.name: option + 1 for q, option in zip(questions("rate"), answer.options, strict=True)}
-        else:
-            row |= {MORE: _MORE[answer.options[0]], WRONG: _WRONG[answer.options[1]], "order_changed": place.flip}
-        found.append(row)
-    return found
+def _row(study: Study, one: Participation, answer: StudyAnswer) -> dict[str, Any]:
+    """Returns what is published of an answer."""
+    trial, place, options = study.trials[answer.trial], one.places[answer.position], answer.options
+    row = {
+        "participant": one.person.name,
+        "counted": one.person.counted,
+        "block": one.participant.block,
+        "position": answer.position,
+        "role": trial.role,
+        "item": trial.unit,
+        "system": " / ".join(trial.systems),
+        "caption": " / ".join(trial.captions),
+        "passed": trial.passes(options) if trial.role != ITEM else None,
+        "seconds": None if answer.seconds is None else round(answer.seconds, 2),
+        "minute": round((answer.at - one.participant.started) / 60, 2),
+        "changed": answer.revision - 1,
+    }
+    if study.kind == "pick":
+        (picked,), (shown,) = options, place.displayed(options)
+        return row | {"correct": picked == 0, "place": shown + 1, "picked": trial.pictures[picked],
+                      "target": trial.pictures[0]}  # fmt: skip
+    if study.kind == "rate":
+        return row | {aspect: option + 1 for aspect, option in zip(ASPECTS, options, strict=True)}
+    more, wrong = options
+    return row | {MORE: _MORE[more], WRONG: _WRONG[wrong], "order_changed": place.orders == SWAPPED}
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Intervals of means and differences of ratings that treat both participants and items as samples.
+"""Means of ratings, and intervals of means and differences that treat both participants and items as samples.
 
 The variance uses two-way clustering (Cameron, Gelbach and Miller 2011): the bootstrap variance over participants, plus
 that over items, minus that over single answers, which both terms include. Each bootstrap resamples whole clusters with
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tellapart.errors import MissingExtra
 from tellapart.metrics.draws import bootstrap_weights
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
@@ -26,110 +27,79 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Ratings:
-    """M ratings: the indices of their participants, items and systems, and their values (in the unit of the metric)."""
+    """M ratings: their participants and items, the indices of their systems, and their values in the metric's unit."""
 
-    participant_M: npt.NDArray[np.int64]
-    item_M: npt.NDArray[np.int64]
+    participant_M: npt.NDArray[Any]
+    item_M: npt.NDArray[Any]
     system_M: npt.NDArray[np.int64]
     value_M: Floats
 
-    def __len__(self) -> int:
-        return len(self.value_M)
-
 
 @dataclass(frozen=True)
-class ClusteredDraws:
-    """One or S statistics in R resamples of participants, of items and of answers, and the numbers of clusters."""
+class SystemMeans:
+    """The means of S systems; NaN for a system without ratings.
 
-    person_R: Floats
-    item_R: Floats
-    rating_R: Floats
-    clusters: tuple[int, int, int]
+    count_S: numbers of ratings.
+    clusters: numbers of participants, items and answers.
+    drawn_ARS: the means in R resamples of each of these A = 3.
+    """
 
-    def __getitem__(self, system: int) -> ClusteredDraws:
-        """Returns the draws of one system."""
-        return ClusteredDraws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
+    value_S: Floats
+    count_S: npt.NDArray[np.int64]
+    clusters: tuple[int, ...]
+    drawn_ARS: Floats
 
-    def __sub__(self, other: ClusteredDraws) -> ClusteredDraws:
-        """Subtracts another system's draws, resample by resample."""
-        return ClusteredDraws(
-            self.person_R - other.person_R, self.item_R - other.item_R, self.rating_R - other.rating_R, self.clusters
-        )
+    def interval(self, system: int, confidence: float, bounds: tuple[float, float]) -> Interval:
+        """Returns a system's mean with its interval, clipped to the bounds of the scale."""
+        value = float(self.value_S[system])
+        half, _ = self._half_and_p(value, self.drawn_ARS[:, :, system], confidence)
+        low, high = np.clip([value - half, value + half], *bounds)
+        return Interval(value, float(low), float(high), int(self.count_S[system]))
 
-    def standard_error(self) -> float:
-        """Computes the two-way clustered standard error, at least as large as that of either clustering. NaN for one
-        cluster.
+    def difference(self, a: int, b: int, confidence: float) -> Difference:
+        """Returns b − a with its interval and two-sided p-value."""
+        value = float(self.value_S[b] - self.value_S[a])
+        half, p = self._half_and_p(value, self.drawn_ARS[:, :, b] - self.drawn_ARS[:, :, a], confidence)
+        return Difference(value, value - half, value + half, int(self.count_S[a] + self.count_S[b]), p)
+
+    def _half_and_p(self, value: float, drawn_AR: Floats, confidence: float) -> tuple[float, float]:
+        """Returns half the width of the interval, and the p-value. NaN if they are undefined.
+
+        They are undefined for one participant or item, and if all answers agree, because a spread of 0 does not predict
+        the next participant's answer.
         """
-        parts = []
-        for drawn_R, count in zip((self.person_R, self.item_R, self.rating_R), self.clusters, strict=True):
-            known_R = drawn_R[np.isfinite(drawn_R)]
-            parts.append(float(known_R.var()) * count / (count - 1) if count > 1 and len(known_R) > 1 else NAN)
-        person, item, rating = parts
-        return math.sqrt(max(person + item - rating, person, item)) if math.isfinite(sum(parts)) else NAN
-
-    @property
-    def freedom(self) -> int:
-        """Degrees of freedom."""
-        return min(self.clusters[:2]) - 1
+        freedom = min(self.clusters[:2]) - 1
+        error = standard_error(drawn_AR, self.clusters) if freedom and math.isfinite(value) else 0.0
+        if not error:
+            return NAN, NAN
+        try:
+            from scipy.special import stdtr, stdtrit
+        except ModuleNotFoundError:
+            raise MissingExtra("study", "an interval of a study") from None
+        return stdtrit(freedom, (1 + confidence) / 2) * error, 2 * float(stdtr(freedom, -abs(value) / error))
 
 
-def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> ClusteredDraws:
-    """Computes each system's mean in each resample, R×S; NaN if a resample contains no rating for it."""
+def standard_error(drawn_AR: Floats, clusters: tuple[int, ...]) -> float:
+    """Computes the two-way clustered standard error, at least as large as that of either clustering."""
+    count_A = np.array(clusters)
+    person, item, answer = np.nanvar(drawn_AR, axis=1) * count_A / (count_A - 1)
+    return math.sqrt(max(person + item - answer, person, item))
+
+
+def system_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> SystemMeans:
+    """Computes each system's mean, and its mean in each resample; NaN if a resample contains no rating for it."""
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
-    drawn, clusters = [], []
-    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # it may rate two systems
-    for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
-        names, row_M = np.unique(axis_M, return_inverse=True)
-        sums_GC = np.zeros((len(names), 2 * systems))
-        np.add.at(sums_GC, row_M, both_MC)
-        sums_RC = np.concatenate([w @ sums_GC for w in bootstrap_weights(len(names), resamples, 3 * seed + place)])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            drawn.append(np.asarray(sums_RC[:, :systems] / sums_RC[:, systems:], float))
-        clusters.append(len(names))
-    return ClusteredDraws(drawn[0], drawn[1], drawn[2], (clusters[0], clusters[1], clusters[2]))
-
-
-def means(ratings: Ratings, systems: int) -> Floats:
-    """Computes each system's mean, S; NaN for a system without ratings."""
-    member_MS = np.eye(systems)[ratings.system_M]
+    person_M, item_M = (np.unique(axis_M, return_inverse=True)[1] for axis_M in (ratings.participant_M, ratings.item_M))
+    pair_M = person_M * (item_M.max(initial=0) + 1) + item_M  # an answer may rate two systems
+    sums, clusters = [], []
+    for place, cluster_M in enumerate((person_M, item_M, np.unique(pair_M, return_inverse=True)[1])):
+        clusters.append(int(cluster_M.max(initial=0)) + 1)
+        sum_GC = np.zeros((clusters[-1], 2 * systems))
+        np.add.at(sum_GC, cluster_M, both_MC)
+        weights = bootstrap_weights(clusters[-1], resamples, 3 * seed + place)
+        sums.append(np.concatenate([weight_RG @ sum_GC for weight_RG in weights]))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(ratings.value_M @ member_MS / member_MS.sum(0), float)
-
-
-def interval(value: float, draws: ClusteredDraws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
-    """Returns a value with its interval, clipped to the bounds of the scale; NaN if the interval is undefined.
-
-    The interval is undefined if all answers agree, because a spread of 0 does not predict the next participant's
-    answer.
-    """
-    half = student_quantile(confidence, draws.freedom) * draws.standard_error()
-    if not math.isfinite(half) or not half:  # max and min would turn NaN into a bound
-        return Interval(value, NAN, NAN, n)
-    return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
-
-
-def difference(value: float, draws: ClusteredDraws, n: int, confidence: float) -> Difference:
-    """Returns a difference with its interval and two-sided p-value; NaN if they are undefined, see `interval`."""
-    error = draws.standard_error()
-    if not error or not math.isfinite(error) or draws.freedom < 1:
-        return Difference(value, NAN, NAN, n, NAN)
-    half = student_quantile(confidence, draws.freedom) * error
-    p = 2 * (1 - NormalDist().cdf(_as_normal(abs(value) / error, draws.freedom))) if value else 1.0
-    return Difference(value, value - half, value + half, n, p)
-
-
-def student_quantile(confidence: float, freedom: int) -> float:
-    """Returns the critical value of Student's t for a central interval, using Wallace's (1959) approximation.
-
-    The error is within 1.2% if ``freedom`` ≥ 3. NaN if ``freedom`` < 1.
-    """
-    if freedom < 1:
-        return NAN
-    z = NormalDist().inv_cdf((1 + confidence) / 2) * (8 * freedom + 3) / (8 * freedom + 1)
-    return math.sqrt(freedom * math.expm1(z * z / freedom))
-
-
-def _as_normal(t: float, freedom: int) -> float:
-    """Returns the normal deviate with the same tail probability as ``t``: the inverse of `student_quantile`."""
-    return (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))
+        value_S = both_MC[:, :systems].sum(0) / member_MS.sum(0)
+        drawn_ARS = np.stack([sum_RC[:, :systems] / sum_RC[:, systems:] for sum_RC in sums])
+    return SystemMeans(value_S, member_MS.sum(0).astype(int), tuple(clusters), drawn_ARS)

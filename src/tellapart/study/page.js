@@ -242,7 +242,6 @@ const ENDS = {
   withdrawn: ["You have withdrawn", "Your answers were deleted. You can close this page."],
   full: ["The study is full", "The study already has enough participants. Thank you for your interest."],
   expired: ["Time has run out", "This page was inactive for too long, and another participant took your place. Your answers are saved."],
-  screened_out: ["The study ends here for you", "Thank you for your time. The study ends early, because some check items were answered differently than expected."],
 };
 
 function end() {
@@ -281,7 +280,7 @@ function introduce() {
     $("example-task").replaceChildren(...build(about.example, "example-"));
     mark($("example-task"), about.example.marks);
     for (const input of $("example-task").querySelectorAll("input")) input.disabled = true;
-    $("example-text").textContent = about.example.feedback;
+    $("example-text").textContent = about.example.text;
   }
   $("example").hidden = !about.example;
 }
@@ -291,7 +290,6 @@ async function begin() {
   const body = { consent: $("agree").checked, identifier, study: query.get("STUDY_ID") ?? "", session: query.get("SESSION_ID") ?? "", key: query.get("key") ?? "" };
   const [status, found] = await ask("/api/begin", body);
   if (status !== 200) return refused(status, found);
-  if (found.token) remember(found.token);
   if (found.phase === "practice" && found.position === 0) {
     state = found;
     return instructions();

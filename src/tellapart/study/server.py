@@ -6,8 +6,10 @@ logged. Picture URLs are randomized per participant.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BaseModel, Field, StrictInt, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,84 +19,106 @@ from starlette.types import ASGIApp
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.databases import StoreError
-from tellapart.study.limits import StartLimit, TooManyStarts, address_of
-from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
+from tellapart.study.limits import TooManyStarts, client_address
+from tellapart.study.session import AnswerConflict, StudySession, Unknown
+from tellapart.study.settings import validation_message
+from tellapart.utils.web import server as web_server
 from tellapart.utils.web.origins import SameOrigin, own_origins
 from tellapart.utils.web.page_files import part_routes
-from tellapart.utils.web.requests import read_body, want
+from tellapart.utils.web.requests import read_body
 
 PARTICIPANT_HEADER = "x-participant"
-NO_STORE = {"Cache-Control": "no-store"}
-LONGEST_IDENTIFIER = 200
+ERROR_STATUS = {UsageError: 400, Unknown: 401, AnswerConflict: 409, TooManyStarts: 429, StoreError: 503}
+RETRY_AFTER = {429: "3600", 503: "5"}  # seconds
+
+
+def printable(text: str) -> str:
+    """Raises `ValueError` for a text with unprintable characters."""
+    if not text.isprintable():
+        raise ValueError("contains unprintable characters")
+    return text
+
+
+Label = Annotated[str, Field(max_length=200), AfterValidator(printable)]
+
+
+class BeginRequest(BaseModel):
+    """Somebody agrees to take part."""
+
+    consent: Literal[True]
+    identifier: Label = ""
+    study: Label = ""
+    session: Label = ""
+    key: str = ""
+
+
+class AnswerRequest(BaseModel):
+    """Somebody answers an item."""
+
+    position: StrictInt
+    options: list[StrictInt]
+    revision: StrictInt
 
 
 def create_app(session: StudySession, port: int, public_url: str | None = None) -> ASGIApp:
     """Creates the application for a server on the loopback address at ``port``, publicly reached at ``public_url``."""
 
     def public(request: Request) -> Response:
-        return JSONResponse(session.public(), headers=NO_STORE)
+        return _json(session.public())
 
     def state(request: Request) -> Response:
-        return JSONResponse(session.state(request.headers.get(PARTICIPANT_HEADER, "")), headers=NO_STORE)
+        return _json(session.state(request.headers.get(PARTICIPANT_HEADER, "")))
 
     def picture(request: Request) -> Response:
-        found = session.picture(request.path_params["address"])
-        if found is None:
+        content = session.pictures.read(request.path_params["address"])
+        if content is None:
             return PlainTextResponse("no such picture", status_code=404)
-        data, kind = found
-        return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+        return Response(content[0], media_type=content[1], headers={"Cache-Control": "private, max-age=3600"})
 
-    starts = StartLimit(session.clock, public_url is not None)
-
-    def write(action: str, token: str, body: dict[str, Any], address: str) -> Response:
-        def may_start() -> None:
-            starts.count(address, session.study.settings.recruitment.starts_per_address)
-
-        if action == "begin":
-            if body.get("consent") is not True:
-                raise UsageError("consent: required to take part")
-            texts = identifier, label, visit = [
-                str(body.get(name) or "") for name in ("identifier", "study", "session")
-            ]
-            if any(len(text) > LONGEST_IDENTIFIER for text in texts):
-                raise UsageError(f"identifier: expected at most {LONGEST_IDENTIFIER} characters")
-            if not all(text.isprintable() for text in texts):
-                raise UsageError("identifier: contains unprintable characters")
-            made, state = session.begin(identifier, label, visit, token, str(body.get("key") or ""), may_start)
-            return JSONResponse({"token": made, **state}, headers=NO_STORE)
-        if action == "decline":
-            return JSONResponse(session.decline(str(body.get("key") or ""), may_start), headers=NO_STORE)
-        if action == "answer":
-            options = want(body, "options", list)
-            found = session.answer(token, want(body, "position", int), options, want(body, "revision", int))
-            return JSONResponse(found, headers=NO_STORE)
-        done = {"back": session.back, "finish": session.finish, "withdraw": session.withdraw}[action](token)
-        return JSONResponse(done, headers=NO_STORE)
+    def act(action: str, token: str, body: dict[str, Any], address: str) -> dict[str, Any]:
+        try:
+            if action == "begin":
+                request = BeginRequest(**body).model_dump(exclude={"consent"})
+                return session.begin(token, **request, address=address)
+            if action == "decline":
+                return session.decline(str(body.get("key", "")), address)
+            if action == "answer":
+                return session.answer(token, **AnswerRequest(**body).model_dump())
+        except ValidationError as error:
+            raise UsageError(validation_message(error)) from None
+        return {"back": session.back, "finish": session.finish, "withdraw": session.withdraw}[action](token)
 
     async def post(request: Request) -> Response:
-        action = request.path_params["action"]
-        if action not in ("begin", "decline", "answer", "back", "finish", "withdraw"):
-            return PlainTextResponse("not found", status_code=404)
         token, body = request.headers.get(PARTICIPANT_HEADER, ""), await read_body(request)
-        return await run_in_threadpool(write, action, token, body, address_of(request))
+        address = client_address(request.headers.get("x-forwarded-for", ""))
+        action = request.url.path.rpartition("/")[2]
+        return _json(await run_in_threadpool(act, action, token, body, address))
 
-    def error_response(_: Request, error: Exception) -> Response:
-        if isinstance(error, Full):
-            return JSONResponse(session.full(), headers=NO_STORE)
-        if isinstance(error, AnswerConflict):
-            return JSONResponse({"error": str(error), "state": error.state}, status_code=409)
-        statuses = ((Unknown, 401), (TooManyStarts, 429), (UsageError, 400), (StoreError, 503))
-        status = next((number for kind, number in statuses if isinstance(error, kind)), 500)
-        text = "the answer could not be saved; it will be sent again" if status == 503 else str(error)
-        wait = {503: "5", 429: "3600"}.get(status)
-        return JSONResponse({"error": text}, status_code=status, headers={"Retry-After": wait} if wait else None)
-
+    actions = ("begin", "decline", "answer", "back", "finish", "withdraw")
     routes = [
         *part_routes("tellapart.study"),
         Route("/api/study", public),
         Route("/api/state", state),
         Route("/pictures/{address:str}", picture),
-        Route("/api/{action:str}", post, methods=["POST"]),
+        *(Route(f"/api/{action}", post, methods=["POST"]) for action in actions),
     ]
-    app = Starlette(routes=routes, exception_handlers={TellapartError: error_response})
+    app = Starlette(routes=routes, exception_handlers={TellapartError: _error})
     return SameOrigin(app, own_origins(port, public_url))
+
+
+def serve(session: StudySession, port: int, public_url: str | None, ready: Callable[[str], None]) -> None:
+    """Serves the page until Ctrl-C; first calls ``ready`` with the address."""
+    listener = web_server.bind(port)
+    web_server.serve(create_app(session, listener.getsockname()[1], public_url), listener, ready)
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return JSONResponse(value, headers={"Cache-Control": "no-store"})
+
+
+def _error(_: Request, error: Exception) -> Response:
+    status = ERROR_STATUS.get(type(error), 500)
+    text = str(error) if status != 503 else "the answer could not be saved; it will be sent again"
+    state = {"state": error.state} if isinstance(error, AnswerConflict) else {}
+    headers = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else None
+    return JSONResponse({"error": text, **state}, status_code=status, headers=headers)

@@ -12,16 +12,18 @@ import json
 import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tellapart.errors import UsageError
-from tellapart.study.databases import Database, PostgresDatabase, SqliteDatabase, Transaction
+from tellapart.study.databases import Database, PostgresDatabase, Row, SqliteDatabase, Transaction
 from tellapart.study.design import Study
 
-ACTIVE, COMPLETE, SCREENED, EXPIRED, WITHDRAWN = "active", "complete", "screened_out", "expired", "withdrawn"
+ACTIVE, COMPLETE, WITHDRAWN = "active", "complete", "withdrawn"
 STORE = "answers.sqlite"
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -29,8 +31,8 @@ SCHEMA = (
     "reason TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS participants (number INTEGER PRIMARY KEY, block INTEGER NOT NULL, "
     "ordinal INTEGER NOT NULL, seed TEXT NOT NULL, status TEXT NOT NULL, started DOUBLE PRECISION NOT NULL, "
-    "seen DOUBLE PRECISION NOT NULL, finished DOUBLE PRECISION, answered INTEGER NOT NULL, excluded TEXT NOT NULL, "
-    "shown INTEGER NOT NULL, shown_at DOUBLE PRECISION NOT NULL)",
+    "seen DOUBLE PRECISION NOT NULL, answered INTEGER NOT NULL, shown INTEGER NOT NULL, "
+    "shown_at DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, participant INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS identities (participant INTEGER PRIMARY KEY, identifier TEXT NOT NULL UNIQUE, "
     "study TEXT NOT NULL, session TEXT NOT NULL)",
@@ -40,16 +42,16 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS refusals (number INTEGER PRIMARY KEY, at DOUBLE PRECISION NOT NULL, "
     "reason TEXT NOT NULL)",
 )
-COLUMNS = "number, block, ordinal, seed, status, started, seen, finished, answered, excluded, shown, shown_at"
 
 
 @dataclass(frozen=True)
 class Participant:
     """A row of ``participants``. Times are seconds since 1970 (UTC).
 
+    status: active, complete (clicked Finish) or withdrawn.
     answered: number of answered positions.
     shown, shown_at: the position that the page last showed, and when.
-    excluded: the reason for exclusion; "" if not excluded."""
+    """
 
     number: int
     block: int
@@ -58,9 +60,7 @@ class Participant:
     status: str
     started: float
     seen: float
-    finished: float | None
     answered: int
-    excluded: str
     shown: int
     shown_at: float
 
@@ -78,34 +78,32 @@ class StudyAnswer:
     seconds: float | None
 
 
+PARTICIPANTS = f"SELECT {', '.join(field.name for field in fields(Participant))} FROM participants"
+ANSWERS = f"SELECT {', '.join(field.name for field in fields(StudyAnswer))} FROM answers"
+_OPTIONS = TypeAdapter(tuple[int, ...])
+
+
 class AnswerStore:
-    """The answers to one study. ``location``: a file, or the URL of a PostgreSQL database."""
+    """The answers to one study. ``key``: a secret of the study."""
 
     def __init__(self, database: Database, key: bytes) -> None:
         self.database, self.name, self.key = database, database.name, key
 
     @classmethod
     def open(cls, study: Study, location: str | Path, *, create: bool = True) -> AnswerStore:
-        """Opens the database. Raises `UsageError` if it contains answers to another study."""
+        """Opens a file, or the URL of a PostgreSQL database. Raises `UsageError` for answers to another study."""
         database: Database
         if str(location).startswith(("postgres://", "postgresql://")):
-            space = f"tellapart_{study.id}"
-            database = PostgresDatabase.open(str(location), SCHEMA, space, create=create)
+            database = PostgresDatabase(str(location), f"tellapart_{study.id}", SCHEMA, create=create)
         else:
-            database = SqliteDatabase.open(Path(location), SCHEMA, create=create)
-        try:
-            with database.transaction() as run:
-                known: dict[str, str] = {row[0]: row[1] for row in run("SELECT name, value FROM secrets")}
-                if known.setdefault("study", study.id) != study.id:
-                    raise UsageError(
-                        f"{database.name} contains answers to another study; specify another store with --store"
-                    )
-                known.setdefault("key", secrets.token_hex(32))
-                for name, value in known.items():
-                    run("INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, value))
-        except BaseException:
+            database = SqliteDatabase(Path(location), SCHEMA, create=create)
+        with database.transaction() as run:
+            for name, value in (("study", study.id), ("key", secrets.token_hex(32))):
+                run("INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, value))
+            known = dict(run("SELECT name, value FROM secrets"))
+        if known["study"] != study.id:
             database.close()
-            raise
+            raise UsageError(f"{database.name} contains answers to another study; specify another store with --store")
         return cls(database, bytes.fromhex(known["key"]))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
@@ -124,6 +122,11 @@ class AnswerStore:
 
     # Reads everything, for reports.
 
+    def read(self, sql: str) -> list[Row]:
+        """Returns the rows of a statement in a transaction of its own."""
+        with self.transaction() as run:
+            return run(sql)
+
     def participants(self) -> list[Participant]:
         """Returns all participants, in the order in which they began."""
         with self.transaction() as run:
@@ -131,71 +134,59 @@ class AnswerStore:
 
     def answers(self) -> list[StudyAnswer]:
         """Returns the valid answers, by participant and position."""
-        with self.transaction() as run:
-            rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
-                       "ORDER BY participant, position, revision")  # fmt: skip
-        return list({(row[0], row[1]): answer_of(row) for row in rows}.values())
+        return valid_answers(self.read(f"{ANSWERS} ORDER BY participant, position, revision"))
 
     def identities(self) -> dict[int, tuple[str, str, str]]:
         """Returns the platform's identifier, study and session, by participant."""
-        with self.transaction() as run:
-            rows = run("SELECT participant, identifier, study, session FROM identities ORDER BY participant")
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+        rows = self.read("SELECT participant, identifier, study, session FROM identities ORDER BY participant")
+        return {number: (identifier, study, session) for number, identifier, study, session in rows}
 
     def stamps(self) -> list[tuple[float, str, str]]:
         """Returns the stamps of the design: time, stamp, and (except for the first) the reason for the change."""
-        with self.transaction() as run:
-            return [(row[0], row[1], row[2]) for row in run("SELECT at, stamp, reason FROM stamps ORDER BY number")]
+        return [
+            (at, stamp, why) for at, stamp, why in self.read("SELECT at, stamp, reason FROM stamps ORDER BY number")
+        ]
 
     def refusals(self) -> dict[str, int]:
         """Returns how many people did not take part, by reason."""
-        with self.transaction() as run:
-            return {row[0]: row[1] for row in run("SELECT reason, count(*) FROM refusals GROUP BY reason")}
+        return dict(self.read("SELECT reason, count(*) FROM refusals GROUP BY reason"))
 
     def set_stamp(self, stamp: str, at: float, reason: str = "") -> None:
         """Stamps the design. Raises `UsageError` if participants began with another stamp and no reason is given."""
         with self.transaction() as run:
-            known = run("SELECT number, stamp FROM stamps ORDER BY number")
             begun = run("SELECT count(*) FROM participants")[0][0]
-            if known and known[-1][1] == stamp:
+            if not begun:  # the design may still change
+                run("DELETE FROM stamps WHERE stamp <> ?", (stamp,))
+            known = run("SELECT stamp FROM stamps ORDER BY number DESC LIMIT 1")
+            if known == [(stamp,)]:
                 return
-            if known and not begun:
-                run("DELETE FROM stamps")
-                known = []
             if known and not reason:
                 raise UsageError(
                     f"the design was changed after {begun} participants began (it was "
-                    f"{known[-1][1][:12]}, now {stamp[:12]}); undo the change, or pass --amend "
+                    f"{known[0][0][:12]}, now {stamp[:12]}); undo the change, or pass --amend "
                     "'REASON', which the report will show"
                 )
-            if known and reason and known[-1][1] != stamp:
-                run("INSERT INTO stamps VALUES (?, ?, ?, ?)", (known[-1][0] + 1, at, stamp, reason))
-            elif not known:
-                run("INSERT INTO stamps VALUES (1, ?, ?, '')", (at, stamp))
+            run("INSERT INTO stamps SELECT coalesce(max(number), 0) + 1, ?, ?, ? FROM stamps",
+                (at, stamp, reason if known else ""))  # fmt: skip
 
     def forget(self, identifier: str) -> bool:
         """Deletes a participant's answers and identifier. Returns whether the participant existed."""
         with self.transaction() as run:
-            found = run("SELECT participant FROM identities WHERE identifier = ?", (identifier,))
-            for (number,) in found:
-                withdraw(run, number)
-                run("DELETE FROM identities WHERE participant = ?", (number,))
-                run("DELETE FROM tokens WHERE participant = ?", (number,))
-        self.compact()
-        return bool(found)
+            one = participant_with(run, identifier)
+            if one is not None:
+                withdraw(run, one)
+                for table in ("identities", "tokens"):
+                    run(f"DELETE FROM {table} WHERE participant = ?", (one.number,))
+        self.database.compact()
+        return one is not None
 
     def forget_identifiers(self) -> int:
         """Deletes all identifiers but keeps the answers. Returns the number of identifiers."""
         with self.transaction() as run:
             count: int = run("SELECT count(*) FROM identities")[0][0]
             run("DELETE FROM identities")
-        self.compact()
+        self.database.compact()
         return count
-
-    def compact(self) -> None:
-        """Removes deleted data from the disk."""
-        if isinstance(self.database, SqliteDatabase):
-            self.database.compact()
 
 
 # Statements within a transaction.
@@ -203,44 +194,34 @@ class AnswerStore:
 
 def all_participants(run: Transaction) -> list[Participant]:
     """Returns all participants, in the order in which they began."""
-    return [Participant(*row) for row in run(f"SELECT {COLUMNS} FROM participants ORDER BY number")]
+    return [Participant(*row) for row in run(f"{PARTICIPANTS} ORDER BY number")]
 
 
 def participant_of(run: Transaction, token: str) -> Participant | None:
     """Returns the participant with this token, or None."""
-    rows = run(f"SELECT {COLUMNS} FROM participants JOIN tokens ON participant = number WHERE digest = ?",
-               (token_digest(token),))  # fmt: skip
+    rows = run(f"{PARTICIPANTS} JOIN tokens ON participant = number WHERE digest = ?", (token_digest(token),))
     return Participant(*rows[0]) if rows else None
 
 
 def participant_with(run: Transaction, identifier: str) -> Participant | None:
     """Returns the participant with this platform identifier, or None."""
-    rows = run(f"SELECT {COLUMNS} FROM participants JOIN identities ON participant = number WHERE identifier = ?",
-               (identifier,))  # fmt: skip
+    rows = run(f"{PARTICIPANTS} JOIN identities ON participant = number WHERE identifier = ?", (identifier,))
     return Participant(*rows[0]) if rows else None
 
 
-def new_token(run: Transaction, number: int, wanted: str = "") -> str:
-    """Creates a participant's token, which is the page's unless it belongs to someone else. Stores only its digest."""
-    owner = participant_of(run, wanted) if wanted else None
-    if owner is not None and owner.number == number:
-        return wanted
-    token = wanted if wanted and owner is None else secrets.token_urlsafe(24)
-    run("INSERT INTO tokens VALUES (?, ?)", (token_digest(token), number))
-    return token
-
-
 def token_digest(token: str) -> str:
+    """Returns what is stored of a token, from which nobody can derive it."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def add_participant(run: Transaction, block: int, ordinal: int, at: float) -> Participant:
+def add_participant(run: Transaction, block: int, token: str, at: float) -> Participant:
     """Adds a participant, who starts with practice."""
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
-    seed = secrets.token_hex(8)
-    made = Participant(number, block, ordinal, seed, ACTIVE, at, at, None, 0, "", -1, at)
-    run(f"INSERT INTO participants ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(made))
-    return made
+    ordinal = run("SELECT count(*) FROM participants WHERE block = ?", (block,))[0][0]
+    one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0, -1, at)
+    run("INSERT INTO participants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(one))
+    run("INSERT INTO tokens VALUES (?, ?)", (token_digest(token), number))
+    return one
 
 
 def update(run: Transaction, one: Participant, **values: Any) -> Participant:
@@ -250,32 +231,21 @@ def update(run: Transaction, one: Participant, **values: Any) -> Participant:
     return replace(one, **values)
 
 
-def standing_answer(run: Transaction, number: int, position: int) -> StudyAnswer | None:
-    """Returns the valid answer at a position, or None."""
-    rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
-               "WHERE participant = ? AND position = ? ORDER BY revision DESC LIMIT 1", (number, position))  # fmt: skip
-    return answer_of(rows[0]) if rows else None
-
-
-def standing_answers(run: Transaction, number: int) -> list[StudyAnswer]:
+def answers_of(run: Transaction, one: Participant) -> list[StudyAnswer]:
     """Returns a participant's valid answers, by position."""
-    rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
-               "WHERE participant = ? ORDER BY position, revision", (number,))  # fmt: skip
-    return list({row[1]: answer_of(row) for row in rows}.values())
+    return valid_answers(run(f"{ANSWERS} WHERE participant = ? ORDER BY position, revision", (one.number,)))
 
 
 def write_answer(run: Transaction, answer: StudyAnswer) -> None:
     """Appends an answer to the log."""
-    run("INSERT INTO answers (participant, position, revision, trial, options, at, seconds) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (answer.participant, answer.position, answer.revision, answer.trial, json.dumps(answer.options), answer.at,
-         answer.seconds))  # fmt: skip
+    row = {**vars(answer), "options": json.dumps(answer.options)}
+    run("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(row.values()))
 
 
-def withdraw(run: Transaction, number: int) -> None:
+def withdraw(run: Transaction, one: Participant) -> None:
     """Deletes a participant's answers and marks the participant as withdrawn."""
-    run("DELETE FROM answers WHERE participant = ?", (number,))
-    run("UPDATE participants SET status = ? WHERE number = ?", (WITHDRAWN, number))
+    run("DELETE FROM answers WHERE participant = ?", (one.number,))
+    update(run, one, status=WITHDRAWN)
 
 
 def add_refusal(run: Transaction, at: float, reason: str) -> None:
@@ -283,15 +253,18 @@ def add_refusal(run: Transaction, at: float, reason: str) -> None:
     run("INSERT INTO refusals SELECT coalesce(max(number), 0) + 1, ?, ? FROM refusals", (at, reason))
 
 
-def answer_of(row: Sequence[Any]) -> StudyAnswer:
-    """Converts a row of ``answers``. Raises `UsageError` for a damaged row."""
-    try:
-        options = json.loads(row[4])
-    except ValueError:
-        options = None
-    if not isinstance(options, list) or not all(isinstance(option, int) for option in options):
-        raise UsageError(f"answer {row[1]} of participant {row[0]} is damaged; restore the store from a backup")
-    return StudyAnswer(row[0], row[1], row[2], row[3], tuple(options), row[5], row[6])
+def valid_answers(rows: Sequence[Row]) -> list[StudyAnswer]:
+    """Returns the last revision at each position, from ascending rows. Raises `UsageError` if one is damaged."""
+    answers = {}
+    for participant, position, revision, trial, text, at, seconds in rows:
+        try:
+            options = _OPTIONS.validate_json(text)
+        except ValidationError:
+            raise UsageError(
+                f"answer {position} of participant {participant} is damaged; restore the store from a backup"
+            ) from None
+        answers[participant, position] = StudyAnswer(participant, position, revision, trial, options, at, seconds)
+    return list(answers.values())
 
 
 def moment(at: float) -> str:

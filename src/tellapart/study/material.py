@@ -1,0 +1,105 @@
+"""What a study is made of: pictures, the systems' captions and references, read as for ``eval``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.data import open_many
+from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import KnownIds, match_captions, with_text
+from tellapart.errors import UsageError
+from tellapart.evaluation.matching import files_of, name_systems, read_references
+from tellapart.features.store import FeatureStore
+from tellapart.models.devices import best_device
+from tellapart.scorers import load_scorer
+from tellapart.study.design import shuffled
+from tellapart.types import Item
+from tellapart.utils.messages import say
+
+HUMAN = "human"
+
+
+@dataclass(frozen=True)
+class Material:
+    """Pictures and their captions: ``captions[system][id]``, references by id and, if computed, a row of features per
+    picture. No text is empty.
+
+    scorer: name and fingerprint of the scorer that computed the features.
+    """
+
+    items: Sequence[Item]
+    captions: Mapping[str, Mapping[str, str]]
+    references: Mapping[str, Sequence[str]]
+    features_ND: np.ndarray | None = None
+    scorer: Mapping[str, Any] | None = None
+
+    def references_of(self, row: int) -> Sequence[str]:
+        """Returns the references of a picture."""
+        return self.references.get(self.items[row].id, ())
+
+
+def read_material(
+    data: Sequence[str],
+    captions: Sequence[Path],
+    references: Sequence[Path] = (),
+    scorer: str | None = None,
+) -> Material:
+    """Reads a study's material. Systems are named after their files. Prints notes on mismatches.
+
+    scorer: its features define which pictures look alike. With a scorer, unreadable pictures are skipped.
+    """
+    dataset = open_many(list(data))
+    items: Sequence[Item] = list(dataset)
+    features_ND, description = None, None
+    if scorer is not None:
+        model, store = load_scorer(scorer, best_device()), FeatureStore()
+        items = store.readable(items, model.encoder, skipped=dataset.unreadable)
+        features_ND = np.asarray(store.features(items, model.encoder))
+        description = {"name": scorer, "fingerprint": model.fingerprint}
+    for line in dataset.report():
+        say(line)
+    known = KnownIds("the data", [item.id for item in items], files_of(items))
+    systems = {name: _captions(path, known, name) for name, path in name_systems(captions).items()}
+    texts: Mapping[str, Sequence[str]] = {item.id: item.references for item in items}
+    if (file := read_references(references)) is not None:
+        texts, notes = with_text(match_captions(file, known, "references").texts)
+        for note in notes:
+            say(note)
+    return Material(items, systems, texts, features_ND, description)
+
+
+def _captions(path: Path, known: KnownIds, name: str) -> dict[str, str]:
+    """Reads one caption per known id. Raises `UsageError` if no id is known or one has several captions."""
+    file = read_caption_file(path)
+    matched = match_captions(file, known, name)
+    if matched.how:
+        say(matched.how)
+    texts = {id_: matched.texts[id_] for id_ in known.ids if matched.texts.get(id_)}
+    if not texts:
+        raise UsageError(f"{file.name}: none of the captions belongs to a picture in the data; use the same ids")
+    if double := next((id_ for id_, own in texts.items() if len(own) > 1), None):
+        raise UsageError(f"{file.name}: several captions for '{double}'; a study requires one per system")
+    captions = {id_: text.strip() for id_, (text,) in texts.items() if text.strip()}
+    if blank := [id_ for id_ in texts if id_ not in captions]:
+        say(f"{name}: skipped {len(blank):,} empty captions, such as that of '{blank[0]}'")
+    return captions
+
+
+def with_human(material: Material, which: str, seed: int) -> Material:
+    """Adds a reference of each picture as the system ``human``. which: first, random or none."""
+    if which == "none":
+        return material
+    if HUMAN in material.captions:
+        raise UsageError(f"a caption file is named {HUMAN}, like the references; rename it, or pass --human none")
+    captions = {}
+    for row, item in enumerate(material.items):
+        if texts := material.references_of(row):
+            captions[item.id] = texts[0 if which == "first" else shuffled(range(len(texts)), str(seed), item.id)[0]]
+    if not captions:
+        raise UsageError("--human requires references; pass --references FILE, or --human none")
+    return replace(material, captions={HUMAN: captions, **material.captions})

@@ -1,0 +1,133 @@
+"""The text of a new ``study.toml``: what participants read, and the rules with their meaning."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tellapart.study.settings import OPEN
+
+INSTRUCTIONS = {
+    "pick": (
+        "You will see a description and several pictures that look alike. Choose the picture that the description fits "
+        "best.",
+        (
+            "Some descriptions were written by a computer and may be vague or partly wrong. Always "
+            "choose the picture that you find most plausible."
+        ),
+        (
+            "There is no time limit. Some items are checks with an obvious answer; they show us whether "
+            "participants are answering carefully."
+        ),
+    ),
+    "rate": (
+        ("You will see a picture and a caption. Rate the caption on three scales from 1 (terrible) to 5 (excellent)."),
+        (
+            "Descriptiveness: how much correct detail about the picture it gives. Accuracy: whether "
+            "everything that it says is in the picture. Fluency: whether it reads like good English."
+        ),
+        (
+            "A short caption can be accurate but say little; a long one can say a lot but be partly "
+            "wrong. Rate the three scales independently of each other."
+        ),
+        (
+            "There is no time limit. Some items are checks with an obvious answer; they show us whether "
+            "participants are answering carefully."
+        ),
+    ),
+    "compare": (
+        (
+            "You will see a picture and two captions, A and B. Choose the one that tells you more "
+            "about the picture, and the one that says something wrong."
+        ),
+        "A caption that tells more may also be the one that is wrong: answer the two questions independently.",
+        (
+            "There is no time limit. Some items are checks with an obvious answer; they show us whether "
+            "participants are answering carefully."
+        ),
+    ),
+}
+CONSENT = (
+    "You are invited to take part in a research study about descriptions of pictures. Please read this page before you "
+    "decide.",
+    "What you will do: {task} This takes about {minutes} minutes. {payment}",
+    (
+        "Pictures and descriptions come from public collections or were written by a computer, and "
+        "may contain content that upsets you. You may stop at any time, without giving a reason, by "
+        "closing the page or with the button “Leave”, which also lets you delete your answers."
+    ),
+    (
+        "What we store: your answers, how long each one took and, if you came from a recruitment "
+        "platform, the identifier that it gave you. We use the identifier only to pay you and delete "
+        "it afterwards; we never publish it. We store no name, no address and nothing about your "
+        "device. Your browser stores a random number, so that you can pause and continue later."
+    ),
+    ("We publish the answers without identifiers, together with the results, so that others can check them."),
+)
+TASKS = {
+    "pick": "read short descriptions and choose the picture that each one fits best.",
+    "rate": "read captions of pictures and rate each one.",
+    "compare": "read pairs of captions of the same picture and compare them.",
+}
+CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
+
+
+def new_code() -> str:
+    """Creates an unguessable completion code in Prolific's format."""
+    return "C" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(7))
+
+
+def settings_text(plan: Mapping[str, Any], *, minutes: int) -> str:
+    """Returns the text of a new study.toml. plan: the fields of a `StudyPlan`; empty texts become `OPEN`."""
+    payment = plan["payment"] or f"{OPEN}: describe how participants are paid."
+    consent = [text.format(task=TASKS[plan["kind"]], minutes=minutes, payment=payment) for text in CONSENT]
+    title, researcher, institution, contact, ethics = (
+        _toml(plan[key] or OPEN) for key in ("title", "researcher", "institution", "contact", "ethics")
+    )
+    return f"""\
+# Written by `tellapart study create`. Fill in everything marked {OPEN}, read the rest, and change what you
+# need, before anyone takes part. Everything except [recruitment] is stamped (hashed) when the first participant begins.
+title = {title}
+instructions = {_toml(INSTRUCTIONS[plan["kind"]])}
+
+[consent]
+researcher = {researcher}
+institution = {institution}
+contact = {contact}
+ethics = {ethics}  # name of the board and approval number
+paragraphs = {_toml(consent)}
+
+[sampling]
+raters = {plan["raters"]}  # number of participants whose answers count, per block
+replace_excluded = true  # give the block of an excluded participant to another participant
+
+[exclusion]  # decided before the study; the report lists everyone who is excluded
+max_control_errors = 1  # exclude participants with more wrong control items (paper 3: 1)
+min_median_seconds = 0.0  # exclude participants with a lower median time per item; 0: no limit
+max_same_answer = 1.0  # exclude participants who give the same answer to a larger fraction of items; 1: no limit
+
+[analysis]
+resamples = 2000  # bootstrap resamples of participants and items
+confidence = 0.95
+seed = 0
+
+[recruitment]  # not stamped: may change while the study runs
+id_parameter = "PROLIFIC_PID"  # parameter of the link; MTurk: workerId
+id_pattern = '[\\w.@-]{{1,100}}'  # format of identifiers; Prolific: '[0-9a-f]{{24}}'
+link_key = "{secrets.token_urlsafe(9)}"  # &key=… in the link, required to begin; "": anyone can begin
+starts_per_address = 30  # maximum number of participations that begin per hour and network address; 0: no limit
+require_id = false  # true: only links with an identifier can begin
+timeout_minutes = 90  # time without an answer after which the block goes to another participant
+completed = "{new_code()}"
+screened_out = "{new_code()}"  # the study is full, or the time has run out
+no_consent = "{new_code()}"
+return_url = ""  # the code is appended; Prolific: "https://app.prolific.com/submissions/complete?cc="
+"""
+
+
+def _toml(value: str | Sequence[str]) -> str:
+    """Formats a text, or a list of texts, which JSON and TOML write alike."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
