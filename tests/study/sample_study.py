@@ -132,7 +132,7 @@ class Clock:
 def browser(url: str, identifier: str = "") -> tuple[StudyBrowser, dict[str, Any]]:
     """Somebody who has agreed: requests with a token, and the first state."""
     web = StudyBrowser(url)
-    state = web.json("/api/begin", {"consent": True, "identifier": identifier, "study": "", "session": ""})
+    state = web.json("/api/begin", {"consent": True, "identifier": identifier})
     return web, state
 
 

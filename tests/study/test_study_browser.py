@@ -160,7 +160,7 @@ def rows(store: AnswerStore, study: Study) -> list[tuple[int, ...]]:
 def test_a_participation_by_keyboard_closed_half_way(chrome: Any, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", material=make_material(hostile=True))
     with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
-        page = Page(chrome, f"{url}/?PROLIFIC_PID=5f1e&STUDY_ID=s1&SESSION_ID=x1")
+        page = Page(chrome, f"{url}/?PROLIFIC_PID=5f1e&STUDY_ID=s1")
         assert page.part() == "consent" and not page.chrome.find_element("id", "begin").is_enabled()
         assert store.participants() == [], "nothing is stored before somebody agrees"
         assert page.audit() == []
@@ -208,7 +208,7 @@ def test_a_participation_by_keyboard_closed_half_way(chrome: Any, tmp_path: Path
         page.load()
         assert page.part() == "end" and page.text("#code") == study.settings.recruitment.completed
         assert rows(store, study) == [(1,), (1,), (3,), (0,), (1,), (1,), (1,), (1,), (1,), (0,)]
-        assert store.identities() == {1: ("5f1e", "s1", "x1")} and store.participants()[0].status == COMPLETE
+        assert store.identities() == {1: "5f1e"} and store.participants()[0].status == COMPLETE
         assert [entry for entry in chrome.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 

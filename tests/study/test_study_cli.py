@@ -39,7 +39,7 @@ def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
     assert done.counts == {"careful": 18, "hasty": 2, "random": 4}
     with AnswerStore.open(study, done.store) as store:
         results = analyse(study, store)
-        names = {number: own[0] for number, own in store.identities().items()}
+        names = store.identities()
         random = {f"P{number}" for number, name in names.items() if done.characters[name] == RANDOM}
         excluded = {one.name for one in results.people if one.excluded}
         assert random and random <= excluded, "whoever answers at random is excluded"

@@ -78,7 +78,7 @@ def test_a_study_on_postgresql(server: Server, tmp_path: Path) -> None:
             run_participants(study, url, log, at_once=4)
         assert log.ends == {"complete": 2} and len(store.answers()) == log.acknowledged == 2 * (2 + 6 + 2)
         results = analyse(study, store)
-        assert len(results.counted) == 2 and results.stamps[0][1] == study.stamp
+        assert len(results.counted) == 2 and results.stamps[0]["stamp"] == study.stamp
         assert store.forget("SIMULATED0.0") and store.forget_identifiers() == 1
     other = make_study(tmp_path / "other", "compare")
     with AnswerStore.open(other, server.url) as store:

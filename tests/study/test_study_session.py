@@ -212,8 +212,8 @@ def _quiet(session: StudySession, token: str, position: int, option: int) -> Non
         ("/api/begin", {"consent": "yes"}, 400),
         ("/api/begin", {"consent": True, "identifier": "../x"}, 400),
         ("/api/begin", {"consent": True, "identifier": "x" * 300}, 400),
-        ("/api/begin", {"consent": True, "identifier": "x", "study": "\ud800"}, 400),
-        ("/api/begin", {"consent": True, "identifier": "x", "session": "a\0"}, 400),
+        ("/api/begin", {"consent": True, "identifier": "\ud800"}, 400),
+        ("/api/begin", {"consent": True, "identifier": "a\0"}, 400),
         ("/api/export", {}, 404),
     ],
 )
@@ -313,7 +313,7 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
 def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, tmp_path: Path) -> None:
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web = StudyBrowser(url)
-        body = {"consent": True, "identifier": "", "study": "", "session": ""}
+        body = {"consent": True, "identifier": ""}
         first, again = web.json("/api/begin", body), web.json("/api/begin", body)
         assert first == again and len(store.participants()) == 1
         assert answer(web, again, [0])["position"] == 1
@@ -328,7 +328,7 @@ def test_an_identifier_that_others_know_opens_nobodys_participation(made: Study,
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web, state = browser(url, "5f1e")
         answer(web, state, [0])
-        begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
+        begin = {"consent": True, "identifier": "5f1e"}
         for token in ("0123456789abcdef" * 3, browser(url, "other")[0].token):
             stranger = StudyBrowser(url)
             stranger.token = token
@@ -352,7 +352,7 @@ def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
     study = edit_settings(make_study(tmp_path / "s"), link_key="k3y-of_the-link")
     with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
         web = StudyBrowser(url)
-        begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
+        begin = {"consent": True, "identifier": "5f1e"}
         for key in ("", "k3y", "k3y-of_the-linK", "k3y-of_the-lin\u212a"):
             status, told = web.ask("/api/begin", {**begin, "key": key})
             assert status == 400 and b"the study's key is missing from the link" in told
@@ -376,7 +376,7 @@ def test_one_address_cannot_fill_the_study(tmp_path: Path) -> None:
     with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
 
         def begin(address: str, name: str = "", token: str = "") -> int:
-            body = {"consent": True, "identifier": name, "study": "", "session": "", "key": "k"}
+            body = {"consent": True, "identifier": name, "key": "k"}
             headers = {
                 "Origin": url.rstrip("/"),
                 "X-Forwarded-For": address,
@@ -500,7 +500,7 @@ def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study,
         store.set_stamp(study.stamp, 1.0)
         changed = edit_settings(study, max_control_errors=0)
         store.set_stamp(changed.stamp, 2.0)  # nobody has begun: the design may still change
-        assert [stamp for _, stamp, _ in store.stamps()] == [changed.stamp]
+        assert [one["stamp"] for one in store.stamps()] == [changed.stamp]
         session = StudySession(changed, store)
         token, state = start(session)
         store.set_stamp(changed.stamp, 3.0)
@@ -509,7 +509,11 @@ def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study,
         with pytest.raises(UsageError, match="changed after 1 participants began"):
             store.set_stamp(back.stamp, 4.0)
         store.set_stamp(back.stamp, 5.0, "one mistake is human")
-        assert store.stamps()[-1] == (5.0, back.stamp, "one mistake is human")
+        assert store.stamps()[-1] == {
+            "at": "1970-01-01T00:00:05Z",
+            "stamp": back.stamp,
+            "reason": "one mistake is human",
+        }
         solved(session, token, state, 1)
         assert any(
             "The design in this folder differs from the registered one" in note
@@ -562,7 +566,7 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
     server, url = serve(int(url.rsplit(":", 1)[1]))
     try:
         with AnswerStore.open(made, store_path) as store:
-            numbers = {own[0]: number for number, own in store.identities().items()}
+            numbers = {name: number for number, name in store.identities().items()}
             saved = {(one.participant, one.position): one.options for one in store.answers()}
             people = {one.number: one for one in store.participants()}
             for name, own in acknowledged.items():

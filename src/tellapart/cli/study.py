@@ -29,7 +29,7 @@ from tellapart.study.design import CONTROL, ITEMS, Study, check_pictures, open_s
 from tellapart.study.export import export as write
 from tellapart.study.plan import Assumptions, PlannedDesign, cheapest
 from tellapart.study.plan import plan as simulate_plans
-from tellapart.study.questions import STUDY_KINDS
+from tellapart.study.questions import QUESTIONS
 from tellapart.study.report import tables, to_json, write_report
 from tellapart.study.session import StudySession
 from tellapart.study.store import STORE, AnswerStore
@@ -137,7 +137,7 @@ def simulate(
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.simulate import rehearse, scenes_study
 
-    kind = str(folder) if str(folder) in STUDY_KINDS and not folder.exists() else ""
+    kind = str(folder) if str(folder) in QUESTIONS and not folder.exists() else ""
     folder = Path(f"rehearsal-{kind}") if kind else folder
     new = bool(kind) and not folder.exists()
     study = scenes_study(kind, folder) if new else open_study(folder)

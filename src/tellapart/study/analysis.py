@@ -81,7 +81,7 @@ class StudyResults:
     pairs: list[SystemPair]
     agreement: list[QuestionAgreement]
     people: list[Person]
-    stamps: list[tuple[float, str, str]]
+    stamps: list[dict[str, str]]
     refusals: dict[str, int]
     seconds: list[float]  # quartiles of the time per item
 
@@ -100,7 +100,7 @@ class StudyResults:
             )
         if not self.stamps:
             notes.append("The design was not registered (stamped) before the study.")
-        elif self.stamps[-1][1] != self.study.stamp:
+        elif self.stamps[-1]["stamp"] != self.study.stamp:
             notes.append("The design in this folder differs from the registered one: something was changed afterwards.")
         return notes
 

@@ -31,7 +31,7 @@ from tellapart.study.design import (
 )
 from tellapart.study.lookalikes import MAX_COSINE, lookalike_sets, unlike_sets
 from tellapart.study.material import Material, with_human
-from tellapart.study.questions import SCALE, STUDY_KINDS
+from tellapart.study.questions import SCALE, check_kind
 from tellapart.study.settings import SETTINGS_FILE
 from tellapart.study.settings_template import CHECK_CAPTION, settings_text
 from tellapart.types import Picture
@@ -81,14 +81,6 @@ class StudyPlan:
     ethics: str = ""
     payment: str = ""
 
-    def __post_init__(self) -> None:
-        if self.kind not in STUDY_KINDS:
-            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(STUDY_KINDS)}")
-        if self.human not in (None, "first", "random", "none"):
-            raise UsageError(f"--human: expected first, random or none, got {self.human}")
-        if self.candidates < 2:
-            raise UsageError("--candidates: expected at least 2 pictures per set")
-
     @property
     def easy(self) -> int:
         """The number of trials with a right answer: controls, practice and the example."""
@@ -102,6 +94,7 @@ class StudyPlan:
 
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     """Writes a new study's folder. Raises `UsageError` if there are too few pictures or the study exists."""
+    check_kind(plan.kind)
     if (folder / ITEMS).exists():
         raise UsageError(f"{folder} already contains a study; choose another folder with -o")
     plan = replace(plan, **{key: value for key, value in DEFAULTS[plan.kind].items() if getattr(plan, key) is None})
@@ -148,7 +141,6 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
                 "human": plan.human,
                 "candidates": len(main[0]),
                 "max_cosine": plan.max_cosine if plan.kind == "pick" else None,
-                "scorer": material.scorer,
             },
             "blocks": blocks,
             "trials": [vars(trial) for trial in trials],

@@ -12,7 +12,7 @@ from typing import Any
 from tellapart.study.analysis import Participation, participations
 from tellapart.study.design import ITEM, PRACTICE, SWAPPED, Study
 from tellapart.study.questions import ASPECTS, MORE, WRONG
-from tellapart.study.store import AnswerStore, StudyAnswer, moment
+from tellapart.study.store import AnswerStore, StudyAnswer
 from tellapart.utils.outputs import check_output, write_output
 from tellapart.utils.strict_json import json_value
 
@@ -41,7 +41,7 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
         "title": study.settings.title,
         "systems": study.systems,
         "stamp": study.stamp,
-        "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in store.stamps()],
+        "stamps": store.stamps(),
         "exclusion": study.settings.exclusion.model_dump(),
         "participants": [asdict(one.person) for one in everybody],
         "not_taking_part": store.refusals(),
@@ -50,14 +50,15 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
     write_output(out / JSON_FILE, json.dumps(json_value(document), ensure_ascii=False, indent=1) + "\n")
     write_output(out / CSV_FILE, _csv(answers))
     if with_ids:
-        rows = []
-        for person, number in ((one.person, one.participant.number) for one in everybody):
-            if number in identities:
-                ids = dict(zip(("identifier", "study", "session"), identities[number], strict=True))
-                rows.append({"participant": person.name, **ids, "status": person.status, "excluded": person.excluded})
+        people = {one.participant.number: one.person for one in everybody}
+        rows = [
+            {"participant": people[number].name, "identifier": identifier, "status": people[number].status,
+             "excluded": people[number].excluded}
+            for number, identifier in identities.items()
+        ]  # fmt: skip
         write_output(out / PEOPLE_FILE, _csv(rows))
-    people = {row["participant"] for row in answers}
-    return {"folder": str(out), "answers": len(answers), "participants": len(people), "identifiers": with_ids}
+    names = {row["participant"] for row in answers}
+    return {"folder": str(out), "answers": len(answers), "participants": len(names), "identifiers": with_ids}
 
 
 def _row(study: Study, one: Participation, answer: StudyAnswer) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,15 +27,12 @@ HUMAN = "human"
 class Material:
     """Pictures and their captions: ``captions[system][id]``, references by id and, if computed, a row of features per
     picture. No text is empty.
-
-    scorer: name and fingerprint of the scorer that computed the features.
     """
 
     items: Sequence[Item]
     captions: Mapping[str, Mapping[str, str]]
     references: Mapping[str, Sequence[str]]
     features_ND: np.ndarray | None = None
-    scorer: Mapping[str, Any] | None = None
 
     def references_of(self, row: int) -> Sequence[str]:
         """Returns the references of a picture."""
@@ -55,12 +51,11 @@ def read_material(
     """
     dataset = open_many(list(data))
     items: Sequence[Item] = list(dataset)
-    features_ND, description = None, None
+    features_ND = None
     if scorer is not None:
-        model, store = load_scorer(scorer, best_device()), FeatureStore()
-        items = store.readable(items, model.encoder, skipped=dataset.unreadable)
-        features_ND = np.asarray(store.features(items, model.encoder))
-        description = {"name": scorer, "fingerprint": model.fingerprint}
+        encoder, store = load_scorer(scorer, best_device()).encoder, FeatureStore()
+        items = store.readable(items, encoder, skipped=dataset.unreadable)
+        features_ND = np.asarray(store.features(items, encoder))
     for line in dataset.report():
         say(line)
     known = KnownIds("the data", [item.id for item in items], files_of(items))
@@ -70,7 +65,7 @@ def read_material(
         texts, notes = with_text(match_captions(file, known, "references").texts)
         for note in notes:
             say(note)
-    return Material(items, systems, texts, features_ND, description)
+    return Material(items, systems, texts, features_ND)
 
 
 def _captions(path: Path, known: KnownIds, name: str) -> dict[str, str]:
@@ -92,6 +87,8 @@ def _captions(path: Path, known: KnownIds, name: str) -> dict[str, str]:
 
 def with_human(material: Material, which: str, seed: int) -> Material:
     """Adds a reference of each picture as the system ``human``. which: first, random or none."""
+    if which not in ("first", "random", "none"):
+        raise UsageError(f"--human: expected first, random or none, got {which}")
     if which == "none":
         return material
     if HUMAN in material.captions:

@@ -287,7 +287,7 @@ function introduce() {
 
 async function begin() {
   if (!token) remember(newToken());
-  const body = { consent: $("agree").checked, identifier, study: query.get("STUDY_ID") ?? "", session: query.get("SESSION_ID") ?? "", key: query.get("key") ?? "" };
+  const body = { consent: $("agree").checked, identifier, key: query.get("key") ?? "" };
   const [status, found] = await ask("/api/begin", body);
   if (status !== 200) return refused(status, found);
   if (found.phase === "practice" && found.position === 0) {

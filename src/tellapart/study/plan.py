@@ -18,7 +18,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.study.intervals import Floats, Ratings, system_means
-from tellapart.study.questions import STUDY_KINDS
+from tellapart.study.questions import check_kind
 from tellapart.utils.progress import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation between participants, in log-odds
@@ -49,8 +49,7 @@ class Assumptions:
     fee: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in STUDY_KINDS:
-            raise UsageError(f"unknown kind of study '{self.kind}'; expected {', '.join(STUDY_KINDS)}")
+        check_kind(self.kind)
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
         if not self.difference or not all(low < mean < high for mean in self.means):
             raise UsageError(

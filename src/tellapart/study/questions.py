@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STUDY_KINDS = ("pick", "rate", "compare")
+from tellapart.errors import UsageError
+
 SCALE = ("terrible", "poor", "fair", "good", "excellent")  # paper 1, Table 2: 1 to 5
 ASPECTS = ("descriptiveness", "accuracy", "fluency")
 MORE, WRONG = "more", "wrong"
@@ -32,3 +33,9 @@ QUESTIONS = {
         StudyQuestion(WRONG, "Which caption says something wrong?", options=("Neither", "A", "B", "Both")),
     ),
 }
+
+
+def check_kind(kind: str) -> None:
+    """Raises `UsageError` for an unknown kind of study."""
+    if kind not in QUESTIONS:
+        raise UsageError(f"unknown kind of study '{kind}'; expected {', '.join(QUESTIONS)}")

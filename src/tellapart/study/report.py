@@ -16,7 +16,7 @@ from tellapart.metrics.result_cells import format_p
 from tellapart.report.template import template
 from tellapart.study.analysis import ACCURACY, F1, StudyResults
 from tellapart.study.questions import ASPECTS, MORE, WRONG
-from tellapart.study.store import COMPLETE, moment
+from tellapart.study.store import COMPLETE
 from tellapart.utils.outputs import write_output
 from tellapart.utils.strict_json import json_value
 from tellapart.utils.tables import table_of
@@ -142,7 +142,7 @@ def to_json(results: StudyResults) -> dict[str, Any]:
             "kind": study.kind,
             "title": study.settings.title,
             "stamp": study.stamp,
-            "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in results.stamps],
+            "stamps": results.stamps,
             "planned": study.quota,
             "counted": len(results.counted),
             "excluded": {one.name: one.excluded for one in results.people if one.excluded},
@@ -204,7 +204,6 @@ def page(results: StudyResults, command: str) -> str:
         scale=(0, 100) if layout.unit else (1, 5),
         cell=lambda interval: cell(interval, layout.digits),
         number=number,
-        moment=moment,
         command=command,
     )
 

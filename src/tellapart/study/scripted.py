@@ -87,7 +87,7 @@ class Script:
         about = web.json("/api/study")
         web.look(about["example"]["pictures"] if about["example"] else [])
         key = self.study.settings.recruitment.link_key
-        begin = {"consent": True, "identifier": identifier, "study": "simulated", "session": "", "key": key}
+        begin = {"consent": True, "identifier": identifier, "key": key}
         state, acknowledged = web.json("/api/begin", begin), 0
         while state["phase"] in ("practice", "items"):
             digests = web.look(state["task"]["pictures"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, StrictInt, ValidationError
+from pydantic import BaseModel, Field, StrictInt, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -32,23 +32,11 @@ ERROR_STATUS = {UsageError: 400, Unknown: 401, AnswerConflict: 409, TooManyStart
 RETRY_AFTER = {429: "3600", 503: "5"}  # seconds
 
 
-def printable(text: str) -> str:
-    """Raises `ValueError` for a text with unprintable characters."""
-    if not text.isprintable():
-        raise ValueError("contains unprintable characters")
-    return text
-
-
-Label = Annotated[str, Field(max_length=200), AfterValidator(printable)]
-
-
 class BeginRequest(BaseModel):
     """Somebody agrees to take part."""
 
     consent: Literal[True]
-    identifier: Label = ""
-    study: Label = ""
-    session: Label = ""
+    identifier: Annotated[str, Field(max_length=200)] = ""
     key: str = ""
 
 

@@ -78,15 +78,13 @@ class StudySession:
             "id_parameter": settings.recruitment.id_parameter,
         }
 
-    def begin(
-        self, token: str, identifier: str = "", study: str = "", session: str = "", key: str = "", address: str = ""
-    ) -> dict[str, Any]:
+    def begin(self, token: str, identifier: str = "", key: str = "", address: str = "") -> dict[str, Any]:
         """Admits a new participant, or resumes if the token is known. Returns the state of the page.
 
         Other people can know a platform's identifier, so the identifier never gives access to a participant's session.
 
         Args:
-            identifier, study, session: from the recruitment platform.
+            identifier: from the recruitment platform.
             key: the key in the study's link, required for a new participant.
             address: the participant's network address.
 
@@ -99,7 +97,7 @@ class StudySession:
             raise UsageError("token: expected 48 random hexadecimal digits; reload the page")
         if settings.recruitment.require_id and not identifier:
             raise UsageError("this study is only open to participants from a recruitment platform; use its link")
-        if identifier and not re.fullmatch(settings.recruitment.id_pattern, identifier):
+        if identifier and not settings.recruitment.id_pattern.fullmatch(identifier):
             raise UsageError("the identifier in the link is invalid; open the study from the platform again")
         with self.store.transaction() as run:
             one = rows.participant_of(run, token)
@@ -117,8 +115,7 @@ class StudySession:
                     return self._end(FULL)
                 one = rows.add_participant(run, block, token, now)
                 if identifier:
-                    run("INSERT INTO identities VALUES (?, ?, ?, ?)",
-                        (one.number, identifier, study[:100], session[:100]))  # fmt: skip
+                    run("INSERT INTO identities VALUES (?, ?)", (one.number, identifier))
             return self._state(run, one, now)
 
     def decline(self, key: str = "", address: str = "") -> dict[str, Any]:

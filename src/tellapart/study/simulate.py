@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import shutil
 import threading
 import time
@@ -94,7 +95,7 @@ def rehearse(
     shutil.rmtree(done.store.parent, ignore_errors=True)
     with AnswerStore.open(study, done.store) as store:
         store.set_stamp(study.stamp, time.time())
-        recruitment = study.settings.recruitment.model_copy(update={"id_pattern": ".+"})
+        recruitment = study.settings.recruitment.model_copy(update={"id_pattern": re.compile(".+")})
         settings = study.settings.model_copy(update={"recruitment": recruitment})
         with local_server(study.model_copy(update={"settings": settings}), store) as address:
             run_participants(study, address, done, think=think, seed=seed, at_once=at_once)

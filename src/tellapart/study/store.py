@@ -34,8 +34,7 @@ SCHEMA = (
     "seen DOUBLE PRECISION NOT NULL, answered INTEGER NOT NULL, shown INTEGER NOT NULL, "
     "shown_at DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, participant INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS identities (participant INTEGER PRIMARY KEY, identifier TEXT NOT NULL UNIQUE, "
-    "study TEXT NOT NULL, session TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS identities (participant INTEGER PRIMARY KEY, identifier TEXT NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS answers (participant INTEGER NOT NULL, position INTEGER NOT NULL, "
     "revision INTEGER NOT NULL, trial INTEGER NOT NULL, options TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "seconds DOUBLE PRECISION, PRIMARY KEY (participant, position, revision))",
@@ -136,16 +135,14 @@ class AnswerStore:
         """Returns the valid answers, by participant and position."""
         return valid_answers(self.read(f"{ANSWERS} ORDER BY participant, position, revision"))
 
-    def identities(self) -> dict[int, tuple[str, str, str]]:
-        """Returns the platform's identifier, study and session, by participant."""
-        rows = self.read("SELECT participant, identifier, study, session FROM identities ORDER BY participant")
-        return {number: (identifier, study, session) for number, identifier, study, session in rows}
+    def identities(self) -> dict[int, str]:
+        """Returns the platform's identifiers, by participant."""
+        return dict(self.read("SELECT participant, identifier FROM identities ORDER BY participant"))
 
-    def stamps(self) -> list[tuple[float, str, str]]:
-        """Returns the stamps of the design: time, stamp, and (except for the first) the reason for the change."""
-        return [
-            (at, stamp, why) for at, stamp, why in self.read("SELECT at, stamp, reason FROM stamps ORDER BY number")
-        ]
+    def stamps(self) -> list[dict[str, str]]:
+        """Returns the stamps of the design: the time (``at``), the ``stamp``, and the ``reason`` for a change."""
+        rows = self.read("SELECT at, stamp, reason FROM stamps ORDER BY number")
+        return [{"at": moment(at), "stamp": stamp, "reason": reason} for at, stamp, reason in rows]
 
     def refusals(self) -> dict[str, int]:
         """Returns how many people did not take part, by reason."""
