@@ -143,7 +143,7 @@ def test_a_study_in_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (folder,) = (path for path in tmp_path.iterdir() if path.name.startswith("st"))
-    assert "st\\udcffudy" in json.loads((folder / "items.json").read_text())["made"]["command"]
+    assert "st\\udcffudy" in json.loads((folder / "items.json").read_text())["command"]
 
 
 def codes(study: object) -> list[str]:
@@ -208,7 +208,7 @@ def test_a_small_study_says_that_pictures_are_reserved(
     units = {made.trials[number].unit for number in made.of_role[ITEM]}
     what = "sets" if kind == "pick" else "pictures"
     said = capsys.readouterr().err
-    count = (len(made.of_role[CONTROL]) + PRACTICE_ITEMS + 1) * (made.made["candidates"] if kind == "pick" else 1)
+    count = (len(made.of_role[CONTROL]) + PRACTICE_ITEMS + 1) * (made.candidates)
     assert f"the study has {len(units)} {what}, but 40 were planned: of 30 pictures, {count} are reserved" in said
     assert "are reserved for control items, practice and the example; add" in said
 

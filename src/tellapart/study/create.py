@@ -136,12 +136,7 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
             "kind": plan.kind,
             "systems": systems,
             "seed": plan.seed,
-            "made": {
-                "command": typed_command(),
-                "human": plan.human,
-                "candidates": len(main[0]),
-                "max_cosine": plan.max_cosine if plan.kind == "pick" else None,
-            },
+            "command": typed_command(),
             "blocks": blocks,
             "trials": [vars(trial) for trial in trials],
         }

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -88,7 +88,7 @@ SWAPPED = ((2, 1, 0), (0, 2, 1, 3))
 class Study(BaseModel):
     """An existing study: the content of items.json, its folder and its settings.
 
-    made: how the study was created.
+    command: the command that created the study.
     blocks: the trials of each block and, for ``compare``, whether its first rater sees the captions swapped.
     """
 
@@ -99,7 +99,7 @@ class Study(BaseModel):
     kind: Literal["pick", "rate", "compare"]
     systems: tuple[str, ...]
     seed: int
-    made: dict[str, Any]
+    command: str
     blocks: tuple[tuple[tuple[int, bool], ...], ...] = Field(min_length=1)
     trials: tuple[Trial, ...]
     folder: Path = Field(exclude=True)

@@ -27,10 +27,10 @@ def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnsw
     if errors > rule.max_control_errors:
         reasons.append(f"{errors} of {len(study.of_role[CONTROL])} control items wrong")
     items = [answer for answer in answers if study.trials[answer.trial].role == ITEM]
-    seconds = [answer.seconds for answer in items if answer.seconds is not None]
-    if rule.min_median_seconds and seconds and statistics.median(seconds) < rule.min_median_seconds:
-        reasons.append(f"a median of {statistics.median(seconds):.1f} s per item")
     if items:
+        seconds = statistics.median(answer.seconds for answer in items)
+        if seconds < rule.min_median_seconds:
+            reasons.append(f"a median of {seconds:.1f} s per item")
         displayed = Counter(places[answer.position].displayed(answer.options) for answer in items)
         count = max(displayed.values())
         if count / len(items) > rule.max_same_answer:

@@ -171,7 +171,6 @@ class StudySession:
             if not state.get("can_go_back"):
                 raise AnswerConflict("there is no earlier item", state)
             last = rows.answers_of(run, one)[-1]
-            rows.update(run, one, shown=last.position)
             return self._item_state(one, last.position, last)
 
     def answer(self, token: str, position: int, options: Sequence[int], revision: int) -> dict[str, Any]:
@@ -202,8 +201,7 @@ class StudySession:
             if not (is_next or repeated or (corrected and not practice)):
                 raise AnswerConflict("this item was answered in another window", self._state(run, one, now))
             if not repeated:
-                seconds = max(0.0, now - one.shown_at) if one.shown == position else None
-                number = valid.revision + 1 if valid else 1
+                seconds, number = max(0.0, now - one.seen), valid.revision + 1 if valid else 1
                 rows.write_answer(run, StudyAnswer(one.number, position, number, place.trial, chosen, now, seconds))
             one = rows.update(run, one, answered=max(one.answered, position + 1))
             state = self._state(run, one, now)
@@ -230,10 +228,10 @@ class StudySession:
         return self._end(EXPIRED) if self.blocks.is_lost(run, one, now) else None
 
     def _state(self, run: Transaction, one: Participant, now: float) -> dict[str, Any]:
-        """Returns the state of the page for the next item, and records that the page shows it."""
+        """Returns the state of the page for the next item, and when the page showed it."""
         if end := self._ended(run, one, now):
             return end
-        one = rows.update(run, one, shown=one.answered, shown_at=now, seen=now)
+        one = rows.update(run, one, seen=now)
         return self._item_state(one, one.answered, None)
 
     def _item_state(self, one: Participant, position: int, answer: StudyAnswer | None) -> dict[str, Any]:

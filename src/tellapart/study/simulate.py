@@ -203,10 +203,5 @@ def scenes_study(kind: str, folder: Path) -> Study:
         human="first" if kind != "compare" else "none",
         max_cosine=0.98,  # scenes are more similar than photos
         title="A rehearsal",
-        researcher="nobody",
-        institution="none",
-        contact="none",
-        ethics="not required: no human participants",
-        payment="Nobody is paid.",
     )
     return create_study(folder, Material(items, captions, references, features_ND), plan)

@@ -31,13 +31,12 @@ SCHEMA = (
     "reason TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS participants (number INTEGER PRIMARY KEY, block INTEGER NOT NULL, "
     "ordinal INTEGER NOT NULL, seed TEXT NOT NULL, status TEXT NOT NULL, started DOUBLE PRECISION NOT NULL, "
-    "seen DOUBLE PRECISION NOT NULL, answered INTEGER NOT NULL, shown INTEGER NOT NULL, "
-    "shown_at DOUBLE PRECISION NOT NULL)",
+    "seen DOUBLE PRECISION NOT NULL, answered INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, participant INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS identities (participant INTEGER PRIMARY KEY, identifier TEXT NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS answers (participant INTEGER NOT NULL, position INTEGER NOT NULL, "
     "revision INTEGER NOT NULL, trial INTEGER NOT NULL, options TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, "
-    "seconds DOUBLE PRECISION, PRIMARY KEY (participant, position, revision))",
+    "seconds DOUBLE PRECISION NOT NULL, PRIMARY KEY (participant, position, revision))",
     "CREATE TABLE IF NOT EXISTS refusals (number INTEGER PRIMARY KEY, at DOUBLE PRECISION NOT NULL, "
     "reason TEXT NOT NULL)",
 )
@@ -48,8 +47,8 @@ class Participant:
     """A row of ``participants``. Times are seconds since 1970 (UTC).
 
     status: active, complete (clicked Finish) or withdrawn.
+    seen: when the page last showed an item.
     answered: number of answered positions.
-    shown, shown_at: the position that the page last showed, and when.
     """
 
     number: int
@@ -60,8 +59,6 @@ class Participant:
     started: float
     seen: float
     answered: int
-    shown: int
-    shown_at: float
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class StudyAnswer:
     trial: int
     options: tuple[int, ...]
     at: float
-    seconds: float | None
+    seconds: float
 
 
 PARTICIPANTS = f"SELECT {', '.join(field.name for field in fields(Participant))} FROM participants"
@@ -215,8 +212,8 @@ def add_participant(run: Transaction, block: int, token: str, at: float) -> Part
     """Adds a participant, who starts with practice."""
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
     ordinal = run("SELECT count(*) FROM participants WHERE block = ?", (block,))[0][0]
-    one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0, -1, at)
-    run("INSERT INTO participants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(one))
+    one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0)
+    run("INSERT INTO participants VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(one))
     run("INSERT INTO tokens VALUES (?, ?)", (token_digest(token), number))
     return one
 
