@@ -287,6 +287,7 @@ def _mined(folder: Path) -> None:
 def _study(folder: Path) -> None:
     """A study with answers of scripted participants."""
     from tellapart.study.create import StudyPlan, create_study
+    from tellapart.study.design import open_study
     from tellapart.study.material import Material
     from tellapart.study.simulate import rehearse
     from tellapart.types import Item
@@ -294,10 +295,10 @@ def _study(folder: Path) -> None:
     items = [Item(name, FilePicture(folder / "photos" / name), (text,)) for name, text in LINES.items()]
     captions = {"a": LINES, "b": {name: f"{text} there" for name, text in LINES.items()}}
     material = Material(items, captions, {item.id: item.references for item in items})
-    told = dict.fromkeys(("title", "researcher", "institution", "contact", "ethics", "payment"), "x")
-    study = create_study(
-        folder / "study", material, StudyPlan(kind="rate", items=2, block=2, controls=1, raters=1, **told)
-    )
+    study = create_study(folder / "study", material, StudyPlan(kind="rate", items=2, block=2, controls=1, raters=1))
+    settings = folder / "study" / "study.toml"
+    settings.write_text(settings.read_text().replace("TODO", "x"))
+    study = open_study(study.folder)
     rehearse(study, 3, at_once=1).store.rename(folder / "study" / "answers.sqlite")
     shutil.rmtree(folder / "study" / "simulated")
 

@@ -97,11 +97,14 @@ def make_study(folder: Path, kind: str = "pick", material: Material | None = Non
         "max_cosine": 0.999,
         "raters": 2,
     }
-    settings |= {"title": "Distinguishing pictures", "researcher": "Ada", "institution": "A university",
-                 "contact": "ada@example.org", "ethics": "Board 12", "payment": "You are paid 3 pounds."}  # fmt: skip
     made = create_study(folder, material or make_material(), StudyPlan(kind=kind, **{**settings, **changes}))
     assert made.settings.recruitment.link_key
-    return edit_settings(made, link_key="")
+    path = folder / "study.toml"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("TODO: describe how participants", "You"), encoding="utf-8"
+    )
+    who = {"researcher": "Ada", "institution": "A university", "contact": "ada@example.org", "ethics": "Board 12"}
+    return edit_settings(made, link_key="", title="Distinguishing pictures", **who)
 
 
 def edit_settings(study: Study, **values: Any) -> Study:

@@ -17,7 +17,7 @@ from sample_study import LONG, Photo, edit_settings, make_material, make_study
 
 from tellapart.errors import PictureError, UsageError
 from tellapart.study.create import StudyPlan, create_study
-from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, Study, check_pictures, open_study, shuffled
+from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, check_pictures, open_study, shuffled
 from tellapart.study.lookalikes import lookalike_sets, unlike_sets
 from tellapart.study.material import Material
 
@@ -259,5 +259,6 @@ def test_whatever_is_wrong_in_items_json_is_one_line(kind: str, tmp_path: Path) 
 
 
 def test_texts_that_are_to_be_written_are_named(tmp_path: Path) -> None:
-    study: Study = make_study(tmp_path / "s", title="", contact="", payment="")
-    assert study.settings.unwritten() == ["title", "consent.contact", "consent.paragraphs"]
+    study = create_study(tmp_path / "s", make_material(), StudyPlan(kind="rate", items=6, controls=2))
+    names = ("researcher", "institution", "contact", "ethics", "paragraphs")
+    assert study.settings.unwritten() == ["title", *(f"consent.{name}" for name in names)]

@@ -27,9 +27,9 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.study.analysis import Person, analyse, participations
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.limits import StartLimit, TooManyStarts
-from tellapart.study.scripted import Script, StudyBrowser
+from tellapart.study.scripted import StudyBrowser
 from tellapart.study.session import AnswerConflict, StudySession, Unknown
-from tellapart.study.simulate import local_server, planted_effects
+from tellapart.study.simulate import local_server
 from tellapart.study.store import AnswerStore
 from tellapart.utils.web.origins import own_origins
 from tellapart.utils.web.requests import read_body
@@ -583,15 +583,6 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
     finally:
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 0
-
-
-def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: Path) -> None:
-    other = make_study(tmp_path / "other", seed=9)
-    with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
-        web = StudyBrowser(url)
-        with pytest.raises(TellapartError, match="a different study from the one in this folder"):
-            Script(other, planted_effects(other), "careful", "s").take(web, "x")
-        web.close()
 
 
 def test_items_are_each_answered_once(made: Study, tmp_path: Path) -> None:

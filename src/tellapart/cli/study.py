@@ -121,10 +121,6 @@ def simulate(
     ] = None,
     hasty: Annotated[float, typer.Option(help="Fraction of participants who answer hastily.")] = 0.15,
     blind: Annotated[float, typer.Option("--random", help="Fraction of participants who answer at random.")] = 0.1,
-    effect: Annotated[
-        list[str] | None,
-        typer.Option("--effect", metavar="NAME=X", help="Simulated effect of a system, 0 to 1. Repeatable."),
-    ] = None,
     think: Annotated[float, typer.Option(min=0, help="Mean thinking time per answer, in seconds.")] = 0.0,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Number of concurrent participants.")] = 8,
     seed: Annotated[int, typer.Option(help="Random seed for the simulated participants.")] = 0,
@@ -142,7 +138,7 @@ def simulate(
     new = bool(kind) and not folder.exists()
     study = scenes_study(kind, folder) if new else open_study(folder)
     try:
-        done = rehearse(study, participants, hasty, blind, effect or (), think=think, at_once=at_once, seed=seed)
+        done = rehearse(study, participants, hasty, blind, think=think, at_once=at_once, seed=seed)
     except UsageError:
         if new:
             shutil.rmtree(folder)
@@ -274,11 +270,6 @@ class Design:
     raters: Annotated[int | None, typer.Option(min=1, help="Participants per block.")] = None
     seed: Annotated[int, typer.Option(help="Random seed for the items and their order.")] = 0
     title: Annotated[str, typer.Option(help="Title on the study page.")] = ""
-    researcher: Annotated[str, typer.Option(help="Researcher responsible for the study, for the consent page.")] = ""
-    institution: Annotated[str, typer.Option(help="University or company, for the consent page.")] = ""
-    contact: Annotated[str, typer.Option(help="Contact address, for the consent page.")] = ""
-    ethics: Annotated[str, typer.Option(help="Ethics board and approval number, for the consent page.")] = ""
-    payment: Annotated[str, typer.Option(help="Payment, as a sentence for the consent page.")] = ""
 
 
 @creating.command()

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -75,11 +75,6 @@ class StudyPlan:
     max_cosine: float = MAX_COSINE
     seed: int = 0
     title: str = ""
-    researcher: str = ""
-    institution: str = ""
-    contact: str = ""
-    ethics: str = ""
-    payment: str = ""
 
     @property
     def easy(self) -> int:
@@ -144,7 +139,7 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
         for path in Path(temporary).iterdir():
             shutil.copy(path, folder / PICTURES)
         minutes = (len(blocks[0]) + plan.controls + PRACTICE_ITEMS) * ITEM_SECONDS[plan.kind] / 60
-        text = settings_text(asdict(plan), minutes=max(5, 5 * round(minutes / 5)))
+        text = settings_text(plan.kind, plan.title, plan.raters, max(5, 5 * round(minutes / 5)))
         write_output(folder / SETTINGS_FILE, text)
         write_output(folder / ITEMS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return open_study(folder)

@@ -159,12 +159,13 @@ def to_json(results: StudyResults) -> dict[str, Any]:
 
 def tables(results: StudyResults) -> rich.console.Group:
     """Returns the report as tables for a terminal."""
-    parts: list[Any] = [rich.text.Text(headline(results)), table_of(*main_table(results), caption(results))]
-    if results.pairs:
-        parts.append(table_of(*pair_table(results), "Differences"))
-    parts.append(table_of(*agreement_table(results), "Agreement"))
-    parts += [rich.text.Text(line) for line in (*people_lines(results), *results.notes, results.signature)]
-    return rich.console.Group(*parts)
+    return rich.console.Group(
+        rich.text.Text(headline(results)),
+        table_of(*main_table(results), caption(results)),
+        *([table_of(*pair_table(results), "Differences")] if results.pairs else []),
+        table_of(*agreement_table(results), "Agreement"),
+        *map(rich.text.Text, (*people_lines(results), *results.notes, results.signature)),
+    )
 
 
 def caption(results: StudyResults) -> str:

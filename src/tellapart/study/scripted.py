@@ -101,10 +101,8 @@ class Script:
         return state["phase"], acknowledged
 
     def _place(self, captions: Sequence[str], digests: Sequence[str]) -> Place:
-        """Looks up what the page shows. Raises `TellapartError` if the study does not contain it."""
-        number = self._numbers.get(_view(captions, digests))
-        if number is None:
-            raise TellapartError("the server is running a different study from the one in this folder")
+        """Looks up what the page shows in the study."""
+        number = self._numbers[_view(captions, digests)]
         trial = self.study.trials[number]
         slots = map(_digests(trial.pictures).index, digests)
         return self.study.place(number, list(slots), swap=tuple(captions) != trial.captions)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import string
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tellapart.study.settings import OPEN
 
@@ -53,7 +52,7 @@ INSTRUCTIONS = {
 CONSENT = (
     "You are invited to take part in a research study about descriptions of pictures. Please read this page before you "
     "decide.",
-    "What you will do: {task} This takes about {minutes} minutes. {payment}",
+    "What you will do: {task} This takes about {minutes} minutes. {open}: describe how participants are paid.",
     (
         "Pictures and descriptions come from public collections or were written by a computer, and "
         "may contain content that upsets you. You may stop at any time, without giving a reason, by "
@@ -80,28 +79,24 @@ def new_code() -> str:
     return "C" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(7))
 
 
-def settings_text(plan: Mapping[str, Any], *, minutes: int) -> str:
-    """Returns the text of a new study.toml. plan: the fields of a `StudyPlan`; empty texts become `OPEN`."""
-    payment = plan["payment"] or f"{OPEN}: describe how participants are paid."
-    consent = [text.format(task=TASKS[plan["kind"]], minutes=minutes, payment=payment) for text in CONSENT]
-    title, researcher, institution, contact, ethics = (
-        _toml(plan[key] or OPEN) for key in ("title", "researcher", "institution", "contact", "ethics")
-    )
+def settings_text(kind: str, title: str, raters: int | None, minutes: int) -> str:
+    """Returns the text of a new study.toml; `OPEN` marks the texts that the researcher has yet to write."""
+    consent = [text.format(task=TASKS[kind], minutes=minutes, open=OPEN) for text in CONSENT]
     return f"""\
 # Written by `tellapart study create`. Fill in everything marked {OPEN}, read the rest, and change what you
 # need, before anyone takes part. Everything except [recruitment] is stamped (hashed) when the first participant begins.
-title = {title}
-instructions = {_toml(INSTRUCTIONS[plan["kind"]])}
+title = {_toml(title or OPEN)}
+instructions = {_toml(INSTRUCTIONS[kind])}
 
 [consent]
-researcher = {researcher}
-institution = {institution}
-contact = {contact}
-ethics = {ethics}  # name of the board and approval number
+researcher = "{OPEN}"
+institution = "{OPEN}"
+contact = "{OPEN}"
+ethics = "{OPEN}"  # name of the board and approval number
 paragraphs = {_toml(consent)}
 
 [sampling]
-raters = {plan["raters"]}  # number of participants whose answers count, per block
+raters = {raters}  # number of participants whose answers count, per block
 replace_excluded = true  # give the block of an excluded participant to another participant
 
 [exclusion]  # decided before the study; the report lists everyone who is excluded

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.data import open_data
-from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device
 from tellapart.scorers import load_scorer
@@ -76,13 +75,15 @@ def rehearse(
     participants: int | None = None,
     hasty: float = 0.15,
     blind: float = 0.1,
-    effects: Sequence[str] = (),
     *,
+    effects: Mapping[str, float] | None = None,
     think: float = 0.0,
     at_once: int = 8,
     seed: int = 0,
 ) -> Rehearsal:
     """Rehearses a study with scripted participants and a new store, for any ``id_pattern``.
+
+    effects: see `planted_effects`.
 
     Raises `UsageError` if a timing rule would exclude all
     participants because they answer instantly.
@@ -91,7 +92,7 @@ def rehearse(
         raise UsageError("min_median_seconds excludes participants without thinking time; add --think SECONDS")
     check_pictures(study)
     counts = rehearsal_counts(participants or max(4, -(-study.quota * 5 // 4)), hasty, blind)
-    done = Rehearsal(study.folder / "simulated" / "answers.sqlite", counts, planted_effects(study, effects))
+    done = Rehearsal(study.folder / "simulated" / "answers.sqlite", counts, effects or planted_effects(study))
     shutil.rmtree(done.store.parent, ignore_errors=True)
     with AnswerStore.open(study, done.store) as store:
         store.set_stamp(study.stamp, time.time())
@@ -133,25 +134,14 @@ def run_participants(
     done.seconds = time.perf_counter() - started
 
 
-def planted_effects(study: Study, given: Sequence[str] = ()) -> dict[str, float]:
-    """Returns the effect x of each system, 0 to 1, from ``NAME=VALUE``. Default: 0.35 (first system) to 0.75 (last).
+def planted_effects(study: Study) -> dict[str, float]:
+    """Returns the default effect x of each system, from 0.35 (first system) to 0.75 (last).
 
     ``pick``: probability of choosing the target. ``rate``: descriptiveness 1 + 4·x. ``compare``: strength; a beats b
     with probability a / (a + b).
     """
     step = 0.4 / max(1, len(study.systems) - 1)
-    effects = {name: 0.35 + step * place for place, name in enumerate(study.systems)}
-    for text in given:
-        name, _, value = text.rpartition("=")
-        if name not in effects:
-            raise UsageError(f"--effect {text}: unknown system '{name}'{nearest(name, effects)}")
-        try:
-            effects[name] = float(value)
-        except ValueError:
-            effects[name] = math.nan
-        if not 0 < effects[name] < 1:
-            raise UsageError(f"--effect {text}: expected NAME=NUMBER with a number between 0 and 1, such as {name}=0.5")
-    return effects
+    return {name: 0.35 + step * place for place, name in enumerate(study.systems)}
 
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
