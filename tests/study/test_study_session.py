@@ -625,3 +625,15 @@ def people_of(study: Study, store: AnswerStore) -> list[Person]:
 def has_room(session: StudySession) -> bool:
     with session.store.transaction() as run:
         return session.blocks.free(run, session.clock()) is not None
+
+
+def test_who_comes_back_late_for_the_last_item_can_still_change_it(made: Study, tmp_path: Path) -> None:
+    clock = Clock()
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store, clock)
+        token, state = start(session)
+        last = len(made.order(0, 0, "")) - 1
+        walk(session, token, state, until=last)
+        clock.now += 60 * made.settings.recruitment.timeout_minutes + 1
+        assert session.answer(token, last, [0], 0)["phase"] == "review"
+        assert session.back(token)["position"] == last

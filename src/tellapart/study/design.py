@@ -27,7 +27,7 @@ from tellapart.study.questions import QUESTIONS
 from tellapart.study.settings import SETTINGS_FILE, Settings, read_settings, validation_message
 from tellapart.utils.strict_json import parse_json
 
-STUDY_FORMAT: Final = 1
+STUDY_FORMAT: Final = 2
 ITEMS, PICTURES = "items.json", "pictures"
 ITEM, CONTROL, PRACTICE, EXAMPLE = "item", "control", "practice", "example"
 
@@ -94,7 +94,7 @@ class Study(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = STUDY_FORMAT
+    format: Literal[2] = STUDY_FORMAT
     id: str
     kind: Literal["pick", "rate", "compare"]
     systems: tuple[str, ...]
@@ -205,7 +205,7 @@ def open_study(folder: Path) -> Study:
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is damaged, or not a study of format {STUDY_FORMAT} ({validation_message(error)}); "
-            "create the study again, or update tellapart"
+            "create the study again, or use the version of tellapart that created it"
         ) from None
 
 

@@ -203,7 +203,7 @@ class StudySession:
             if not repeated:
                 seconds, number = max(0.0, now - one.seen), valid.revision + 1 if valid else 1
                 rows.write_answer(run, StudyAnswer(one.number, position, number, place.trial, chosen, now, seconds))
-            one = rows.update(run, one, answered=max(one.answered, position + 1))
+            one = rows.update(run, one, answered=max(one.answered, position + 1), seen=now)
             state = self._state(run, one, now)
             if practice:
                 right = self.study.trials[place.trial].passes(chosen)

@@ -66,7 +66,8 @@ def _check(db: sqlite3.Connection, path: Path, kind: FileKind) -> None:
         raise UsageError(f"{path} is a database of another program; specify another file with {kind.option}")
     if application == kind.application and version != kind.format:
         raise UsageError(
-            f"{path} has format {version} of {kind.what}, but this version reads format {kind.format}; update tellapart"
+            f"{path} has format {version} of {kind.what}, but this version reads format {kind.format}; "
+            "use the version of tellapart that wrote it"
         )
 
 
