@@ -85,7 +85,7 @@ def test_what_is_too_unlike_for_a_bag_is_counted_and_named(
     assert file.header.min_cosine == float(f"{least:.4f}")
     assert 0 < len(file.bags) < len(alphas) and min(bag.similarity for bag in file.bags) >= least - 1e-4
     assert unlike and set(unlike).isdisjoint(id_ for bag in file.bags for id_ in bag.ids)
-    assert f"{len(unlike)} of 30 pictures are in no bag, because too few others have a cosine" in done.err
+    assert f"{len(unlike)} of 30 pictures are in no bag, because too few other pictures have a cosine" in done.err
     assert ", ".join(unlike[:10]) in done.err
     assert "min cosine" in cli(*options).line
     assert "decrease it" in cli(*options, "--overwrite", "--min-cosine", 0.999999).line

@@ -95,7 +95,7 @@ def test_queries_name_pictures_by_id_name_or_stem(folder: Path, tmp_path: Path) 
     with pytest.raises(UsageError, match=r"record 1: no picture '99\.png' among 12"):
         read_queries(path, items)
     path.write_text('{"query": "", "picture": "05.png"}\n')
-    with pytest.raises(UsageError, match="expected the columns 'query' and 'picture'; found"):
+    with pytest.raises(UsageError, match="expected the columns 'query' and 'picture', got"):
         read_queries(path, items)
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_searched_says_what_to_type(cli: Cli, folder: Path, tmp_p
         path.unlink()
     line = cli("search", folder, "zebra").line
     assert "none of 12 pictures has a caption in .txt files; write captions (tellapart caption MODEL" in line
-    assert "or pass --scorer MODEL to search the pictures alone" in line
+    assert "or pass --scorer MODEL to search only the pictures" in line
     assert cli("search", folder, "zebra", "--scorer", "scenes").status == 0
 
 

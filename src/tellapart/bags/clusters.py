@@ -1,4 +1,4 @@
-"""Clusters features by spherical k-means on a sample, and chooses cluster sizes within a memory limit."""
+"""Clusters features by spherical k-means on a sample, and chooses cluster sizes that fit a memory limit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tellapart.errors import UsageError
 from tellapart.features.approximate import load_faiss
 
 KEPT = 20  # minimum number of neighbours kept per picture during the search
-NEAREST, PICTURES = 8, 5_000  # clusters per picture, mean pictures per cluster; refinement then finds missed neighbours
-# For more than `KEPT` neighbours, lists are too long to be stored for eight clusters and refined.
+NEAREST, PICTURES = 8, 5_000  # clusters per picture, pictures per cluster; refinement finds missed neighbours
+# With more than `KEPT` neighbours, lists are too long to be stored for eight clusters and to be refined.
 NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
 WHOLE = 25_000  # up to this many pictures, all pairs are compared
 TOGETHER = 50_000  # number of pictures per task, in one or more clusters
@@ -27,7 +27,7 @@ QUERIES = 256  # pictures per block in refinement
 
 @dataclass(frozen=True)
 class Sizes:
-    """The number and sizes of clusters; larger clusters are searched in parts.
+    """The number and sizes of clusters. Clusters larger than ``largest`` are searched in parts.
 
     nearest: number of clusters per picture.
     together: number of clusters per task.
@@ -44,12 +44,12 @@ class Sizes:
 
 
 def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
-    """Chooses clusters of about ``mean`` pictures, or of fewer if ``memory_gb`` (10⁹ bytes) requires it.
+    """Chooses clusters of about ``mean`` pictures, or fewer if ``memory_gb`` (10⁹ bytes) requires it.
 
-    By default there is one cluster up to `WHOLE` pictures, then clusters of `PICTURES`, or of √pictures if that is
-    more, because assigning pictures to clusters then costs as much as searching the clusters. A picture needs its
-    features twice (raw and normalized) and its candidates. Half of the memory is reserved for Python, torch and
-    clusters larger than the mean. Raises `UsageError` for too little memory.
+    By default, up to `WHOLE` pictures form a single cluster. More pictures form clusters of `PICTURES` or √pictures,
+    whichever is more; with √pictures, assigning pictures to clusters costs as much as searching the clusters. For each
+    picture, memory must hold the features twice (raw and normalized) and the candidates. Half of the memory is reserved
+    for Python, torch and clusters larger than the mean. Raises `UsageError` if the memory is too small.
     """
     each = 8 * width + 32 * (k + 8)
     fixed = 0.5e9  # the libraries, and blocks of cosines
@@ -64,7 +64,7 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
     if mean is None:
         mean = nearest * pictures if pictures <= WHOLE else max(usual, math.isqrt(pictures))
     size = min(mean, largest / 2)
-    # For each candidate: features as on disk, as float32 and reordered, and cosines with a block.
+    # Each candidate needs its features as on disk, as float32 and reordered, and its cosines with a block.
     candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
     clusters = max(1, math.ceil(nearest * pictures / size))
     return Sizes(clusters, largest, nearest, max(1, int(TOGETHER / size)), max(QUERIES, candidates), refined)
@@ -93,7 +93,7 @@ def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.nda
 
 
 def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
-    """Samples about ``wanted`` rows, or all, and returns them normalized, F×D."""
+    """Returns a sample of about ``wanted`` rows, or all rows if there are fewer, normalized, F×D."""
     share = min(1.0, wanted / len(features))
     parts = []
     for number, shard in enumerate(features.shards):

@@ -19,8 +19,9 @@ class CuratedBags:
 
 
 def curate(search: LargeSearch, size: int) -> CuratedBags:
-    """Selects disjoint bags, most similar first; a bag is a picture and its nearest neighbours (paper 2, algorithms 1,
-    2).
+    """Selects disjoint bags, most similar first (paper 2, algorithms 1 and 2).
+
+    A bag consists of a picture and its nearest neighbours.
     """
     features = search.features
     similarity_N = np.empty(len(features), np.float32)

@@ -42,7 +42,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Header:
-    """The origin of bags: the first line of ``bags.jsonl``.
+    """The origin of bags, recorded in the first line of ``bags.jsonl``.
 
     fingerprint: hash that identifies the scorer.
     captions: the captions that were used; empty if only pictures were compared.
@@ -79,13 +79,13 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class BagsFile:
-    """Bags in file order, and how they were made."""
+    """Bags in file order, and how they were mined."""
 
     header: Header
     bags: list[Bag]
 
     def of_size(self) -> dict[int, list[Bag]]:
-        """Groups the bags by size, ascending."""
+        """Groups the bags by size, in ascending order."""
         bags: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
         for bag in self.bags:
             bags[len(bag)].append(bag)
@@ -102,10 +102,10 @@ def write_bags(path: Path, bags: BagsFile) -> None:
 def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
     """Reads a ``bags.jsonl``.
 
-    fingerprint: required fingerprint of the scorer; None: any.
-    known: ids of the existing pictures; None: not checked.
-    Raises `UsageError` for a file in another format, bags mined with another scorer, and bags that contain missing
-    pictures.
+    fingerprint: required fingerprint of the scorer; None accepts any.
+    known: ids of the existing pictures; None skips the check.
+    Raises `UsageError` if the file has another format, or if its bags were mined with another scorer or contain
+    missing pictures.
     """
     rows = list(_lines(path))
     first = rows[0][1] if rows else {}
@@ -143,7 +143,7 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
 
 
 def refuse_others(path: Path, header: Header) -> None:
-    """Raises `UsageError` for a file that `check_output` rejects, or with bags that were mined with other settings.
+    """Raises `UsageError` if `check_output` rejects the file, or if its bags were mined with other settings.
 
     Bags with the same settings can be replaced, because the pictures may have changed.
     """
@@ -159,7 +159,7 @@ def refuse_others(path: Path, header: Header) -> None:
 
 
 def _setting(header: Header, name: str) -> Any:
-    """Returns a setting in a comparable form: different spellings of a path to data or captions become equal."""
+    """Returns a setting in a comparable form, in which different spellings of a path to data or captions are equal."""
     value = getattr(header, name)
     if name == "captions" and value:
         return str(Path(value).expanduser().resolve())
@@ -171,7 +171,7 @@ def _setting(header: Header, name: str) -> Any:
 
 
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
-    """Raises a `UsageError` that lists the ids if bags contain ids that are not in ``known``."""
+    """Raises a `UsageError` that lists the ids in bags that are not in ``known``."""
     inside = set(known)
     missing = list(dict.fromkeys(id_ for bag in bags for id_ in bag.ids if id_ not in inside))
     if missing:
@@ -207,7 +207,7 @@ def is_whole(id_: Any) -> bool:
 
 
 def check_sizes(sizes: Sequence[int]) -> list[int]:
-    """Returns the distinct sizes, ascending. Raises `UsageError` for a size below two."""
+    """Returns the distinct sizes in ascending order. Raises `UsageError` for a size below two."""
     if not sizes or min(sizes) < 2:
         raise UsageError(
             f"bag sizes: expected sizes of at least 2, such as 3,5,7, got {', '.join(map(str, sizes)) or 'no size'}"

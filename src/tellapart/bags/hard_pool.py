@@ -1,7 +1,7 @@
-"""Builds hard pools (paper 1, section 3.1): pictures that look like those of a test set, but are not in it.
+"""Builds hard pools (paper 1, section 3.1): pictures that look like test pictures but are not in the test set.
 
-Paper 1 evaluates on CapEnrich's hard pool (Yao et al. 2022). It does not state the number of neighbours per test
-picture.
+Paper 1 evaluates on CapEnrich's hard pool (Yao et al. 2022). The paper does not state the number of
+neighbours per test picture.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COSINE_DIGITS = 6  # number of digits of cosines in the file
 
 @dataclass(frozen=True)
 class HardPool:
-    """The pictures in a pool, in the order of the data, each with its most similar target and the cosine to it."""
+    """The pictures in a pool, in the order of the data, each with its most similar target and their cosine."""
 
     items: list[Item]
     targets: list[str]
@@ -49,10 +49,10 @@ class HardPool:
 
 
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ascending rows of ``others`` that are among any target's ``nearest``, and the rows of those targets.
+    """Returns the rows of ``others`` that are among any target's ``nearest``, ascending, and the rows of the targets.
 
-    Ignores copies of a target (cosine above 0.9999). Ties: see `tellapart.features.nearest`. A row near several targets
-    belongs to the nearest target, and to the first of equally near ones.
+    Ignores copies of a target (cosine above 0.9999). A row that is near several targets is assigned to the nearest
+    target, or to the first of several equally near targets. `tellapart.features.nearest` describes how ties are broken.
     """
     near = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
     target_M, place_M = np.nonzero(near.rows_NK >= 0)
@@ -63,10 +63,10 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 
 
 def hard_pool(targets: Dataset, others: Dataset, scorer: Scorer, nearest: int) -> HardPool:
-    """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
+    """Builds a hard pool from each target's ``nearest`` pictures in ``others``, according to the scorer's features.
 
-    Leaves out targets that occur in ``others``, even under other ids, and unreadable pictures, which the data sets
-    record. Raises `UsageError` if no picture is left.
+    Leaves out targets that also occur in ``others``, even under other ids, and unreadable pictures, which the data sets
+    record. Raises `UsageError` if no pictures are left.
     """
     store = FeatureStore()
     asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)

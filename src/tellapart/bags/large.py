@@ -1,7 +1,7 @@
 """Mines bags from any number of features on disk, by k-means, exact search within clusters, and refinement.
 
 Two pictures are compared if they share one of their nearest clusters, so that pictures near the border of a cluster are
-compared with those on the other side. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
+compared with pictures on the other side. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
 
 Each task writes a file in the work folder atomically; existing files are not computed again. The files are:
 
@@ -106,13 +106,13 @@ class LargeSearch:
         return range(-(-len(self.centre_CD) // self.sizes.together))
 
     def order_of(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns a file's ``order`` and ``begin``."""
+        """Returns the ``order`` and ``begin`` arrays of a file."""
         place_M = np.load(self.path_of("order", shard), mmap_mode="r", allow_pickle=False)
         return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
     def members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns a group's rows, sorted by cluster and row, their clusters, and whether that is the row's nearest
-        cluster.
+        """Returns a group's rows, sorted by cluster and row, their clusters, and whether each cluster is the
+        row's nearest.
         """
         first = group * self.sizes.together
         last = min(first + self.sizes.together, len(self.centre_CD))
@@ -128,7 +128,7 @@ class LargeSearch:
         return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
 
     def rows_of(self, name: str, row_M: np.ndarray) -> np.ndarray:
-        """Reads these ascending rows from a stage's files."""
+        """Reads rows, given in ascending order, from a stage's files."""
         parts, begin = [], 0
         for shard, after in enumerate(self.features.first_S[1:]):
             end = int(np.searchsorted(row_M, after))
@@ -139,7 +139,7 @@ class LargeSearch:
         return np.concatenate(parts)
 
     def read(self, row_M: np.ndarray) -> np.ndarray:
-        """Reads the features of ascending rows from all files."""
+        """Reads the features of rows, given in ascending order, from all files."""
         cut = np.searchsorted(row_M, self.features.first_S)
         return np.concatenate(
             [
@@ -157,7 +157,7 @@ class LargeSearch:
         return self.folder / name / f"{number:06}.npy"
 
     def check_plan(self) -> None:
-        """Records the features and settings. Raises `UsageError` if the folder belongs to others."""
+        """Records the features and settings. Raises `UsageError` if the folder was created with different ones."""
         plan = {
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
             "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
@@ -221,8 +221,8 @@ class LargeSearch:
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
         """Performs the remaining tasks. Returns each stage's duration in seconds, by the name of its files.
 
-        ``spread`` performs a stage's tasks in any order, on any machines with access to the folders. Default:
-        sequentially in this process. Raises `UsageError` if the folder belongs to other features or settings.
+        ``spread`` performs a stage's tasks in any order, on any machines with access to the folders. By default, tasks
+        run sequentially in this process. Raises `UsageError` if the folder belongs to other features or settings.
         """
         self.check_plan()
         seconds = {}
@@ -253,7 +253,7 @@ class LargeSearch:
             tasks[name](number)
 
     def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
-        """Returns the label, file name and task numbers of each stage; a stage requires all files from
+        """Returns the label, file name and task numbers of each stage. A stage requires all files from
         earlier stages.
         """
         files = range(len(self.features.shards))
@@ -282,8 +282,8 @@ class LargeSearch:
         save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """Sorts a file's rows by cluster, and records where each cluster begins. A row occurs once per cluster that it
-        is in.
+        """Sorts a file's rows by cluster, and records where each cluster begins. A row occurs once for each of its
+        clusters.
         """
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
@@ -334,14 +334,14 @@ class LargeSearch:
         parts = -(-len(row_M) // self.sizes.largest)
         if parts > 1:
             say(
-                f"cluster {cluster}: split {len(row_M):,} pictures into {parts} parts, because memory "
-                f"suffices for {self.sizes.largest:,}"
+                f"cluster {cluster}: split {len(row_M):,} pictures into {parts} parts, because only "
+                f"{self.sizes.largest:,} fit into memory"
             )
         for part_P in np.array_split(np.arange(len(row_M)), parts):
             own_P = row_M[part_P]
             vectors = Vectors.of(self.read(own_P))
             near = nearest_neighbours(vectors, self.kept, max_cosine=self.max_cosine, approximate=False, progress=False)
-            kept = slice(0, near.rows_NK.shape[1])  # small clusters have fewer
+            kept = slice(0, near.rows_NK.shape[1])  # small clusters have fewer neighbours
             found_MK["row"][part_P, kept] = np.where(near.rows_NK >= 0, own_P[near.rows_NK], NOT_FOUND)
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
@@ -351,7 +351,7 @@ class LargeSearch:
         place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
         before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
-        # where the file of the cluster's group has the row's neighbours
+        # position of the row's neighbours in the file of the cluster's group
         start_C = np.cumsum(total_2C[0]) - total_2C[0]
         group_C = np.arange(len(start_C)) // self.sizes.together
         start_C -= start_C[group_C * self.sizes.together]
@@ -445,7 +445,7 @@ class LargeSearch:
 
     # The rounds
     def _groups_of(self, number: int) -> Sequence[int]:
-        """Returns the tasks of a round; there are none if the previous round changed little."""
+        """Returns the tasks of a round, or no tasks if the previous round changed little."""
         if number == 1 or not self._complete(number - 1):
             return self.groups if number == 1 else []
         new, of = sum(np.load(self.path_of(f"{ROUND}{number - 1}", group)) for group in self.groups)
@@ -459,13 +459,13 @@ class LargeSearch:
         return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
-        """Removes the neighbours from the rounds before a finished one; they are no longer needed."""
+        """Removes the neighbours of the round before a finished one, which are no longer needed."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
 
 
 def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
-    """Returns the k nearest of each row's candidates, without duplicates, by the tie rule of `features.nearest`."""
+    """Returns the k nearest of each row's candidates, without duplicates, breaking ties as in `features.nearest`."""
     row_BA, cosine_BA = pair_BA["row"], np.where(pair_BA["row"] >= 0, pair_BA["cosine"], -np.inf)
     by_row = np.lexsort((-cosine_BA, row_BA), axis=1)
     row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))

@@ -40,19 +40,19 @@ def mine_bags(
     Ties go to the picture that comes first.
 
     Args:
-        features_ND: the scorer's features of the pictures.
-        texts_ND: the scorer's features of their captions, N×D (mean) or one M×D per picture; picture and text are
-            joined as in `multimodal`.
+        features_ND: the scorer's features for the pictures.
+        texts_ND: the scorer's features for their captions, N×D (mean) or one M×D per picture; picture and text
+            features are joined as in `multimodal`.
         ids: ids of the pictures in bags. Default: row numbers.
-        similarity: α is the mean cosine between the query and the others ("query", algorithm 1), or over all pairs
-            ("pairs", section 3.1).
+        similarity: α is the mean cosine between the query and its neighbours ("query", algorithm 1), or over all
+            pairs ("pairs", section 3.1).
         keys: content keys; if several pictures share a key, only the first is used.
         max_cosine: limit on the cosine between the query and its neighbours (paper 3, footnote 8: 0.8); pictures above
-            it are replaced by the next neighbour.
-        max_cosine_of: "target" limits the cosine with the query, "pairs" the cosine of all pairs; with "pairs", a query
-        whose 200 nearest do not fill its bag has no bag.
-        min_cosine: a picture with too few neighbours at or above this cosine has no bag; with similarity "pairs", the
-            limit applies to all pairs.
+            it are replaced by the next neighbours.
+        max_cosine_of: "target" limits the cosine with the query, and "pairs" the cosine of every pair. With "pairs",
+            a query gets no bag if its 200 nearest neighbours do not fill one.
+        min_cosine: a picture with too few neighbours at or above this cosine gets no bag; with similarity "pairs",
+            the limit applies to all pairs.
         neighbours: precomputed neighbours of the same (joined, distinct) features.
 
     Raises:
@@ -87,8 +87,8 @@ def mine_bags(
 def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
     """Selects disjoint bags, most similar first (paper 2, algorithm 2).
 
-    Goes through the bags by descending similarity (rounded to nine digits; ties keep their order), and keeps a bag if
-    none of its pictures is in a kept bag.
+    Goes through the bags in order of descending similarity (rounded to nine digits; ties keep their order), and keeps a
+    bag if none of its pictures is in a kept bag.
     """
     unknown = [bag for bag in bags if math.isnan(bag.similarity)]
     if unknown:
@@ -115,7 +115,7 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
-    """Returns the number of neighbours to search for bags of ``size``: more with a limit on pairs, which skips some."""
+    """Returns how many neighbours to search for bags of ``size``. A limit on pairs requires more."""
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
@@ -145,7 +145,7 @@ def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float
 
 
 def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_cosine: float) -> list[int] | None:
-    """Returns a query and its nearest neighbours with pairwise cosines ≤ ``max_cosine``; None if there are too few."""
+    """Returns a query and its neighbours with pairwise cosines ≤ ``max_cosine``, or None if there are too few."""
     nearest_K = nearest_K[nearest_K >= 0]
     cosine_KK = unit_ND[nearest_K] @ unit_ND[nearest_K].T
     places: list[int] = []

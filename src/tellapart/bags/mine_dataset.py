@@ -37,12 +37,12 @@ class MinedBags:
     unlike: tuple[str, ...] = ()
 
     def unlike_line(self) -> str:
-        """Returns a message that counts and lists the pictures in ``unlike``; "" if there are none."""
+        """Returns a message that counts and lists the pictures in ``unlike``, or "" if there are none."""
         if not self.unlike:
             return ""
         return (
             f"{len(self.unlike):,} of {len(self.items):,} pictures are in no bag, because too few "
-            f"others have a cosine of at least {self.file.header.min_cosine} to them: {few(self.unlike, 10)}"
+            f"other pictures have a cosine of at least {self.file.header.min_cosine} with them: {few(self.unlike, 10)}"
         )
 
 
@@ -61,7 +61,7 @@ def mine_dataset(
     """Mines curated bags for each size in ``sizes`` (paper 2, algorithms 1 and 2).
 
     Each size is curated separately, so a picture can be in one bag of each size. Features come from the store, so
-    pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``. Of pictures with
+    pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``. If pictures have
     equal features, only the first is used. ``captions``: "references", or a file of captions; None compares pictures
     only. Raises `UsageError` for too few pictures.
     """

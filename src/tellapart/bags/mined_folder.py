@@ -75,8 +75,8 @@ def mine_folder(
 ) -> MinedFolder:
     """Mines curated bags of each of ``sizes`` from a folder of features (`FeatureShards`) into ``out``.
 
-    Of pictures with equal features, only the first is used. Intermediate files are kept in ``OUT.work`` until the bags
-    are written, so that the same call resumes.
+    If pictures have equal features, only the first is used. Intermediate files are kept in ``OUT.work`` until the bags
+    are written, so that repeating the call resumes the search.
 
     Args:
         memory_gb: memory limit for one cluster at a time, in units of 10⁹ bytes.
@@ -119,7 +119,7 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _clear_errors(work: Path) -> Iterator[None]:
-    """Turns errors in an earlier search's files into `TellapartError`. Removes the work folder for invalid features."""
+    """Turns errors in an earlier search's files into `TellapartError`. Removes the folder if features are invalid."""
     earlier = (work / "plan.json").exists()
     try:
         yield

@@ -1,9 +1,9 @@
-"""NN-descent in blocks (Dong, Moses, Li 2011): neighbours of neighbours are likely neighbours.
+"""NN-descent in blocks (Dong, Moses, Li 2011), which searches the neighbours of neighbours.
 
-Pictures are numbered by *place*, in cluster order (by nearest cluster, then by row), so that similar ones are close on
-disk. In each round a block of pictures is compared with the union of its neighbours and their neighbours, in one matrix
-product. As in the paper, pairs from earlier rounds are not compared again: the two ends of a path become candidates
-only if one of its two steps is new.
+Pictures are numbered by *place*, in cluster order (by nearest cluster, then by row), so that similar pictures are close
+on disk. In each round a block of pictures is compared with the union of its neighbours and their neighbours, in one
+matrix product. As in the paper, pairs from earlier rounds are not compared again: the two ends of a path become
+candidates only if at least one of its two steps is new.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tellapart.features.nearest import (
 EXPANDED = 12  # number of nearest neighbours whose own neighbours become candidates
 ROUNDS = 6  # maximum number of rounds
 SETTLED = 0.02  # refinement stops if a round changes less than this fraction of the k neighbours
-# place: −1 for none; new: whether the neighbour was not among the first before
+# place: −1 if there is no neighbour; new: whether the neighbour was not among the first `EXPANDED` before
 ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])
 
 
@@ -48,7 +48,7 @@ class FilesByPlace:
         )
 
     def vectors(self, place_M: np.ndarray, row_order: np.ndarray) -> Vectors:
-        """Reads the features at these ascending places and reorders them."""
+        """Reads the features at places, given in ascending order, and reorders them."""
         given_MD = torch.from_numpy(self.features.read(place_M)).float()  # faster than numpy's
         given_MD = given_MD[torch.from_numpy(row_order)]
         length_M = self.length.read(place_M)[row_order]
@@ -60,7 +60,7 @@ class FilesByPlace:
 class Round:
     """One refinement round for the neighbours ``before`` (N×K `ENTRY`), in blocks of rows in cluster order.
 
-    ``candidates``: maximum number of candidates compared at once; a block with more is split in half.
+    ``candidates``: maximum number of candidates compared at once. Blocks with more are split in half.
     """
 
     placed: FilesByPlace
@@ -69,7 +69,7 @@ class Round:
     max_cosine: float | None
 
     def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns these places' neighbours after the round, B×K `ENTRY`. ``known_BK``: their neighbours before it."""
+        """Returns the neighbours of these places after the round, B×K `ENTRY`. ``known_BK``: those before the round."""
         found_M = self._candidates(own_B, known_BK)
         if not len(found_M):
             settled_BK = known_BK.copy()
@@ -86,7 +86,7 @@ class Round:
         return near_BK
 
     def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns the candidates as ascending places; empty if none of the steps is new."""
+        """Returns the places of the candidates in ascending order, or no candidates if no step is new."""
         first_BE = known_BK[:, :EXPANDED]
         there_BE = first_BE["place"] >= 0
         step_U = np.unique(first_BE["place"][there_BE])
@@ -99,7 +99,7 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """Returns the k nearest in ``found_M``, which includes the block, by the tie rule of `features.nearest`."""
+        """Returns the k nearest in ``found_M`` (which includes the block), breaking ties as in `features.nearest`."""
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)
         at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]
@@ -113,7 +113,7 @@ class Round:
 
 
 def no_entries(*shape: int) -> np.ndarray:
-    """Returns empty entries: no neighbour, cosine −inf."""
+    """Returns entries without a neighbour, with a cosine of −inf."""
     entries = np.empty(shape, ENTRY)
     entries["place"], entries["cosine"], entries["new"] = NOT_FOUND, -np.inf, False
     return entries

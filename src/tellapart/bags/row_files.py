@@ -14,13 +14,13 @@ import numpy as np
 from tellapart.utils.atomic_writes import replace_file
 from tellapart.utils.write_errors import write_errors
 
-PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row number, −1 for none
+PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row number (−1: no neighbour), and the cosine
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """A file of rows of one shape and dtype. Tasks write disjoint ranges; reading starts only after all have been
-    written.
+    """A file of rows of one shape and dtype. Tasks write disjoint ranges. Reading starts only after all rows have
+    been written.
     """
 
     path: Path
@@ -62,7 +62,7 @@ def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def nothing_found(*shape: int) -> np.ndarray:
-    """Returns empty pairs: no neighbour, cosine −inf."""
+    """Returns pairs without a neighbour, with a cosine of −inf."""
     pairs = np.empty(shape, PAIR)
     pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
     return pairs

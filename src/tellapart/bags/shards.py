@@ -31,7 +31,7 @@ _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """One file: the position, shape and dtype of its matrix. ``kept``: the rows in use; None for all."""
+    """One file: the position, shape and dtype of its matrix. ``kept``: the rows to use; None uses all rows."""
 
     path: Path
     rows: int
@@ -108,7 +108,7 @@ class FeatureShards:
         return FeatureShards(self.folder, tuple(shard for shard in shards if shard.rows)), row_N
 
     def digest(self) -> list[list[Any]]:
-        """Returns the name, rows, size and time of each file, from which a job recognizes its features."""
+        """Returns the name, rows, size and time of each file, by which a job recognizes its features."""
         return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
 
 
@@ -150,7 +150,7 @@ def _safetensors(path: Path) -> tuple[tuple[int, ...], str, int]:
 
 
 class Ids:
-    """Reads the id of any row from its file's list on demand; needs eight bytes of memory per row."""
+    """Reads the id of any row from its file's list on demand. Needs eight bytes of memory per row."""
 
     def __init__(self, features: FeatureShards, begin_SN: list[np.ndarray | None]) -> None:
         self._features, self._first_S, self._begin_SN = features, np.array(features.first_S), begin_SN
@@ -208,7 +208,7 @@ def _text(path: Path) -> mmap.mmap | bytes:
 
 
 def _begins(shard: FeatureFile) -> np.ndarray | None:
-    """Returns the offset of each line in a file's list, followed by the end; None if there is no list."""
+    """Returns the offset of each line in a file's list, followed by the end, or None if there is no list."""
     path = _list(shard)
     if not path.is_file():
         return None

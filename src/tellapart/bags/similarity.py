@@ -15,9 +15,9 @@ SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
 def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
     """Computes the intra-bag similarity α of each bag, M float64 in [−1, 1] (paper 2).
 
-    bag_MS: rows of ``vectors``, the query first.
-    similarity: "query": mean cosine between the query and the others (algorithm 1, line 14); "pairs": mean cosine over
-        all pairs (section 3.1).
+    bag_MS: rows of ``vectors``, with the query first.
+    similarity: "query": mean cosine between the query and its neighbours (algorithm 1, line 14); "pairs": mean
+        cosine over all pairs (section 3.1).
     """
     if not len(bag_MS):
         return np.zeros(0)
@@ -26,7 +26,7 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
 
 
 def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """Computes the cosines M×P within each bag: between the query and the others, or between all pairs."""
+    """Computes the cosines M×P within each bag, between the query and its neighbours or between all pairs."""
     size = bag_MS.shape[1]
     first, second = np.triu_indices(size, 1)
     if similarity == "query":

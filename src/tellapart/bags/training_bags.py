@@ -9,14 +9,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TrainingBags:
-    """Disjoint bags for training. ``loose_L``: rows of pictures in no bag."""
+    """Disjoint bags for training. ``loose_L``: rows of the pictures that are in no bag."""
 
     size: int
     bags_MS: np.ndarray
     loose_L: np.ndarray
 
     def line(self) -> str:
-        """Formats the number of bags, and of pictures in them, as one line."""
+        """Formats the numbers of bags and pictures as one line."""
         total = self.bags_MS.size + len(self.loose_L)
         line = f"bags of {self.size}: {len(self.bags_MS):,}, containing {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):
@@ -27,8 +27,9 @@ class TrainingBags:
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
     """Builds disjoint bags of ``size`` from each picture's nearest neighbours (200 in the paper; appendix B.2).
 
-    Goes through the pictures in order. A picture that is in no bag takes its ``size − 1`` nearest neighbours that are
-    in no bag either. If there are too few, it remains without a bag unless a later picture takes it.
+    Goes through the pictures in order. A picture that is not in a bag forms one with its ``size − 1`` nearest
+    neighbours that are not in a bag either. If there are too few, the picture has no bag unless a later bag includes
+    it.
     """
     free_N = np.ones(len(rows_NK), bool)
     bags: list[np.ndarray] = []

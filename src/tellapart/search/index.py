@@ -2,7 +2,7 @@
 
 Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009) sums 1 / (60 + rank) over both rankings. A picture whose
 caption contains no word of the query has no caption rank; ties share their best rank. Articles, prepositions and other
-function words of the query are ignored, unless it has no others.
+function words of the query are ignored, unless it contains no other words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IGNORED = FUNCTION_WORDS - word_set("one two three four")
 
 @dataclass(frozen=True)
 class Hit:
-    """One search result. ``by_caption`` and ``by_picture``: its ranks, counting from 1; None if it has none."""
+    """One search result. ``by_caption`` and ``by_picture``: its ranks, counting from 1, or None if it has no rank."""
 
     id: str
     caption: str
@@ -53,7 +53,7 @@ class SearchFigures:
     """Retrieval metrics in percent, by method (captions, pictures, both) and metric.
 
     ``ranks``: by method, the rank of each query's picture, starting at 1; ties share their best rank. None if the query
-    does not find it.
+    does not find the picture.
     """
 
     queries: int
@@ -90,7 +90,7 @@ class SearchIndex:
         return cls(items, texts, scorer, image_ND)
 
     def scores(self, queries: Sequence[str]) -> dict[str, np.ndarray]:
-        """Scores N pictures for Q queries; returns scores_QN by method. Higher is better.
+        """Scores N pictures for Q queries. Returns scores_QN by method. Higher is better.
 
         The methods are ``captions`` (BM25, at least 0) and, if there is a scorer, ``pictures`` (cosine) and ``both``
         (the sum of 1 / (60 + rank) over the two rankings).
@@ -105,7 +105,7 @@ class SearchIndex:
         return {"captions": bm25_QN, "pictures": cosine_QN, "both": np.asarray(fused_QN)}
 
     def search(self, query: str, count: int = 10) -> list[Hit]:
-        """Returns the ``count`` best pictures for a query, best first; omits pictures that do not match at all."""
+        """Returns the ``count`` best pictures for a query, best first. Omits pictures that do not match at all."""
         scores = self.scores([query])
         best_N = scores.get("both", scores["captions"])[0]
         rank_N = _ranks(scores["captions"], zero=True)[0]
@@ -150,7 +150,7 @@ def _content_words(words: Sequence[str]) -> Sequence[str]:
 
 
 def _ranks(score_QN: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Returns ranks Q×N, counting from 1; ties share their best rank. ``zero``: give scores of 0 no rank (inf)."""
+    """Returns ranks Q×N, counting from 1; ties share their best rank. ``zero``: scores of 0 get no rank (inf)."""
     rank_QN = np.empty(score_QN.shape)
     for q, score_N in enumerate(score_QN):
         descending = np.sort(score_N)[::-1]

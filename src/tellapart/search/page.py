@@ -27,7 +27,7 @@ def write_search_page(
 ) -> None:
     """Writes a single HTML file that embeds each picture once. ``figures``: lines above the pictures.
 
-    Raises like `write_output`.
+    Raises the same errors as `write_output`.
     """
     album, shown = Album(), {hit.id for one in found for hit in one.hits}
     symbols = {item.id: album.add_picture(item.picture) for item in items if item.id in shown}

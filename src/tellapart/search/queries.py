@@ -1,4 +1,4 @@
-"""Reads queries with their target pictures from a CSV with the columns ``query,picture``, or from JSON lines."""
+"""Reads queries with their target pictures from a CSV file with the columns ``query,picture``, or from JSON lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUERY_KEYS = ("query", "queries", "question", "search", *GENERATED_KEYS)
 
 
 def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
-    """Returns each query with the id of its target picture. The file may give ids, file names or stems.
+    """Returns each query with the id of its target picture. The file may contain ids, file names or stems.
 
     Raises `UsageError` if a row lacks a query or a picture, or if a picture is not among the items.
     """
@@ -26,9 +26,7 @@ def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
         queries = found if isinstance(found, list) else [found]
         picture = find_value(PICTURE_KEYS, record) or find_value(ID_KEYS, record)
         if picture is None or not all(isinstance(query, str) and query.strip() for query in queries):
-            raise UsageError(
-                f"{where}: expected the columns 'query' and 'picture'; found {', '.join(map(str, record))}"
-            )
+            raise UsageError(f"{where}: expected the columns 'query' and 'picture', got {', '.join(map(str, record))}")
         rows += [(where, query, str(picture)) for query in queries]
     if not rows:
         raise UsageError(f"{path} contains no queries; expected lines such as: query,picture")

@@ -32,7 +32,7 @@ def open_index(folder: str, captions: Path | None, scorer: str | None, device: s
         raise UsageError(
             f"{folder}: none of {len(texts):,} pictures has a caption in {store.layout.name}; write captions "
             f"(tellapart caption MODEL {folder} -o captions.jsonl), pass their file with --captions, or pass --scorer "
-            "MODEL to search the pictures alone"
+            "MODEL to search only the pictures"
         )
     loaded = None if scorer is None else load_scorer(scorer, resolve_device(device))
     index = SearchIndex.build(dataset, texts, loaded)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-MOST_THREADS = 8  # more would wait for each other, because outside of calls into C only one runs at a time
+MOST_THREADS = 8  # more would wait for each other, because only one thread at a time runs Python code
 MOST_BYTES = 512 << 20
 
 
@@ -25,9 +25,12 @@ def ahead(
 ) -> Generator[R, None, None]:
     """Yields ``work(thing)`` for each of ``things``, in order, and computes up to ``buffer`` results ahead.
 
-    threads: by default one per core, at most `MOST_THREADS`. size: returns the size of a thing in bytes; while those in
-    progress add up to `MOST_BYTES` or more, no others are started. An exception in ``work`` is raised in place of its
-    result. Closing the iterator, or Ctrl-C, cancels the things that have not been started.
+    An exception in ``work`` is raised in place of its result. Closing the iterator or pressing Ctrl-C cancels the calls
+    that have not been started.
+
+    threads: number of threads. Default: one per core, at most `MOST_THREADS`.
+    size: returns the size of a thing in bytes. No calls are started while the things in progress add up to `MOST_BYTES`
+        or more.
     """
     threads = threads or min(MOST_THREADS, os.cpu_count() or 1)
     rest, pending = iter(things), deque[tuple[int, "futures.Future[R]"]]()

@@ -1,7 +1,7 @@
-"""Decides which user code may run, and runs it: ``module:factory`` by name.
+"""Decides which user code may run, and runs it. Code is named as ``module:factory``.
 
-Recipes and model folders may come from anyone, so code that is named in them does not run by itself. It runs only if
-the command line also names it (as a model, in ``--set``, or with ``--allow-code my.module:factory``), if a Python
+Recipes and model folders may come from anyone, so code that is named in them does not run automatically. It runs only
+if the command line also names it (as a model, in ``--set``, or with ``--allow-code my.module:factory``), if a Python
 caller allows it (`allow_code`), or if an installed package offers it as an entry point of one of the `GROUPS`.
 """
 
@@ -54,14 +54,14 @@ def allowed_code() -> list[str]:
 
 
 def installed(kind: Kind) -> dict[str, str]:
-    """Returns the captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
+    """Returns the captioners, scorers or rewards of installed packages, as a dict from name to ``module:factory``."""
     return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
 
 
 def code_path(name: str, kind: Kind) -> str | None:
-    """Returns the ``module:factory`` of a name: the name itself, or that of the installed entry point with this name.
+    """Returns the ``module:factory`` that a name stands for: the name itself, or the value of an installed entry point.
 
-    None for other names.
+    Returns None for other names.
     """
     if name == "scenes" or Path(name).exists():
         return None
@@ -71,7 +71,7 @@ def code_path(name: str, kind: Kind) -> str | None:
 
 
 def check_allowed(path: str, kind: Kind, key: str) -> None:
-    """Raises `UsageError`, with the option to type, if ``path`` is named by ``key`` but not allowed to run."""
+    """Raises a `UsageError` that says what to type if ``path``, which ``key`` requests, is not allowed to run."""
     if path not in _allowed and path not in installed(kind).values():
         raise UsageError(
             f"{key} requests to run the code '{path}', but only the command line and installed "
@@ -80,7 +80,7 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
 
 
 def load_allowed(path: str, kind: Kind, key: str) -> Any:
-    """Imports ``module:name`` and returns the object. ``key``: its name in messages.
+    """Imports ``module:name`` and returns the object. ``key``: what requests it, for messages.
 
     Raises a one-line `UsageError` if it is not allowed to run (`check_allowed`) or does not exist.
     """
@@ -100,9 +100,9 @@ def load_allowed(path: str, kind: Kind, key: str) -> Any:
 
 
 def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
-    """Calls ``module:factory`` with ``options`` and returns the result. ``key``: its name in messages.
+    """Calls ``module:factory`` with ``options`` and returns the result. ``key``: what requests it, for messages.
 
-    Raises a one-line `UsageError` if it cannot be loaded (`load_allowed`) or fails.
+    Raises a one-line `UsageError` if the factory cannot be loaded (`load_allowed`) or fails.
     """
     factory = load_allowed(path, kind, key)
     if isinstance(factory, Entry):

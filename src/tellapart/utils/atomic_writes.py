@@ -43,7 +43,7 @@ def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "str
 def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
     """Writes a file atomically: readers see either the old or the new content, never part of it.
 
-    ``write`` creates a temporary file beside ``path``, which is flushed to disk (unless ``sync`` is False, for very
+    ``write`` creates a temporary file next to ``path``, which is flushed to disk (unless ``sync`` is False, for very
     many files) and renamed. Follows symbolic links and keeps the mode of an existing file. Raises `OSError`; see
     `write_errors` and `writable_file`.
     """
@@ -51,7 +51,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
     temporary = temporary_beside(path)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     try:
-        if mode is not None:  # before it has any content
+        if mode is not None:  # set before the file has any content
             temporary.touch()
             temporary.chmod(mode | stat.S_IWUSR)
         write(temporary)
@@ -73,7 +73,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
 def temporary_beside(path: Path) -> Path:
     """Returns a hidden temporary name, of valid length, for a file or folder that will be renamed to ``path``.
 
-    Removes files that killed processes left under such names in the same folder.
+    Also removes temporary files that killed processes left in the same folder.
     """
     _remove_left(path.parent.absolute())
     begins = os.fsdecode(os.fsencode(path.name)[:200])
@@ -91,8 +91,9 @@ def _here() -> str:
 
 @functools.cache
 def _remove_left(folder: Path) -> None:
-    """Removes files that killed processes of this host left in a folder; once per process, because folders may be
-    large.
+    """Removes the temporary files that killed processes on this host left in a folder.
+
+    Checks each folder only once per process, because folders may be large.
     """
     left = re.compile(rf"\..+\.{_here()}\.(\d+)(\.[0-9a-f]{{8}})?", re.DOTALL)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:

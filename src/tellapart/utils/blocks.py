@@ -1,4 +1,4 @@
-"""Consecutive slices of a sequence, array or tensor."""
+"""Splits a sequence, array or tensor into consecutive slices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ T = TypeVar("T")
 
 
 def blocks_of(values: T, size: int) -> Iterator[T]:
-    """Yields consecutive slices of ``values`` with ``size`` elements each; the last may have fewer."""
+    """Yields consecutive slices of ``values`` with ``size`` elements each. The last slice may have fewer."""
     sliced: Any = values
     return (sliced[start : start + size] for start in range(0, len(sliced), size))

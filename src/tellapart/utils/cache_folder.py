@@ -1,4 +1,4 @@
-"""The cache folder."""
+"""Locates the cache folder."""
 
 from __future__ import annotations
 

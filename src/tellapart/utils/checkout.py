@@ -7,7 +7,7 @@ CLONE = Path(__file__).parents[3]
 
 
 def git_state(digits: int = 8) -> str:
-    """Returns the commit of the clone, such as ``a7953fb7`` or ``a7953fb7-dirty``; "" for an installed package."""
+    """Returns the commit of the clone, such as ``a7953fb7`` or ``a7953fb7-dirty``, or "" for an installed package."""
     if not (CLONE / ".git").exists() or not (CLONE / "pyproject.toml").exists():
         return ""
     command = ["git", "-C", str(CLONE), "describe", "--always", "--dirty", f"--abbrev={digits}", "--exclude=*"]

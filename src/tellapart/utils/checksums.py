@@ -1,4 +1,4 @@
-"""Checksums of the files in a folder, stored in a file for ``sha256sum -c SHA256SUMS``."""
+"""Writes and verifies the checksums of the files in a folder, which ``sha256sum -c SHA256SUMS`` also verifies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHANGED = "copy the folder again, or remove {sums} if you changed the file yours
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the checksums of all files in ``folder``, replacing earlier ones.
+    """Writes the checksums of all files in ``folder``, replacing any existing checksums.
 
     Skips files that are not part of a model: hidden files and the model card. The first line (a comment for
     ``sha256sum``) contains the number of lines, so that missing lines are detected.
@@ -24,7 +24,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
-    """Verifies the checksums of a folder; a folder without checksums (from the hub or version 0.1) passes.
+    """Verifies the checksums of a folder. A folder without checksums (from the hub or version 0.1) passes.
 
     ``all_files``: whether to require a checksum for every file. Raises `TellapartError`, with ``remedy``, for a changed
     file, a missing line, or unreadable checksums.

@@ -1,4 +1,4 @@
-"""Where messages and help send readers: the pages under ``docs/``, which the package does not contain."""
+"""Links to the pages under ``docs/``, for messages and help. The package does not contain these pages."""
 
 from __future__ import annotations
 

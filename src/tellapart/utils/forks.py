@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
-MAX_PROCESSES = 4  # including this one
+MAX_PROCESSES = 4  # including this process
 Work = Callable[[range], np.ndarray]
 
 _work: Work | None = None  # inherited by forked processes, because closures cannot be pickled
@@ -30,7 +30,7 @@ def cores() -> int:
 def rows_of(work: Work, count: int, least: int) -> np.ndarray:
     """Computes ``work(range(count))``, one float64 row per number, with at least ``least`` rows per process.
 
-    Does not fork if other threads are running or torch is loaded, because a fork loses their threads. Recomputes the
+    Does not fork if other threads are running or torch is loaded, because a fork loses those threads. Recomputes the
     rows of a process that dies.
 
     Args:
@@ -55,7 +55,7 @@ def rows_of(work: Work, count: int, least: int) -> np.ndarray:
 
 
 def _submit(pool: ProcessPoolExecutor, rows: range) -> Future[np.ndarray]:
-    """Submits rows; the result is an error if a process has died already, which `ProcessPoolExecutor.submit` raises."""
+    """Submits rows. If a process has already died, returns a failed future, where `submit` would raise the error."""
     try:
         return pool.submit(_inherited, rows)
     except BrokenProcessPool as error:

@@ -1,4 +1,4 @@
-"""Names of a package that are imported from its modules on first use."""
+"""Imports the names of a package from its modules on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns a package's ``__getattr__`` and ``__dir__`` for lazy imports. ``where``: name to module."""
+    """Returns a package's ``__getattr__`` and ``__dir__`` for lazy imports. ``where`` maps each name to its module."""
 
     def attribute(name: str) -> Any:
         if name not in where:

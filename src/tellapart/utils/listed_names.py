@@ -1,4 +1,4 @@
-"""Names in messages: the first few of many, and the keys in which two mappings differ."""
+"""Lists names in messages: the first few of many, or the keys in which two mappings differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def few(names: Iterable[object], most: int = 3, separator: str = ", ") -> str:
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Returns the keys whose values differ or that only one of two mappings has, sorted."""
+    """Returns the sorted keys that only one of two mappings contains or whose values differ."""
     return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 

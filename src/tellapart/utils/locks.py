@@ -1,8 +1,8 @@
 """Locks a folder or file for one process.
 
 A lock is a kernel lock (``flock``) on a hidden file in the folder, so a killed process leaves no lock behind. The file
-names the holder's process and host for other processes. On network file systems that forward ``flock`` (NFS since Linux
-2.6.12), it also works between hosts.
+tells other processes which process, on which host, holds the lock. On network file systems that forward ``flock`` (NFS
+since Linux 2.6.12), the lock also works between hosts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOMENT_SECONDS = 2.0
 def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
     """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it is still empty and unused.
 
-    If another process holds the lock, names that process and waits (``wait``), or raises a `UsageError` that names it.
+    If another process holds the lock, prints a message and waits (``wait``), or raises a `UsageError` that names it.
     ``name``: name of the lock file, to lock only part of the folder.
     """
     folders_made = missing_folders(folder)
@@ -66,7 +66,7 @@ def processes_using(path: Path) -> str:
     """Returns the other processes on this machine that have a file open, as ``process 123 (tellapart boost …)``."""
     processes, real = [], str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
             if real in opened and folder.name != str(os.getpid()):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
@@ -110,7 +110,7 @@ def _acquired(folder: Path, wait: bool, name: str) -> int:
 
 
 def _attempt(path: Path) -> int | None:
-    """Tries to take the lock. Returns the open file; None if another process holds it."""
+    """Tries to take the lock. Returns the open file, or None if another process holds the lock."""
     while True:
         file = _opened(path)
         try:
@@ -128,7 +128,7 @@ def _attempt(path: Path) -> int | None:
             raise
         if _is_file(file, path):
             break
-        os.close(file)  # its last holder removed it after it was opened here
+        os.close(file)  # the last holder removed the file after it was opened here
     if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
         os.close(file)
         raise UsageError(f"{path} is not the lock of this folder; move this file, or choose another folder with --out")
@@ -139,13 +139,13 @@ def _attempt(path: Path) -> int | None:
 
 
 def _opened(path: Path) -> int:
-    """Opens the lock's file and creates its folder; the last holder may remove both at any moment."""
+    """Opens the lock file, and creates its folder. The last holder may remove both at any moment."""
     attempts = 0
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except (FileExistsError, FileNotFoundError):  # changed meanwhile, or a file in place of the folder
+        except (FileExistsError, FileNotFoundError):  # removed meanwhile, or a file in place of the folder
             attempts += 1
             if attempts == 100:
                 raise

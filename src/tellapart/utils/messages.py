@@ -1,4 +1,4 @@
-"""Messages of a command, printed as its verbosity allows."""
+"""Prints the messages of a command, depending on its verbosity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def set_verbosity(verbosity: Verbosity) -> None:
 
 
 def quiet() -> bool:
-    """Returns whether to print results and errors only: no messages, no progress bars."""
+    """Returns whether to print only results and errors, without messages and progress bars."""
     return _verbosity == Verbosity.QUIET
 
 
@@ -39,7 +39,7 @@ def say(line: str) -> None:
 
 @functools.cache
 def say_once(line: str) -> None:
-    """Prints each distinct line with `say` once per process."""
+    """Prints a line like `say`, but each distinct line only once per process."""
     say(line)
 
 

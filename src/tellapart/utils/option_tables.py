@@ -1,4 +1,4 @@
-"""Option tables: pydantic models that reject unknown keys, one per part of a kind."""
+"""Defines option tables: pydantic models that reject unknown keys, one for each part of a kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Strict(BaseModel):
 
 
 class PluginOptions(Strict):
-    """The table of a plug-in that declares no options; extra keys become keyword arguments of its factory."""
+    """The table of a plug-in that declares no options. Extra keys become keyword arguments of its factory."""
 
     model_config = ConfigDict(extra="allow")
 

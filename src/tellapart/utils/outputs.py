@@ -29,7 +29,7 @@ from tellapart.utils.write_errors import output_errors
 KEPT_RECORDS = 4  # per path, so that concurrent writers keep each other's records
 _inputs: dict[str, str] = {}  # real path to the option or argument that names it
 _overwrite = False
-_record_folders: list[Path] = []  # in addition to the one in the cache
+_record_folders: list[Path] = []  # in addition to the folder in the cache
 
 
 def set_output_rules(inputs: Iterable[tuple[str, str]] = (), *, overwrite: bool = False) -> None:
@@ -74,7 +74,7 @@ def refuse_input(path: Path, option: str = "") -> None:
 
 
 def _is_read_in_folders(path: Path) -> bool:
-    """Returns whether the suffix is that of a picture or clip, or the file is the text of one."""
+    """Returns whether the file is a picture or clip, according to its suffix, or the text file of one."""
     if path.suffix.lower() in (".txt", ".caption"):
         others = (path.with_suffix(""), *path.parent.glob(f"{glob.escape(path.stem)}.*"))
         return any(_is_read_in_folders(other) for other in others if other.suffix != path.suffix and other.is_file())
@@ -90,7 +90,7 @@ def refuse_device(value: str, option: str) -> None:
 
 
 def input_folder(path: Path) -> Path | None:
-    """Returns the input folder that ``path`` is in or is itself; None if there is none."""
+    """Returns the input folder that is or contains ``path``, or None if there is none."""
     real = Path(os.path.realpath(path))
     return next((each for each in map(Path, _inputs) if real.is_relative_to(each) and each.is_dir()), None)
 
@@ -127,8 +127,8 @@ def write_output(
 
     Args:
         content: UTF-8 text, or a function that writes the file at a given path.
-        own: whether tellapart chose the name, in one of its own folders (such as a run's report). Then any file is
-            replaced.
+        own: whether tellapart chose the name, in one of its own folders (such as a run's report). In that case, any
+            existing file is replaced.
         errors: the error handler of `str.encode`.
 
     Raises:
@@ -165,7 +165,7 @@ def check_removable(path: Path) -> None:
 
 
 def remove_output(path: Path) -> None:
-    """Removes a file of an earlier result if it exists. Raises `UsageError` like `check_removable`."""
+    """Removes a file of an earlier result if it exists. Raises `UsageError` in the same cases as `check_removable`."""
     check_removable(path)
     path.unlink(missing_ok=True)
 

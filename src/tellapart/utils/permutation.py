@@ -1,4 +1,4 @@
-"""A fixed permutation of a range, without storing it."""
+"""Computes a fixed permutation of a range without storing it."""
 
 from __future__ import annotations
 

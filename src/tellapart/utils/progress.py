@@ -1,4 +1,4 @@
-"""Progress of long jobs.
+"""Shows the progress of long jobs.
 
 A long job shows a progress bar with rate and remaining time in a terminal, and prints a line every 30 seconds
 elsewhere. Nothing is shown during the first two seconds.
@@ -25,7 +25,7 @@ LINE_SECONDS = 30.0
 class Progress:
     """A progress display: ``with Progress(total, "encoding") as progress: … progress.advance(64)``.
 
-    total: the total number; None if unknown, which shows only count and rate.
+    total: the total number; if None, only the count and the rate are shown.
     done: the number already done, which counts towards the total but not towards the rate.
     note: text after the count; may be set at any time.
     """
@@ -84,7 +84,7 @@ class Progress:
 
 
 def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
-    """Iterates over ``iterable`` and shows the progress. ``total`` defaults to its length, if it has one."""
+    """Iterates over ``iterable`` and shows the progress. ``total`` defaults to its length, if it has a length."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     with Progress(total, label, enabled=enabled) as progress:

@@ -1,4 +1,4 @@
-"""Sequential random numbers for the synthetic world, the same on every machine and Python version.
+"""Sequential random numbers for the synthetic world, which are the same on every machine and Python version.
 
 `RandomStream` uses only `random.Random.random`, whose stream Python guarantees for a given integer seed; the streams of
 ``choice``, ``shuffle`` and NumPy's generators may change between versions. It is a separate generator because it
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def digest(*parts: object) -> int:
-    """Hashes the parts' text to 64 bits; the same on all machines, unlike `hash`."""
+    """Hashes the text of the parts to 64 bits. Unlike `hash`, returns the same value on all machines."""
     text = "\x1f".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
@@ -50,7 +50,7 @@ class RandomStream:
         return int(self._random() * stop)
 
     def bernoulli(self, probability: float) -> bool:
-        """Returns True with this probability; never for 0, always for 1."""
+        """Returns True with this probability (never for 0, always for 1)."""
         return self._random() < probability
 
     def choice(self, options: Sequence[T]) -> T:

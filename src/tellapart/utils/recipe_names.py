@@ -55,7 +55,7 @@ def written_pool(name: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:
-    """Makes a name absolute, so that a recipe that is used as a model is looked up beside the recipe that names it."""
+    """Makes a name absolute, so that a recipe used as a model is looked up next to the recipe that names it."""
     return info.context["absolute"](name) if info.context else name
 
 
@@ -67,7 +67,7 @@ def fill_in(spec: str) -> str:
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe), PlainSerializer(written_model)]
 DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
 FileName = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_file)]
-# The same, but keeps ``$TELLAPART_DATA``.
+# Like `DataSpec`, but keeps ``$TELLAPART_DATA``.
 DataName = Annotated[str, Field(min_length=1), PlainSerializer(written_data)]
 FilePath = Annotated[str, Field(min_length=1), PlainSerializer(written_file)]
 PoolName = Annotated[str, Field(min_length=1), PlainSerializer(written_pool)]

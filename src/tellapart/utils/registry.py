@@ -1,4 +1,4 @@
-"""Registries of parts: one maps the names of a kind to its parts.
+"""Registries of parts, each of which maps the names of one kind of part to the parts.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
 registers an `Entry`. The recipe schema, the command line, the reports and the tables in the docs are built from the
@@ -6,7 +6,7 @@ entries. Parts come from three places:
 
 - modules in the registry's ``packages``, which are imported on first use, so there is no list to extend;
 - installed packages with an entry point in the registry's ``group``, which loads an `Entry` or its factory;
-- calls of `Registry.register`.
+- calls to `Registry.register`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Entry(Generic[Factory]):
     """A registry entry for one part. Kinds that need more fields subclass it (frozen, ``kw_only``).
 
     name: the name that users type.
-    factory: a callable that creates the part or is the part itself, never a string. Imports torch inside the function
-        if commands that do not load torch read the registry.
-    help: one line.
+    factory: a callable that creates the part or is the part itself, never a string. It must import torch inside the
+        function if commands that do not load torch read the registry.
+    help: a one-line description.
     options: the pydantic model or dataclass of its settings.
     needs: the inputs that it requires, such as ``references`` or ``scorer``.
     label: the name in reports and tables.
@@ -57,9 +57,9 @@ E = TypeVar("E", bound=Entry[Callable[..., Any]])
 
 
 class Registry(Mapping[str, E], Generic[E]):
-    """The entries of one kind, by name: first those of the package, then those of installed packages.
+    """The entries of one kind, by name: first the built-in entries, then those of installed packages.
 
-    Iterating and ``in`` import no plug-ins; looking up an entry does. Built-in names take precedence.
+    Iteration and ``in`` do not import plug-ins, but looking up an entry does. Built-in names take precedence.
 
     kind: the name of a part in errors, such as ``objective``.
     entry: the class of the entries. A plug-in whose entry point loads a plain factory becomes
@@ -160,5 +160,5 @@ def package_of(point: EntryPoint) -> str:
 
 
 def first_line(part: object) -> str:
-    """Returns the first line of a docstring; empty if there is none."""
+    """Returns the first line of a docstring, or "" if there is none."""
     return (inspect.getdoc(part) or "").partition("\n")[0]

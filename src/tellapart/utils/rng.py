@@ -1,4 +1,4 @@
-"""Reproducible random numbers per item, independently of its batch.
+"""Reproducible random numbers for each item, regardless of its batch.
 
 Every draw is a function of (purpose, seed, step, item id, sample), computed by the counter-based generator
 Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2). Draws therefore do not
@@ -42,14 +42,14 @@ class ItemSeeds:
         return ItemSeeds(tuple(f"{name}\0{one}" for one in self.ids), self.seed, self.step)
 
     def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
-        """Returns (B·samples)×count float64 numbers in [0, 1); an item's samples are consecutive rows.
+        """Returns (B·samples)×count float64 numbers in [0, 1). An item's samples are consecutive rows.
 
         Draws for different purposes are independent. A larger ``count`` extends each row, and more ``samples`` append
         rows to each item, without changing the existing numbers.
         """
         import torch
 
-        blocks = -(-count // 2)  # one block of Philox is 128 bits, two doubles of 53
+        blocks = -(-count // 2)  # one Philox block has 128 bits, enough for two doubles of 53 bits
         key_B2 = np.frombuffer(b"".join(self._key(purpose, one) for one in self.ids), "<u4").reshape(-1, 2)
         shape = len(self.ids), samples, blocks
         counter_BSK4 = np.zeros((*shape, 4), np.uint64)
@@ -72,7 +72,7 @@ class ItemSeeds:
 
 
 def philox(key_N2: np.ndarray, counter_N4: np.ndarray) -> np.ndarray:
-    """Computes Philox4x32-10: four random 32-bit words per key and counter, as uint64 N×4; leading axes broadcast."""
+    """Computes Philox4x32-10: four random 32-bit words per key and counter, uint64 N×4. Broadcasts leading axes."""
     low, half = np.uint64(WORD), np.uint64(32)
     a, b, c, d = (counter_N4[..., place] for place in range(4))
     key0, key1 = key_N2[..., 0], key_N2[..., 1]

@@ -1,4 +1,4 @@
-"""Each rank's share of rows."""
+"""Divides rows among ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQLite files with an application id and durable commits, which survive a power failure."""
+"""Opens SQLite files with an application id and durable commits, which survive a power failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileKind:
 def open_sqlite(path: Path, kind: FileKind) -> sqlite3.Connection:
     """Opens a connection that several threads may use in turn. Creates the file if necessary.
 
-    Raises `UsageError` for a different kind of file, `TellapartError` for disk errors.
+    Raises `UsageError` for a different kind of file, and `TellapartError` for disk errors.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def _check(db: sqlite3.Connection, path: Path, kind: FileKind) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Runs statements atomically; no other process can write between its reads and writes."""
+    """Runs statements atomically. No other process can write between their reads and writes."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Strict JSON: no duplicate keys, no non-finite numbers, no character that could forge a line of a terminal."""
+"""Strict JSON, without duplicate keys, non-finite numbers, and characters that could forge a line in a terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from tellapart.utils.terminal_text import HIDDEN
 
 
 def json_text(value: Any) -> str:
-    """Formats JSON on one line, safe for any terminal, pipe and parser: escapes as in `for_terminal`, with ``\\u…``."""
+    """Formats JSON on one line, safe for any terminal, pipe and parser.
+
+    Escapes the same characters as `for_terminal`, with ``\\u…``.
+    """
     return HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def json_value(value: Any, places: int | None = None) -> Any:
     """Converts a value for JSON: non-finite numbers to null, NumPy numbers to Python numbers, tuples to lists.
 
-    ``places``: decimal places to round floats to; None: no rounding.
+    ``places``: decimal places to round floats to; None disables rounding.
     """
     if isinstance(value, Mapping):
         return {key: json_value(inner, places) for key, inner in value.items()}

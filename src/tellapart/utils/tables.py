@@ -1,4 +1,4 @@
-"""Tables for the terminal."""
+"""Formats tables for the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
-    """Returns a table for the terminal. Right-aligns columns of numbers; texts are not parsed as markup."""
+    """Returns a table for the terminal. Right-aligns columns of numbers. Text is not parsed as markup."""
     rows = [*map(list, rows)]
     table = Table(box=box.SIMPLE_HEAD, title=title and Text(title), title_justify="left")
     for column, head in enumerate(heads):

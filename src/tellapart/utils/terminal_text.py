@@ -1,4 +1,4 @@
-"""Text made safe for a terminal.
+"""Makes text safe for a terminal.
 
 Names, ids and captions are untrusted: escape sequences and rich markup in them are printed as text, never interpreted.
 """
@@ -19,7 +19,7 @@ HIDDEN = re.compile(
 
 
 def for_terminal(text: str) -> str:
-    r"""Escapes control characters (and thus escape sequences) for a terminal, as in ``\x1b``; keeps line breaks."""
+    r"""Escapes control characters (and thus escape sequences) for a terminal, as in ``\x1b``. Keeps line breaks."""
     return text if text.isprintable() else HIDDEN.sub(_escaped, text)
 
 
@@ -38,7 +38,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def console(**options: Any) -> rich.console.Console:
-    """Creates a rich console that prints markup and escape sequences as text; takes the options of `Console`."""
+    """Creates a rich console that prints markup and escape sequences as text. Takes the same options as `Console`."""
 
     class Plain(rich.console.Console):
         def render_str(self, text: str, **more: Any) -> Any:  # before rich measures its width

@@ -1,4 +1,4 @@
-"""The command line of this process."""
+"""Reconstructs the command line of this process."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def clean_text(text: str) -> str:
 
 
 def broken(text: str) -> str | None:
-    """Describes briefly what `clean_text` would change; returns None for clean text."""
+    """Briefly describes what `clean_text` would change. Returns None for clean text."""
     if text.isprintable():
         return None
     if _SURROGATE.search(text):
@@ -29,5 +29,5 @@ def broken(text: str) -> str | None:
 
 
 def clean_line(text: str) -> str:
-    """Cleans untrusted text like `clean_text`, and joins its words by single spaces, on one line."""
+    """Cleans untrusted text like `clean_text`, and joins its words with single spaces into one line."""
     return " ".join(clean_text(text).split())

@@ -1,4 +1,4 @@
-"""Tells URLs from paths."""
+"""Distinguishes URLs from paths."""
 
 from __future__ import annotations
 

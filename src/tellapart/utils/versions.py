@@ -1,4 +1,4 @@
-"""Version numbers of the parts of the code that affect the result of a recipe.
+"""Version numbers for the parts of the code that affect the result of a recipe.
 
 Bump a part's number by hand whenever it gives different results for the same recipe, data and seed, so that earlier
 runs are never silently reused. ``tests/test_versions.py`` stores a result for each part that every run uses, and fails

@@ -1,4 +1,4 @@
-"""One-line messages for failed writes."""
+"""Turns failed writes into one-line messages."""
 
 from __future__ import annotations
 

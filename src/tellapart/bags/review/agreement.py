@@ -1,4 +1,4 @@
-"""The agreement of reviewers."""
+"""Computes the agreement between reviewers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from tellapart.bags.review.store import FACETS, Decision
 
 @dataclass(frozen=True)
 class ReviewerAgreement:
-    """The agreement of two reviewers on the ``bags`` that both have judged.
+    """The agreement between two reviewers.
 
+    bags: number of bags that both have judged.
     agreed: share of equal verdicts.
     kappa: κ of the verdicts.
-    facets: κ of each facet (selected or not) on the ``kept`` bags that both keep.
-    κ is None if it is undefined: no bag in common, or both always gave the same answer.
+    kept: number of bags that both keep.
+    facets: κ of each facet (selected or not) on the bags that both keep.
+    κ is None if it is undefined, because the reviewers have no bag in common or always gave the same answer.
     """
 
     reviewers: tuple[str, str]
@@ -29,7 +31,7 @@ class ReviewerAgreement:
     facets: dict[str, float | None]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of the page and of review.json."""
+        """Returns the JSON for the page and review.json."""
         return asdict(self)
 
 

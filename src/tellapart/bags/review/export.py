@@ -1,4 +1,4 @@
-"""The benchmark of the bags that reviewers keep."""
+"""Exports a benchmark of the bags that reviewers keep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROVENANCE = "tellapart review"
 
 @dataclass(frozen=True)
 class Exported:
-    """The exported files, and the numbers of bags."""
+    """The folder of an exported benchmark, and its numbers of bags."""
 
     folder: Path
     kept: int
@@ -33,7 +33,7 @@ class Exported:
     kappa: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of ``bags export --json``."""
+        """Returns the JSON that ``bags export --json`` prints."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -42,8 +42,8 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
 
     rule: keeps a bag if more reviewers keep than drop it (majority; ties drop it), if all reviewers who decided keep
         it, or if any reviewer keeps it.
-    Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``; its bags have their
-    decisions and the facets selected by reviewers who keep the bag. Raises `UsageError` if no bag is kept, or if
+    Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``, in which each bag also
+    has its decisions and the facets selected by reviewers who keep it. Raises `UsageError` if no bag is kept, or if
     ``out`` would overwrite the bags.
     """
     if rule not in RULES:
@@ -141,7 +141,7 @@ def _ids(decision: Decision) -> list[str]:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Removes an earlier export's files of other sizes, such as 7.json, which could be taken for part of this one."""
+    """Removes an earlier export's files of other sizes, such as 7.json, which would seem to belong to this one."""
     try:
         earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

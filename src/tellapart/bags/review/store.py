@@ -1,8 +1,8 @@
 """Reviewers' decisions in SQLite.
 
-Each decision is on disk before it is acknowledged, and none is ever overwritten. The table is a log: a later decision
-on a bag replaces the earlier one, and undo marks a row, so that the earlier decision is valid again. Several processes
-may write concurrently (WAL, one transaction per decision).
+Each decision is on disk before it is acknowledged, and no decision is ever overwritten. The table is a log: a later
+decision on a bag replaces the earlier one, and undo marks a row, so that the earlier decision is valid again. Several
+processes may write concurrently (WAL, one transaction per decision).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Decision:
 
 
 class Conflict(TellapartError):
-    """Another window of the same reviewer saved first; ``current`` is the valid decision."""
+    """Raised if another window of the same reviewer saved first. ``current`` is the valid decision."""
 
     def __init__(self, message: str, current: Decision | None) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ class DecisionStore:
     ) -> Decision:
         """Saves a decision. Repeating the request (after a lost reply) does not save it twice.
 
-        replaces: id of the reviewer's previous decision that the page showed; None if it showed none.
+        replaces: id of the reviewer's previous decision that the page showed; None if it showed no decision.
         Raises `Conflict` if the reviewer has decided otherwise since, and `UsageError` for an unknown verdict or facet.
         """
         reviewer, note = reviewer_name(reviewer), checked_note(note)

@@ -1,4 +1,4 @@
-"""Accepts requests only from a page's own addresses, and adds security headers to its answers.
+"""Accepts requests only from a page's own addresses, and adds security headers to its responses.
 
 Every request must name one of the page's own hosts (protection against DNS rebinding), and requests that change
 something must come from the page itself (Origin).
@@ -54,7 +54,7 @@ def with_headers(send: Send) -> Send:
 class SameOrigin:
     """Middleware that rejects requests from other origins and adds the security headers.
 
-    token: a header, and the value that it must have in every request that changes something; None: no token.
+    token: a header, and the value that it must have in every request that changes something; None requires no token.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str], token: tuple[str, str] | None = None) -> None:

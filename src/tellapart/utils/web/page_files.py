@@ -1,4 +1,4 @@
-"""Serves the files of a page: its own, and those that all pages share."""
+"""Serves a page's own files, and the files that all pages share."""
 
 from __future__ import annotations
 

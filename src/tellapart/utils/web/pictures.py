@@ -10,7 +10,7 @@ LOSSLESS_SIDE = 256  # pixels; smaller pictures are sent losslessly as PNG
 
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
-    """Resizes a picture in place to at most ``longest`` pixels per side; returns its encoded bytes and media type."""
+    """Resizes a picture in place to at most ``longest`` pixels per side. Returns its encoded bytes and media type."""
 
     small = max(image.size) < LOSSLESS_SIDE
     image.thumbnail((longest, longest), Image.Resampling.LANCZOS)

@@ -22,9 +22,9 @@ LOOPBACK = "127.0.0.1"
 
 
 def bind(port: int) -> socket.socket:
-    """Opens a socket on the loopback address; port 0: any free port. Raises `TellapartError` if the port is in use.
+    """Opens a socket on the loopback address (port 0: any free port). Raises `TellapartError` if the port is in use.
 
-    Sets the protocol explicitly, because asyncio sets TCP_NODELAY only for TCP. Without it a connection's second
+    Sets the protocol explicitly, because asyncio sets TCP_NODELAY only for TCP. Otherwise, a connection's second
     request waits 40 ms for the client's delayed acknowledgement.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -77,7 +77,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server; also reports exhausted file descriptors once, and lets cancelled requests send a response."""
+    """uvicorn's server, which also reports exhausted file descriptors once and lets cancelled requests respond."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         told = False
@@ -143,7 +143,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves a page until Ctrl-C; first calls ``ready`` with the address."""
+    """Serves a page until Ctrl-C. First calls ``ready`` with the address."""
     server = server_of(app)
     ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
     try:
