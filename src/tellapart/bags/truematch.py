@@ -14,7 +14,7 @@ from tellapart.utils.strict_json import parse_json
 
 
 def read_truematch(path: Path) -> list[Bag]:
-    """Reads bags in TrueMatch's published format, a list of lists of ids (numbers or strings); ids become strings."""
+    """Reads bags in TrueMatch's published format, lists of ids (numbers or strings). Converts ids to strings."""
     try:
         rows = parse_json(read_text(path))
     except ValueError as error:
@@ -25,7 +25,7 @@ def read_truematch(path: Path) -> list[Bag]:
 
 
 def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
-    """Writes ``3.json``, ``5.json``, … in the published format; integer ids are written as numbers."""
+    """Writes ``3.json``, ``5.json``, … in the published format. Writes integer ids as numbers."""
     written = []
     for size, of_size in BagsFile(Header(), list(bags)).of_size().items():
         rows = [[int(id_) if str(int(id_) if is_whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
@@ -36,7 +36,7 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
 
 
 def remove_truematch(folder: Path) -> None:
-    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before bags of other sizes replace them."""
+    """Removes the ``3.json``, ``5.json``, … that belong to a folder's ``bags.jsonl``, before new bags replace them."""
     try:
         sizes = read_bags(folder / "bags.jsonl").header.sizes
     except UsageError:
