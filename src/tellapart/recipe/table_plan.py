@@ -121,7 +121,7 @@ class Plan:
             why = plan._lacking(base, model=True)
         else:
             why = definition.file and (
-                f"needs {definition.file} captioner: --captioner {name}=NAME ({page_url('captioners.md')})"
+                f"needs {definition.file}: --captioner {name}=NAME ({page_url('captioners.md')})"
             )
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
