@@ -120,9 +120,7 @@ class Plan:
         if base := definition.run or definition.start:
             why = plan._lacking(base, model=True)
         else:
-            why = definition.file and (
-                f"needs {definition.file}: --captioner {name}=NAME ({page_url('captioners.md')})"
-            )
+            why = definition.file and f"needs {definition.file}: --captioner {name}=NAME ({page_url('captioners.md')})"
         return why if model or not why else f"{why}; or its captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
