@@ -18,9 +18,10 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.results import Results, SystemPair
 from tellapart.report.curves import CURVE, Chart, charts, nice_ticks, thin
+from tellapart.report.headline import headline, statistics
 from tellapart.report.page import duration, moment
 from tellapart.report.shown import arrange, format_number
-from tellapart.report.verdict import compare, headline, statistics
+from tellapart.report.verdict import compare
 
 
 def made(**metrics: tuple[float, float, float]) -> Results:

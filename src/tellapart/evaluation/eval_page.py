@@ -11,8 +11,9 @@ from tellapart import __version__
 from tellapart.evaluation import gallery
 from tellapart.evaluation.gallery_pictures import save_pictures
 from tellapart.metrics.results import Results
-from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
+from tellapart.report.folder import Gallery, RunFolder, RunInfo
 from tellapart.report.page import render
+from tellapart.report.training_log import TrainingLog
 from tellapart.types import Item
 from tellapart.utils.outputs import write_output
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tellapart.metrics.results import Results
 
 # Parts of a signature that affect intervals or reference systems, but not the value itself.
@@ -47,14 +45,6 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
             how = " vs. ".join(_short(side.get(name)) for side in (left, right))
             found.append(f"{_NAMES.get(name, name or 'the signature')} ({how})")
     return found
-
-
-def classes(results: Sequence[Results], key: str) -> list[list[int]]:
-    """Groups results, by index, into classes whose values of a metric are comparable, largest class first."""
-    found: dict[tuple[object, ...], list[int]] = {}
-    for place, one in enumerate(results):
-        found.setdefault(test_conditions(one, key), []).append(place)
-    return sorted(found.values(), key=len, reverse=True)
 
 
 def _pictures(results: Results) -> tuple[int, str]:

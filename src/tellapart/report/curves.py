@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tellapart.report.folder import TrainingLog
 from tellapart.report.shown import MINUS
+from tellapart.report.training_log import TrainingLog
 
 POINTS = 120  # maximum number of points in a learning curve; if there are more log lines, they are averaged
 _FIRST = ("loss", "reward")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tellapart.errors import UsageError
 from tellapart.metrics.metric_info import Candidates, MetricInfo
 from tellapart.metrics.results import Results
+from tellapart.report.training_log import TrainingLog, read_log
 from tellapart.utils.strict_json import parse_json
 
 
@@ -79,22 +79,6 @@ class Gallery(_Lenient):
     pictures: dict[str, str] = {}
 
 
-Series = dict[int, float]
-
-
-@dataclass
-class TrainingLog:
-    """Values in ``log.jsonl`` by key and step. Later lines replace earlier lines for the same step (resumed runs)."""
-
-    training: dict[str, Series] = field(default_factory=dict)
-    validation: dict[str, Series] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)  # labels of the validation keys
-    best_step: int | None = None
-    validated: int | None = None  # number of validation pictures
-    unreadable: int = 0
-    not_finite: int = 0
-
-
 Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key of results
 
 
@@ -134,10 +118,14 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     """
     info = _read_info(path)
     run = RunFolder(path, info, TrainingLog())
-    run.recipe = _read_text(run, "recipe.toml", "the recipe")
-    run.results = _read(run, "results.json", Results.from_json, "the metrics before and after")
-    run.gallery = _read(run, "gallery.json", Gallery.model_validate, "the look-alike pictures")
-    _read_log(run)
+    run.recipe = _read(run, "recipe.toml", _text, "the recipe")
+    run.results = _read(
+        run, "results.json", lambda file: Results.from_json(_parse(file)), "the metrics before and after"
+    )
+    run.gallery = _read(
+        run, "gallery.json", lambda file: Gallery.model_validate(_parse(file)), "the look-alike pictures"
+    )
+    run.log = read_log(path / "log.jsonl", run.gaps)
     run.log.labels = {key: describe(key, None).label for key in run.log.validation}
     if run.results is not None:
         _complete(run.results, describe)
@@ -165,6 +153,18 @@ def _read_info(path: Path) -> RunInfo:
         raise UsageError(f"{file} cannot be read ({_short(error)}); {expected}") from error
 
 
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8-sig", errors="replace")
+
+
+def _results(file: Path) -> Results:
+    return Results.from_json(_parse(file))
+
+
+def _gallery(file: Path) -> Gallery:
+    return Gallery.model_validate(_parse(file))
+
+
 def _parse(file: Path) -> Any:
     return parse_json(file.read_text(encoding="utf-8-sig"))
 
@@ -176,65 +176,16 @@ def _short(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _read_text(run: RunFolder, name: str, what: str) -> str | None:
-    file = run.path / name
-    if not file.is_file():
-        run.gaps.append(f"{name} is not in the run folder, so {what} cannot be shown.")
-        return None
-    return file.read_text(encoding="utf-8-sig", errors="replace")
-
-
 T = TypeVar("T")
 
 
-def _read(run: RunFolder, name: str, model: Callable[[Any], T], what: str) -> T | None:
+def _read(run: RunFolder, name: str, read: Callable[[Path], T], what: str) -> T | None:
     file = run.path / name
     if not file.is_file():
         run.gaps.append(f"{name} is not in the run folder, so {what} cannot be shown.")
         return None
     try:
-        return model(_parse(file))
+        return read(file)
     except (ValueError, OSError) as error:
         run.gaps.append(f"{name} cannot be read ({_short(error)}), so {what} cannot be shown.")
         return None
-
-
-def _read_log(run: RunFolder) -> None:
-    file = run.path / "log.jsonl"
-    if not file.is_file():
-        run.gaps.append("log.jsonl is not in the run folder, so the learning curves cannot be shown.")
-        return
-    for line in _lines(file, run.log):
-        event, step = line.get("event"), line.get("step")
-        if isinstance(step, bool) or not isinstance(step, int) or event not in (None, "training", "validation"):
-            continue
-        series = run.log.validation if event == "validation" else run.log.training
-        for key, value in line.items():
-            if key in ("step", "n") or isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if math.isfinite(value):
-                series.setdefault(key, {})[step] = float(value)
-            else:
-                run.log.not_finite += 1
-        if event == "validation":
-            run.log.best_step = step if line.get("best") is True else run.log.best_step
-            run.log.validated = line["n"] if isinstance(line.get("n"), int) else run.log.validated
-    if run.log.unreadable:
-        run.gaps.append(f"log.jsonl: {run.log.unreadable} unreadable line(s) ignored.")
-    if run.log.not_finite:
-        run.gaps.append(f"log.jsonl: {run.log.not_finite} value(s) that are not finite are not drawn.")
-
-
-def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
-    """Yields the log's objects. A partial last line, which a killed run can leave, does not count as unreadable."""
-    with file.open(encoding="utf-8", errors="replace") as stream:
-        for raw in stream:
-            if not raw.strip():
-                continue
-            try:
-                line = parse_json(raw)
-            except ValueError:
-                log.unreadable += raw.endswith("\n")
-                continue
-            if isinstance(line, dict):
-                yield line

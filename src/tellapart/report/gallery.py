@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from tellapart.errors import PictureError
 from tellapart.report.album import Album, unreadable_line
 from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer
-from tellapart.report.marked_text import JudgedWord, Piece, judged_words, pieces
+from tellapart.report.judged_words import JudgedWord, judged_words
+from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.shown import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 

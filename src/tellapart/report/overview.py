@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.report.comparable import classes, differences
+from tellapart.report.comparable import differences, test_conditions
 from tellapart.report.folder import RunFolder
-from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
-from tellapart.report.verdict import Change, compare, main_metric, order
+from tellapart.report.shown import ShownMetric, arrange, describe, format_number, listed, metric_of
+from tellapart.report.verdict import BeforeAfter, Change, compare, main_metric, order
 
 _OVERVIEW_METRICS = 6
 
@@ -44,107 +44,86 @@ class Overview:
     unlike: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A run, and the values of its final system: ``after``, or the first one that is not a reference system."""
+
+    name: str
+    folder: RunFolder
+    results: Results
+    comparison: BeforeAfter | None
+    values: dict[str, Interval]
+
+
+def _runs(folders: Sequence[RunFolder]) -> list[_Run]:
+    runs = []
+    for folder, name in zip(folders, unique_names(folders), strict=True):
+        results = folder.results or Results([])
+        comparison = compare(results)
+        system = comparison.after if comparison else next(iter(order(list(results.systems))), "")
+        values = {key: one for key, one in results.systems.get(system, {}).items() if not math.isnan(one.value)}
+        runs.append(_Run(name, folder, results, comparison, values))
+    return runs
+
+
+def _comparable(runs: Iterable[_Run], key: str) -> list[list[_Run]]:
+    """Groups the runs with a value of this metric into groups within which it is comparable, largest first."""
+    groups: dict[tuple[object, ...], list[_Run]] = {}
+    for run in runs:
+        if key in run.values:
+            groups.setdefault(test_conditions(run.results, key), []).append(run)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
 def overview(folders: Sequence[RunFolder]) -> Overview:
     """Builds the table for several runs: first the headline's metric, then the metrics that most runs have in
     common.
     """
-    endings = [_ending(folder.results) for folder in folders]
-    metrics = arrange(
-        metric_of(_results(folder), key) for folder, keys in zip(folders, endings, strict=True) for key in keys
-    )
-    wanted = sorted(metrics, key=lambda m: -sum(m.key in ending for ending in endings))[:_OVERVIEW_METRICS]
-    names = unique_names(folders)
-    columns = [_column(folders, names, endings, metric) for metric in wanted]
+    runs = _runs(folders)
+    metrics = arrange(metric_of(run.results, key) for run in runs for key in run.values)
+    metrics = sorted(metrics, key=lambda metric: -sum(metric.key in run.values for run in runs))[:_OVERVIEW_METRICS]
+    shown, settings, columns, unlike = [], [], [], []
+    for key in (metric.key for metric in metrics):
+        best, *others = _comparable(runs, key)
+        outside = [run for group in others for run in group]
+        metric = _described(best, key)
+        shown.append(metric)
+        settings.append(metric.setting(*(run.values[key] for run in best)))
+        columns.append([_cell(run, key, run in outside) for run in runs])
+        unlike += [
+            f"{metric.name}: “{run.name}” vs. “{best[0].name}”, which differ in "
+            f"{', '.join(differences(best[0].results, run.results, key))}"
+            for run in outside
+        ]
     rows = [
         OverviewRow(
-            names[i],
-            f"run{i + 1}",
-            folder.info.created[:10],
-            "" if folder.info.seed is None else str(folder.info.seed),
-            tuple(column.cells[i] for column in columns),
+            run.name,
+            f"run{number}",
+            run.folder.info.created[:10],
+            "" if run.folder.info.seed is None else str(run.folder.info.seed),
+            tuple(column[number - 1] for column in columns),
         )
-        for i, folder in enumerate(folders)
+        for number, run in enumerate(runs, 1)
     ]
-    return Overview(
-        tuple(column.metric for column in columns),
-        tuple(column.metric.setting(*column.estimates) for column in columns),
-        tuple(rows),
-        tuple(dict.fromkeys(line for column in columns for line in column.unlike)),
-    )
+    return Overview(tuple(shown), tuple(settings), tuple(rows), tuple(dict.fromkeys(unlike)))
 
 
-@dataclass(frozen=True)
-class _Column:
-    metric: ShownMetric
-    estimates: tuple[Interval | None, ...]
-    cells: tuple[Cell, ...]
-    unlike: tuple[str, ...]
+def _cell(run: _Run, key: str, unlike: bool) -> Cell:
+    value = run.values.get(key)
+    return value, run.comparison.get(key) if run.comparison and value else None, unlike
 
 
-def _column(
-    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Interval]], metric: ShownMetric
-) -> _Column:
-    """Builds the column for one metric; marks runs outside the largest class of comparable runs."""
-    with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
-    first, *others = comparable(folders, with_it, metric.key)
-    named = _described(folders, metric.key, first)
-    estimates = tuple(ending.get(metric.key) for ending in endings)
-    unlike = tuple(
-        (
-            f"{named.name}: {quoted(names, [i])} vs. {quoted(names, [first[0]])}, which differ in "
-            f"{', '.join(differences(_results(folders[first[0]]), _results(folders[i]), metric.key))}"
-        )
-        for other in others
-        for i in other
-    )
-    outside = {i for other in others for i in other}
-    cells: list[Cell] = []
-    for i, folder in enumerate(folders):
-        comparison = compare(folder.results) if folder.results else None
-        change = comparison.get(metric.key) if comparison and estimates[i] else None
-        cells.append((estimates[i], change, i in outside))
-    return _Column(named, tuple(estimates[i] for i in first), tuple(cells), unlike)
-
-
-def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) -> list[list[int]]:
-    """Groups runs, given by the indices ``places``, into classes within which this metric is comparable,
-    largest first.
-    """
-    found = classes([_results(folders[place]) for place in places], key)
-    return [[places[own] for own in members] for members in found]
-
-
-def _results(folder: RunFolder) -> Results:
-    return folder.results or Results([])
-
-
-def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> ShownMetric:
-    found = [_results(folders[i]) for i in members]
-    candidates = next(filter(None, (one.candidates.get(key) for one in found)), None)
-    return describe(key, candidates, next(filter(None, (one.metrics.get(key) for one in found)), None))
-
-
-def _ending(results: Results | None) -> dict[str, Interval]:
-    """Returns the values for a run's final system: ``after``, or the first one that is not a reference system."""
-    if results is None:
-        return {}
-    comparison = compare(results)
-    name = comparison.after if comparison else next(iter(order(list(results.systems))), None)
-    found = results.systems.get(name, {}) if name else {}
-    return {key: e for key, e in found.items() if not math.isnan(e.value)}
+def _described(runs: Sequence[_Run], key: str) -> ShownMetric:
+    """Describes a metric with what the first run that knows it says."""
+    candidates = (run.results.candidates.get(key) for run in runs)
+    infos = (run.results.metrics.get(key) for run in runs)
+    return describe(key, next(filter(None, candidates), None), next(filter(None, infos), None))
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
     """Returns the runs' names, with the folder if several runs have the same name."""
     names = [folder.name for folder in folders]
-    paths = [f" ({folder.path})" if names.count(folder.name) > 1 else "" for folder in folders]
-    return [name + path for name, path in zip(names, paths, strict=True)]
-
-
-def quoted(names: Sequence[str], places: Sequence[int]) -> str:
-    """Quotes and joins names, e.g. ``“a”, “b” and “c”``."""
-    own = [f"“{names[place]}”" for place in places]
-    return " and ".join([", ".join(own[:-1]), own[-1]] if len(own) > 1 else own)
+    return [f"{folder.name} ({folder.path})" if names.count(folder.name) > 1 else folder.name for folder in folders]
 
 
 def overview_headline(folders: Sequence[RunFolder]) -> str:
@@ -153,36 +132,33 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
 
     Ranks only runs with the same pictures and signature; for the others, says what differs.
     """
-    endings = [_ending(folder.results) for folder in folders]
-    names = unique_names(folders)
-    shared = [key for key in dict.fromkeys(k for e in endings for k in e) if sum(key in e for e in endings) > 1]
-    key = main_metric(shared)
+    runs = _runs(folders)
+    keys = dict.fromkeys(key for run in runs for key in run.values)
+    key = main_metric([key for key in keys if sum(key in run.values for run in runs) > 1])
     if key is None:
         return f"{len(folders)} runs side by side; they have no recall metric in common by which to compare them."
-    ranked, *others = comparable(folders, [i for i, e in enumerate(endings) if key in e], key)
-    outside = [i for other in others for i in other]
+    ranked, *others = _comparable(runs, key)
+    outside = [run for group in others for run in group]
     if len(ranked) == 1:
-        first, other = (_results(folders[place]) for place in (ranked[0], outside[0]))
-        name = describe(key, info=first.metrics.get(key)).name
-        if (among := first.candidates.get(key)) is not None:  # the number of candidates may differ between runs
+        first, other = ranked[0], outside[0]
+        name = describe(key, info=first.results.metrics.get(key)).name
+        if (among := first.results.candidates.get(key)) is not None:  # their number may differ between runs
             name = name.replace(f"{among} ", "", 1)
-        pair = quoted(names, [ranked[0], outside[0]])
-        return f"{name}, not comparable: {pair} differ in {', '.join(differences(first, other, key))}."
-    metric = _described(folders, key, ranked)
-    ranking = _ranking(metric, {i: endings[i][key] for i in ranked}, names)
-    return ranking + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
+        reasons = ", ".join(differences(first.results, other.results, key))
+        return f"{name}, not comparable: “{first.name}” and “{other.name}” differ in {reasons}."
+    ranking = _ranking(_described(ranked, key), ranked)
+    names = listed([f"“{run.name}”" for run in outside])
+    return ranking + (f"; not comparable with these: {names}." if outside else ".")
 
 
-def _ranking(metric: ShownMetric, estimates: dict[int, Interval], names: Sequence[str]) -> str:
-    ranked = sorted(estimates, key=lambda i: -estimates[i].value)
-    best, second = (estimates[i] for i in ranked[:2])
-    first, other = format_number(best.value, metric.digits), format_number(second.value, metric.digits)
-    start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
+def _ranking(metric: ShownMetric, runs: Sequence[_Run]) -> str:
+    best, second, *_ = sorted(runs, key=lambda run: -run.values[metric.key].value)
+    first, other = (format_number(run.values[metric.key].value, metric.digits) for run in (best, second))
+    start = f"Of {len(runs)} runs, “{best.name}”"
     if first == other:
-        return f"{start} and “{names[ranked[1]]}” are equal: {metric.name} {first}"
-    return (
-        f"{start} has the highest {metric.name}: {first} vs. {other} for “{names[ranked[1]]}”{_overlap(best, second)}"
-    )
+        return f"{start} and “{second.name}” are equal: {metric.name} {first}"
+    overlap = _overlap(best.values[metric.key], second.values[metric.key])
+    return f"{start} has the highest {metric.name}: {first} vs. {other} for “{second.name}”{overlap}"
 
 
 def _overlap(best: Interval, second: Interval) -> str:

@@ -5,35 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.report.album import Album
 from tellapart.report.curves import CURVE, Chart, charts
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import GalleryView, view_gallery
+from tellapart.report.headline import headline, statistics
 from tellapart.report.overview import Overview, overview, overview_headline, unique_names
+from tellapart.report.recipe_summary import recipe_summary
 from tellapart.report.shown import format_number
 from tellapart.report.table import ResultsTable, results_table
 from tellapart.report.template import HERE, template
 from tellapart.report.trade_off import trade_off
-from tellapart.report.verdict import (
-    BeforeAfter,
-    comparisons,
-    headline,
-    statistics,
-)
+from tellapart.report.verdict import BeforeAfter, comparisons
 from tellapart.utils.outputs import check_output, write_output
 
 KEPT_START = "Validation selected step 0, so the saved model has the initial weights."
-# The most informative recipe entries; a details element contains the whole recipe.
-_SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
-            "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
         "" if run.info.kept_step == 0 else statistics(run.results),
         run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
         _facts(run),
-        _recipe_summary(run),
+        recipe_summary(run),
         [one for one in comparisons(run.results) if one.changes] if run.results else [],
         results_table(run.results) if run.results else None,
         {name: (found, own.notes) for name, own in tests.items() if (found := results_table(own)) is not None},
@@ -155,44 +147,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600:,} h {whole % 3600 // 60} min"
-
-
-def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns the recipe's main entries, with dotted keys; the page's details element contains the whole recipe."""
-    if run.recipe is None:
-        return []
-    try:
-        entries = _flatten(tomllib.loads(run.recipe))
-    except tomllib.TOMLDecodeError as error:
-        run.gaps.append(f"recipe.toml is not valid TOML ({error}); it is shown as plain text.")
-        return []
-
-    def place(key: str) -> int:
-        parts = key.split(".")
-        return min((_SUMMARY_KEYS.index(part) for part in parts if part in _SUMMARY_KEYS), default=len(_SUMMARY_KEYS))
-
-    chosen = sorted((key for key in entries if place(key) < len(_SUMMARY_KEYS)), key=place)
-    return [(key, entries[key]) for key in chosen[:12]]
-
-
-def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{start}{key}.")
-        else:
-            flat[f"{start}{key}"] = entry_text(value)
-    return {key: text for key, text in flat.items() if text}
-
-
-def entry_text(value: Any) -> str:
-    """Formats a recipe entry for readers: lists with commas, tables as ``kind, key value``; "" for an empty list."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        texts = [entry_text(entry) for entry in value]
-        return ("; " if any(isinstance(entry, dict) for entry in value) else ", ").join(filter(None, texts))
-    if isinstance(value, dict):
-        named = {key: entry_text(entry) for key, entry in value.items()}
-        return ", ".join(text if key in ("kind", "name") else f"{key} {text}" for key, text in named.items() if text)
-    return str(value)

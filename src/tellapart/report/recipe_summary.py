@@ -1,0 +1,53 @@
+"""The main entries of a run's recipe, for readers."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from tellapart.report.folder import RunFolder
+
+# The most informative recipe entries; a details element contains the whole recipe.
+_SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
+            "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
+
+
+def recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
+    """Returns the recipe's main entries, with dotted keys; the page's details element contains the whole recipe."""
+    if run.recipe is None:
+        return []
+    try:
+        entries = _flatten(tomllib.loads(run.recipe))
+    except tomllib.TOMLDecodeError as error:
+        run.gaps.append(f"recipe.toml is not valid TOML ({error}); it is shown as plain text.")
+        return []
+
+    def place(key: str) -> int:
+        parts = key.split(".")
+        return min((_SUMMARY_KEYS.index(part) for part in parts if part in _SUMMARY_KEYS), default=len(_SUMMARY_KEYS))
+
+    chosen = sorted((key for key in entries if place(key) < len(_SUMMARY_KEYS)), key=place)
+    return [(key, entries[key]) for key in chosen[:12]]
+
+
+def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{start}{key}.")
+        else:
+            flat[f"{start}{key}"] = entry_text(value)
+    return {key: text for key, text in flat.items() if text}
+
+
+def entry_text(value: Any) -> str:
+    """Formats a recipe entry for readers: lists with commas, tables as ``kind, key value``; "" for an empty list."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        texts = [entry_text(entry) for entry in value]
+        return ("; " if any(isinstance(entry, dict) for entry in value) else ", ").join(filter(None, texts))
+    if isinstance(value, dict):
+        named = {key: entry_text(entry) for key, entry in value.items()}
+        return ", ".join(text if key in ("kind", "name") else f"{key} {text}" for key, text in named.items() if text)
+    return str(value)

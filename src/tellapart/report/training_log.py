@@ -1,0 +1,69 @@
+"""Reads the training log of a run: the logged values by key and step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart.utils.strict_json import parse_json
+
+Series = dict[int, float]
+
+
+@dataclass
+class TrainingLog:
+    """Values in ``log.jsonl`` by key and step. Later lines replace earlier lines for the same step (resumed runs)."""
+
+    training: dict[str, Series] = field(default_factory=dict)
+    validation: dict[str, Series] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # labels of the validation keys
+    best_step: int | None = None
+    validated: int | None = None  # number of validation pictures
+    unreadable: int = 0
+    not_finite: int = 0
+
+
+def read_log(file: Path, gaps: list[str]) -> TrainingLog:
+    """Reads ``log.jsonl``. Adds lines to ``gaps`` about what cannot be shown."""
+    log = TrainingLog()
+    if not file.is_file():
+        gaps.append("log.jsonl is not in the run folder, so the learning curves cannot be shown.")
+        return log
+    for line in _lines(file, log):
+        event, step = line.get("event"), line.get("step")
+        if isinstance(step, bool) or not isinstance(step, int) or event not in (None, "training", "validation"):
+            continue
+        series = log.validation if event == "validation" else log.training
+        for key, value in line.items():
+            if key in ("step", "n") or isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if math.isfinite(value):
+                series.setdefault(key, {})[step] = float(value)
+            else:
+                log.not_finite += 1
+        if event == "validation":
+            log.best_step = step if line.get("best") is True else log.best_step
+            log.validated = line["n"] if isinstance(line.get("n"), int) else log.validated
+    if log.unreadable:
+        gaps.append(f"log.jsonl: {log.unreadable} unreadable line(s) ignored.")
+    if log.not_finite:
+        gaps.append(f"log.jsonl: {log.not_finite} value(s) that are not finite are not drawn.")
+    return log
+
+
+def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
+    """Yields the log's objects. A partial last line, which a killed run can leave, does not count as unreadable."""
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        for raw in stream:
+            if not raw.strip():
+                continue
+            try:
+                line = parse_json(raw)
+            except ValueError:
+                log.unreadable += raw.endswith("\n")
+                continue
+            if isinstance(line, dict):
+                yield line
