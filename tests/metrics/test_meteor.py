@@ -521,11 +521,11 @@ def test_references_that_score_alike_are_chosen_by_the_last_digit(jar: Jar) -> N
 
 
 @pytest.mark.long
-def test_captions_of_fifty_thousand_words_take_seconds(small: Path) -> None:
+def test_captions_of_twenty_thousand_words_take_seconds(small: Path) -> None:
     rng, words = random.Random(0), ["a", "dog", "dogs", "the", "big", "large", "boat", "ship", "is", "on", "of"]
-    long = " ".join(rng.choices(words, k=50_000))
-    other = " ".join(rng.choices(words, k=50_000))
+    long = " ".join(rng.choices(words, k=20_000))
+    other = " ".join(rng.choices(words, k=20_000))
     for caption, reference in ((long, "the big dog is on a ship"), ("the big dog is on a ship", long), (long, other)):
         started = time.process_time()
         value = meteor([caption], [[reference]])[0]
-        assert 0 < value < 1 and time.process_time() - started < 15
+        assert 0 < value < 1 and time.process_time() - started < 6
