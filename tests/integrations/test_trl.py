@@ -112,7 +112,7 @@ def test_cider_is_the_metric(tiny_scorer: Path) -> None:
     found = cider(references)(messages(["the sky", "a red ball"]), id=["b.jpg", "a.jpg"])
     _, expected = cider_d(["a red ball", "the sky"], list(references.values()))
     assert found == pytest.approx([expected[1], expected[0]])
-    with pytest.raises(UsageError, match="no references for picture 'c'; they must"):
+    with pytest.raises(UsageError, match="no references for picture 'c'; references must"):
         cider(references)(["x"], id=["c"])
 
 

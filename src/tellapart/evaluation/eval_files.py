@@ -1,4 +1,4 @@
-"""Reads the files and specifications that ``tellapart eval`` is given; models stay names."""
+"""Reads the files and specifications that ``tellapart eval`` is given. Does not load models, which remain names."""
 
 from __future__ import annotations
 

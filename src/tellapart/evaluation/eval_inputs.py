@@ -1,4 +1,4 @@
-"""The inputs of an evaluation besides captions."""
+"""The inputs of an evaluation other than captions."""
 
 from __future__ import annotations
 

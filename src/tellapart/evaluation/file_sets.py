@@ -5,8 +5,7 @@
 | ``bags.jsonl`` | `bag3`, `bag5`, …, one per size; every picture is a target |
 | ``3.json``, a list of lists of ids | TrueMatch as published; from a folder, all sizes except ``1.json`` are read |
 | ``framepairs.json`` | `bag2` and `bag4`: frames from one shot |
-| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten pictures per set; those that have a text are
-targets |
+| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten pictures per set; those with text are targets |
 
 `tellapart.evaluation.retrieval` ranks them, and metrics are named after them, as in ``recall@1.bag3``.
 """

@@ -1,4 +1,4 @@
-"""What an evaluation keeps for galleries and tables: all captions, marked claims, and retrieval results."""
+"""The data that an evaluation keeps for galleries and tables: all captions, marked claims, and retrieval results."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark clai
 def keep_for_pages(
     results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
 ) -> None:
-    """Stores what galleries and tables need: captions, marked claims, and retrieval results on look-alike sets and on
-    sets from files.
+    """Stores the data that galleries and tables need: captions, marked claims, and retrieval results on
+    look-alike sets and on sets from files.
     """
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}

@@ -1,4 +1,4 @@
-"""Finds the metric that a result's key refers to, and its description."""
+"""Finds the metric that a key in the results refers to, and its description."""
 
 from __future__ import annotations
 

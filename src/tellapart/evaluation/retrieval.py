@@ -1,4 +1,4 @@
-"""Retrieval of pictures by their captions: the scorer's ranks of each caption's picture among its candidates.
+"""Retrieval of pictures by their captions: the scorer ranks each caption's picture among its candidates.
 
 `retrieve` ranks the candidates of `tellapart.evaluation.candidate_sets` by the scorer's similarity (the dot product of
 L2-normalized features), and `Retrieval` holds one value per picture, NaN for a picture that is never a target.

@@ -1,4 +1,4 @@
-"""``tellapart eval``: from its options to results."""
+"""Runs ``tellapart eval``: turns its options into results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Per-picture prompts, made from a template whose fields are filled with each picture's metadata.
 
 Example: ``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` becomes "none" for pictures without tags, and
-    ``{{tags}}`` stands for the literal text ``{tags}``. The fields are
+``{{tags}}`` stands for the literal text ``{tags}``. The fields are
 
 - ``id``, ``name`` (the file name without its suffix), ``folder`` (the folder's name) and ``text`` (the text file
   beside the picture, unless tellapart wrote it, or the data set's references);

@@ -1,4 +1,4 @@
-"""The settings of a captioning run, by which a later run decides whether its captions are the same."""
+"""The settings of a captioning run. A later run compares them with its own before it appends to the same file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that the settings of a captioning run can be combined, for its model and its destination."""
+"""Checks that the settings of a captioning run are compatible with each other, with the model and with the output."""
 
 from __future__ import annotations
 

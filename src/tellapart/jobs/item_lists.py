@@ -1,4 +1,4 @@
-"""Shards of data sets that are not files of pictures: lists of their items, or ranges of item numbers."""
+"""Splits data sets that cannot be split by file: into lists of items, or ranges of item numbers."""
 
 from __future__ import annotations
 

@@ -11,7 +11,10 @@ from tellapart.utils.strict_json import parse_json
 
 
 def read_object(folder: Folder, name: str, types: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the object in a file; None if the file is missing or lacks a key or the type of its value."""
+    """Returns the object in a file.
+
+    Returns None if the file is missing, or if a key is missing or its value has the wrong type.
+    """
     try:
         value = parse_json((folder.read(name) or b"").decode())
     except ValueError:

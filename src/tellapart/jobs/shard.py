@@ -30,7 +30,7 @@ class Shard:
     splits: the splits to keep.
     count: the number of items (an upper bound if items are lines), or None if unknown.
     size: the size in bytes.
-    version: the file's version. If a file changes, the job is a different job.
+    version: the file's version. A changed file makes the job a different job.
     """
 
     number: int

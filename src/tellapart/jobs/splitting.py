@@ -3,7 +3,7 @@
 - Tar and Parquet files that contain pictures are used as shards directly.
 - A JSON Lines file is split into byte ranges at line ends. Its lines are not parsed.
 - For other data sets whose pictures are files, each shard's items are written to a list (JSON Lines), so that a worker
-reads only its own items.
+  reads only its own items.
 - Other data sets, whose pictures are not files (such as `scenes`), are split into ranges of items, and a worker opens
   the whole data set.
 
@@ -38,7 +38,8 @@ def shards_on_disk(
 ) -> Iterator[Shard]:
     """Yields the shards of a data set. Adds lines for the user to ``notes``.
 
-    prefix, own_id: text before each id, and the id of a single picture; "" for the ids of the data set.
+    prefix: text to put before each id.
+    own_id: the id of a data set that is a single picture; "" keeps the ids of the data set.
     """
     kind, path, options = parse(spec)
     READERS[kind]  # raises if the reader's extra is not installed
@@ -110,7 +111,7 @@ def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, i
 
 
 def without_split(options: Options) -> dict[str, str]:
-    """Returns a shard's options: the data set's without ``split``, with an absolute folder of images."""
+    """Returns a shard's options: the data set's options without ``split``, and with ``images`` as an absolute path."""
     values = {key: value for key, value in options.values.items() if key != "split"}
     if "images" in values:
         values["images"] = str(Path(values["images"]).expanduser().absolute())

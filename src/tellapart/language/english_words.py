@@ -1,4 +1,4 @@
-"""Which strings are English words, and which of them are function words."""
+"""A pattern for English words, and the set of function words."""
 
 from __future__ import annotations
 

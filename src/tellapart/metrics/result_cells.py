@@ -1,4 +1,4 @@
-"""The texts of results: cells with intervals, paired differences, and the notes that explain them."""
+"""Formats results as text: cells with intervals, paired differences, and the notes that explain them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The complete ground truth of a scene: its objects, its relations, and everything else that determines it."""
+"""The complete ground truth of a scene: its objects, its relations, and everything else that determines the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects, and the relations that hold between them.
+"""Objects, and the relations between them.
 
 Positions are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards.
 """

@@ -1,4 +1,4 @@
-"""The treatment of judged captions that are also a reference of their picture."""
+"""Handles judged captions that are also a reference of their picture."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from tellapart.metrics.draws import bootstrap_weights
 
 
 def agreement_of_values(value_N: np.ndarray, judgements: Judgements, resamples: int, seed: int) -> MetricAgreement:
-    """Computes the agreement of N captions' values, NaN if unknown, with the judgements on these captions.
+    """Computes how well the values of N captions (NaN where unknown) agree with human judgements of these captions.
 
-    resamples: the number of resamples of the interval; 0: no interval.
+    resamples: the number of bootstrap resamples for the interval; 0 computes no interval.
     """
     known_N = ~np.isnan(value_N)
     rating_of = [np.array(caption.ratings) for caption in judgements.captions]

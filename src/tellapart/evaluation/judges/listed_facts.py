@@ -1,4 +1,4 @@
-"""Judge scores from lists of facts: DCScore, and a checklist."""
+"""Scores that a judge computes from lists of facts: DCScore, and a checklist."""
 
 from __future__ import annotations
 

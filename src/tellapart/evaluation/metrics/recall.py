@@ -134,7 +134,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
 
 
 def recall_chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
-    """Computes each picture's recall@k, in percent, of a blind guess."""
+    """For each picture, computes the recall@k of a blind guess, in percent."""
     return 100 * chance(context.sets(pools), len(context.ids), k)
 
 

@@ -1,4 +1,4 @@
-"""The number of tokens per caption in the scorer's tokenizer."""
+"""The number of tokens per caption, counted with the scorer's tokenizer."""
 
 from __future__ import annotations
 

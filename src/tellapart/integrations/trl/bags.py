@@ -80,7 +80,7 @@ def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
         raise UsageError(
             f"each rank gets {rows} captions per generation (per_device_train_batch_size "
             f"{args.per_device_train_batch_size} × steps_per_generation {args.steps_per_generation}), which is "
-            f"not a multiple of bag size {bag_size} × num_generations {args.num_generations} = "
+            f"not a multiple of the bag size {bag_size} × num_generations {args.num_generations} = "
             f"{bag_size * args.num_generations}, so bags would be split; change one of these settings"
         )
 

@@ -1,4 +1,4 @@
-"""Exchange of rows between ranks; pictures are identified by digests of their pixels."""
+"""Exchanges rows between ranks; pictures are identified by digests of their pixels."""
 
 from __future__ import annotations
 

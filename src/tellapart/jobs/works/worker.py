@@ -101,7 +101,7 @@ def _node() -> str:
 
 
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the summary for a shard's result ``out``. ``pictures``: what `pictures_of` returned."""
+    """Returns the summary of a shard's result ``out``. ``pictures``: the return value of `pictures_of`."""
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
         "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
