@@ -121,8 +121,8 @@ class Metric(Entry[Callable[..., Any]]):
         return Candidates(min(sizes), max(sizes), float(np.average(chance_N[known_N], weights=questions_N[known_N])))
 
     def tag(self, context: EvalContext) -> str:
-        """Returns the name of the judge that computed the metric, or "" if the metric uses no judge. Results append it to
-        the metric's name.
+        """Returns the name of the judge that computed the metric, or "" if the metric uses no judge. Results append it
+        to the metric's name.
         """
         return ""
 
@@ -171,7 +171,7 @@ class CaptionSetMetric(Metric):
 
 
 def _scaled(score: Callable[..., Any], scale: float, stats: Any) -> Any:
-    """Multiplies the result of ``score`` by ``scale``. For a list of statistics, the result is a function of weights."""
+    """Multiplies the result of ``score`` by ``scale``. For a list of statistics, this is a function of weights."""
     found = score(stats)
     return scale * found if not callable(found) else lambda weight_N: scale * found(weight_N)
 
