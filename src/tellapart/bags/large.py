@@ -73,7 +73,7 @@ class LargeSearch:
 
     @property
     def refines(self) -> bool:
-        """Returns whether refinement rounds follow the search within clusters; a single cluster needs none."""
+        """Returns whether refinement rounds follow the search within clusters. A single cluster needs no refinement."""
         return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
 
     @property

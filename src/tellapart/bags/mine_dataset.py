@@ -1,4 +1,4 @@
-"""Mines curated bags from a data set with a scorer, together with the settings that the file of bags records."""
+"""Mines curated bags from a data set with a scorer, together with the settings that the bags file records."""
 
 from __future__ import annotations
 

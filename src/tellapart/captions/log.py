@@ -110,7 +110,7 @@ class TextRow:
         return cls(() if text is None else (text_hash(text),), picture, tuple(captions))
 
     def record(self, file: str, key: str) -> dict[str, Any]:
-        """Returns the row as the content of a line of the log."""
+        """Returns the row as the content of a log line."""
         value: dict[str, Any] = {"file": file, "id": key}
         if self.hashes:
             value["text"] = self.hashes[-1]

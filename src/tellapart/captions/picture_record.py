@@ -28,7 +28,7 @@ class PictureRecord:
 
     @classmethod
     def of(cls, picture: Picture, content: str | None = None) -> PictureRecord | None:
-        """Records a picture in its current state; returns None if it cannot be read.
+        """Records a picture in its current state. Returns None if the picture cannot be read.
 
         content: the content key to record; None computes it here. A caller that computes the key itself must read the
             bytes after this call, so that a later change to the file is noticed.

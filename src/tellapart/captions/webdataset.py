@@ -41,7 +41,7 @@ def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str
 
 
 def bytes_of(item: Item) -> tuple[bytes, str]:
-    """Returns the encoded picture and a matching file suffix; encodes pictures without a file as PNG."""
+    """Returns the encoded picture and a matching file suffix. Encodes pictures without a file as PNG."""
     picture: Any = item.picture
     if hasattr(picture, "read"):
         data = bytes(picture.read().data)

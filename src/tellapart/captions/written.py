@@ -1,4 +1,4 @@
-"""A caption as a captioner or a server wrote it, with everything that is stored about it."""
+"""A caption from a captioner or a server, with everything that is stored about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tellapart alt-text``: short texts for people who cannot see a picture, made from its caption."""
+"""``tellapart alt-text``: turns captions into short texts for people who cannot see the pictures."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Command(TyperCommand):
             ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Adds hints about how to list the kinds of data, and about related two-word commands."""
+        """Adds hints about how to list the kinds of data, and about related commands."""
         if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
             self.epilog = "To list the kinds of data, run: tellapart data kinds"
         verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})

@@ -52,7 +52,7 @@ def demo(
 def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
     """Trains the demo recipe, then shows three pictures with their captions before and after training.
 
-    An interrupted demo continues from its last checkpoint; a finished one is shown again.
+    An interrupted demo continues from its last checkpoint. A finished demo is shown again.
     """
     from tellapart.recipe.reading import read_recipe
     from tellapart.recipe.shipped_recipes import find_recipe

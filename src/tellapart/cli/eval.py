@@ -1,4 +1,4 @@
-"""``eval`` measures caption files; ``eval headroom``, how much of what a captioner knows its captions state."""
+"""``tellapart eval``: measures caption files, and how much of its knowledge a captioner states (headroom)."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def headroom(
     """Compare the recall of a captioner's captions with the recall it could reach at the same precision.
 
     Ranks the claims of sampled captions by the captioner's confidence, and prints precision and recall of greedy
-    captions. Claims about scenes are verified against the scene; all other claims, against the words of the references.
+    captions. Claims about scenes are verified against the scene, and all other claims against the references' words.
     """
     from tellapart.evaluation.headroom import headroom_of
 

@@ -1,6 +1,6 @@
 """``tellapart study``: plans, creates, serves, rehearses, exports and reports user studies.
 
-``study judges`` measures how well metrics agree with people; ``study arena`` compares captions with each other.
+``study judges`` measures how well metrics agree with people; ``study arena`` ranks systems by comparing their captions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Aligns captions with the known ids, and reports what is missing on either side or empty."""
+"""Aligns captions with the known ids, and reports missing, additional and empty captions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def align_lists(
 
 
 def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: float) -> None:
-    """Raises `UsageError` if two sides share less than the fraction ``min_overlap`` of the larger one's ids."""
+    """Raises `UsageError` if two sides share less than the fraction ``min_overlap`` of the larger side's ids."""
     if both < min_overlap * largest:
         raise UsageError(
             f"{name} and {other} have only {both:,} of {largest:,} ids in common; are they about "

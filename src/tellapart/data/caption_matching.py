@@ -1,4 +1,4 @@
-"""Matches the ids of captions with known ids: by path, file name, stem or number, or else by position."""
+"""Matches the ids of captions to known ids by path, file name, stem or number, or otherwise by position."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def csv_reader(lines: Iterable[str], separator: str) -> Reader:
 
 
 def mended(record: list[str], header: Sequence[str]) -> list[str]:
-    """Repairs the one row in Flickr30k's published table that lacks its second bar. Returns three fields.
+    """Repairs the one row in Flickr30k's published table that lacks its second bar. Returns its three fields.
 
     The second field of that row is "4   A dog runs across the grass .". Any other row is returned unchanged.
     """

@@ -42,5 +42,5 @@ class Options:
 
     @property
     def splits(self) -> frozenset[str]:
-        """Returns the requested splits by their standard names; empty means all."""
+        """Returns the standard names of the requested splits. An empty set means all splits."""
         return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())

@@ -35,5 +35,5 @@ def kinds_of_data() -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _by_name(readers: Iterable[Reader]) -> list[Reader]:
-    """Sorts readers by name; the registry keeps them in import order."""
+    """Sorts readers by name, because the registry keeps them in import order."""
     return sorted(readers, key=lambda reader: reader.name)

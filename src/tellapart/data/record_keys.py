@@ -52,7 +52,7 @@ def find_key(names: Iterable[str], keys: Collection[str]) -> str:
 
 
 def exiftool_names(keys: list[str]) -> list[str]:
-    """Strips the group that exiftool's ``-G`` adds to keys (``XMP:Description``); other keys are unchanged."""
+    """Strips the group that exiftool's ``-G`` adds to keys (``XMP:Description``). Leaves other keys unchanged."""
     return [str(key).rpartition(":")[2] for key in keys] if EXIFTOOL_KEY in keys else keys
 
 

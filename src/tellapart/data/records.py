@@ -21,7 +21,7 @@ _UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  
 
 
 def sole(value: Any, where: str) -> Any:
-    """Unwraps a list of one value; returns other values unchanged. Raises `RowError` for longer lists."""
+    """Unwraps a list of one value. Returns other values unchanged. Raises `RowError` for longer lists."""
     if not isinstance(value, list | tuple):
         return value
     if len(value) != 1:

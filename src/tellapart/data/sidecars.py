@@ -1,4 +1,4 @@
-"""Reads captions from text files beside pictures: which file belongs to which picture, and how many captions it has."""
+"""Pairs pictures with the text files next to them, and decides whether a file contains one caption or several."""
 
 from __future__ import annotations
 

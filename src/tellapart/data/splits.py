@@ -1,4 +1,4 @@
-"""Names of splits: how they are spelled, and how files, records and lists give them."""
+"""Normalizes the names of splits, and finds the splits that file names, records and lists specify."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPLIT_NAMES = {
 
 
 def normalize_split(name: str) -> str:
-    """Normalizes spellings to ``train``, ``val`` or ``test``; lower-cases other names."""
+    """Normalizes spellings to ``train``, ``val`` or ``test``. Lower-cases other names."""
     name = name.strip().lower()
     return _SPLIT_NAMES.get(name, name)
 
@@ -38,7 +38,7 @@ def checked_split(value: Any, where: str) -> str:
 
 
 def split_records(content: Any) -> Any:
-    """Flattens ``{"train": [...], "test": [...]}`` to records with their split; returns other content as is."""
+    """Flattens ``{"train": [...], "test": [...]}`` to records with their split. Returns other content unchanged."""
     if not isinstance(content, dict) or not {normalize_split(key) for key in content} <= {"train", "val", "test"}:
         return content
     if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in content.values()):
@@ -47,7 +47,7 @@ def split_records(content: Any) -> Any:
 
 
 def split_from_name(name: str) -> str:
-    """Infers the split from a file name (``captions_val2017.json``, ``train-00000.tar``); "" if there is none."""
+    """Infers the split from a file name (``captions_val2017.json``, ``train-00000.tar``), or "" if there is none."""
     found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
     return normalize_split(found[1]) if found else ""
 

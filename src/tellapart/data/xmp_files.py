@@ -18,7 +18,7 @@ _MPF_MARK, _MP_ENTRIES = b"MPF\0", 0xB002
 
 
 def read_sidecar(path: Path) -> str:
-    """Returns the packet of a ``.xmp`` file in UTF-8 or, with a byte order mark, UTF-16; "" if there is none.
+    """Returns the packet of a ``.xmp`` file in UTF-8 or, with a byte order mark, UTF-16, or "" without a file.
 
     Raises `UsageError` for other encodings.
     """
@@ -37,7 +37,7 @@ def takes_packet(data: bytes) -> bool:
 
 
 def packet_in(data: bytes, where: str = "the picture") -> str:
-    """Returns the packet inside a picture; "" if there is none. Raises `UsageError` if it is damaged."""
+    """Returns the packet inside a picture, or "" if there is none. Raises `UsageError` if it is damaged."""
     try:
         if not takes_packet(data):  # other formats store the packet as plain text
             plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Reads the texts in an output file that a person wrote, changed or accepted, so that they are kept."""
+"""Finds the hand-written, edited and accepted texts in an output file, so that they are kept."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def refuse_other_language(out: Path, language: str) -> None:
 
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
-    """Raises `UsageError` if a person wrote the file ``out``; files with pictures are checked by `check_output`."""
+    """Raises `UsageError` if a person wrote the file ``out``. Checks files with pictures like `check_output`."""
     if out.suffix.lower() in PACKED:
         check_output(out)
     elif text_of_person(out, own) is not None and not replaces.edited:

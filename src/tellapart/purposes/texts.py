@@ -24,7 +24,7 @@ class Edited:
     long: a second, longer text; "" if there is none.
     accepted: whether a person accepted the text as it is. An accepted empty text marks a decorative picture.
     language: the language code; "" if unspecified.
-    variation: what the captions of the picture agree on (`tellapart.purposes.variation`); {} for one or two.
+    variation: what the picture's captions agree on (`tellapart.purposes.variation`); {} for one or two captions.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Loads the models of a review: the scorer that finds what a caption fits, and the captioner that recaptions."""
+"""Loads the models for a review: a scorer that finds the pictures a caption fits, and a captioner."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ MOMENT_SECONDS = 2.0
 def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
     """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it is still empty and unused.
 
-    If another process holds the lock, prints a message and waits (``wait``), or raises a `UsageError` that names it.
+    If another process holds the lock, waits after printing a message (``wait``) or raises a `UsageError`. Both name the
+    process.
     ``name``: name of the lock file, to lock only part of the folder.
     """
     folders_made = missing_folders(folder)

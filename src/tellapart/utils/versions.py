@@ -15,7 +15,7 @@ VERSIONS: dict[str, int] = {
     "distractors": 2,  # bags.kind = "hard"; in version 1, neighbours were part of the batch and rewarded too
     "loop": 1,  # optimizer, schedule, clipping and seeds of a step
     "decoding": 1,  # generated captions, in training and validation
-    "unknown_words": 1,  # the unknown token is never generated on photos (scenes have no unknown words); before: gaps
+    "unknown_words": 1,  # the unknown token is never generated on photos (scenes have none); before, captions had gaps
     "stop_tokens": 1,  # those of ClipCap's published weights; before, only the end token
     "mle": 1,
     "smile": 1,

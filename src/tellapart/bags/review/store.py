@@ -68,7 +68,7 @@ class Conflict(TellapartError):
 
 
 class DecisionStore:
-    """The decisions file. Thread-safe; raises `TellapartError` for disk errors."""
+    """The decisions file. Thread-safe. Raises `TellapartError` for disk errors."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db

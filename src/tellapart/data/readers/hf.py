@@ -84,7 +84,7 @@ class SavedParts(PictureTables):
 
 
 def _holds_bytes(kind: Any, part: Any, column: str, options: Options, names: list[str]) -> bool:
-    """Returns whether a column of this type contains pictures rather than paths. Raises `UsageError` if neither."""
+    """Returns whether a column contains pictures rather than paths. Raises `UsageError` if it contains neither."""
     dtype = getattr(kind, "dtype", "")
     if dtype in ("binary", "large_binary") or (isinstance(kind, dict) and "bytes" in kind):
         return True

@@ -50,7 +50,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def _span(options: Options) -> tuple[int, int] | None:
-    """Parses ``bytes=START-STOP``; returns None for the whole file. Raises `UsageError`."""
+    """Parses ``bytes=START-STOP``. Returns None for the whole file. Raises `UsageError`."""
     written = options.text("bytes")
     if not written:
         return None
@@ -61,7 +61,7 @@ def _span(options: Options) -> tuple[int, int] | None:
 
 
 class JsonLines(LineSource):
-    """One JSON object per line; skips blank lines. ``span``: see `LineSource`."""
+    """One JSON object per line. Skips blank lines. ``span``: see `LineSource`."""
 
     def __init__(self, path: Path, folder: Path, span: tuple[int, int] | None = None) -> None:
         super().__init__(path, span=span)

@@ -1,8 +1,9 @@
 """``nocaps:FILE`` or ``nocaps:FOLDER``: nocaps (Agrawal et al. 2019), with all or some of its domains.
 
 ``nocaps_val_4500_captions.json`` is in COCO's layout, and each image has a ``domain``: ``in-domain``, ``near-domain``
-or ``out-domain``. ``domain=in`` selects one domain; ``domain=near,out``, two. The test file has neither captions nor
-domains. Pictures are found as for ``coco:``; the split is inferred from the file name, and the id is the image's id.
+or ``out-domain``. ``domain=in`` selects one domain, and ``domain=near,out`` selects two. The test file has neither
+captions nor domains. Pictures are found as for ``coco:``; the split is inferred from the file name, and the id is the
+image's id.
 """
 
 from __future__ import annotations

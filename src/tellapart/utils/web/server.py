@@ -51,7 +51,7 @@ REQUEST_SECONDS = 30.0  # a connection without a complete request for this long 
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's HTTP protocol with limits on idle clients; uvicorn itself limits only answered requests.
+    """uvicorn's HTTP protocol with limits on idle clients. uvicorn's own limit starts only after a response.
 
     Rejects connections beyond the server's limit immediately. Closes a connection on which no request is completed
     within `REQUEST_SECONDS`, at the latest after twice that time.
