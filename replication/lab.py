@@ -30,7 +30,8 @@ from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
-from tellapart.training.run_folder import Run, write_folder, write_json
+from tellapart.training.run_files import write_folder, write_json
+from tellapart.training.run_folder import Run
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds

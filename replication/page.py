@@ -24,7 +24,7 @@ from replication.stamp import read_verdicts
 from replication.verdict import RECORDS, VERDICT_FILE, history, outcomes
 from tellapart.report.album import Album
 from tellapart.report.marked_text import Piece, pieces
-from tellapart.training.run_folder import write_text
+from tellapart.training.run_files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -12,7 +12,8 @@ from typing import Any
 from page_server import serving_page
 
 from tellapart.bags.file import Bag, BagsFile, Header, write_bags
-from tellapart.review.bags.session import BagReview, bags_page
+from tellapart.review.bags.requests import bags_page
+from tellapart.review.bags.session import BagReview
 from tellapart.scenes import Scenes
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

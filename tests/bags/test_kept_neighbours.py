@@ -11,7 +11,7 @@ import pytest
 from tellapart.recipe.reading import check_recipe
 from tellapart.training import samplers
 from tellapart.training.build import TrainingSetup
-from tellapart.training.samplers import fingerprint
+from tellapart.training.look_alikes import fingerprint
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tellapart.cli.app import with_optional_values
 from tellapart.cli.options import WorkerOptions
 from tellapart.errors import UsageError
-from tellapart.jobs.cluster import Share, Workers, share
+from tellapart.jobs.worker_share import Share, Workers, share
 
 CORES = os.cpu_count() or 1
 

@@ -12,7 +12,8 @@ pytest.importorskip("ray")
 STARTING = """
 import os, signal, threading, time
 from pathlib import Path
-from tellapart.jobs.cluster import Workers, connected
+from tellapart.jobs.cluster import connected
+from tellapart.jobs.worker_share import Workers
 
 def stop(number, frame):
     raise KeyboardInterrupt
@@ -36,7 +37,8 @@ except KeyboardInterrupt:
 """
 ENDED = """
 import os, signal, time
-from tellapart.jobs.cluster import Workers, connected
+from tellapart.jobs.cluster import connected
+from tellapart.jobs.worker_share import Workers
 
 def stop(number, frame):
     raise KeyboardInterrupt

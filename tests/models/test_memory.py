@@ -11,7 +11,7 @@ import pytest
 GLIBC = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")
 PROGRAM = """
 import psutil, torch
-from tellapart.training.memory import FreedMemory
+from tellapart.training.freed_memory import FreedMemory
 
 resident = lambda: psutil.Process().memory_info().rss
 pairs = [(torch.ones(20_000), torch.ones(5_000)) for _ in range(1_000)]  # 80 MB in pieces, 20 MB between them

@@ -9,14 +9,8 @@ import torch
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import no_baseline
-from tellapart.objectives.exploration import (
-    Exploration,
-    bleu_distance,
-    bleu_similarity,
-    distance_by_name,
-    edit_distance,
-    exploration,
-)
+from tellapart.objectives.caption_distances import bleu_distance, bleu_similarity, distance_by_name, edit_distance
+from tellapart.objectives.exploration import Exploration, exploration
 from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.types import Batch, Rollout
 

@@ -14,15 +14,10 @@ from pydantic import ValidationError
 
 from tellapart.errors import TellapartError
 from tellapart.objectives.baselines import leave_one_out
+from tellapart.objectives.caption_distances import word_distance
 from tellapart.objectives.max_at_k import MaxAtK, max_at_k
 from tellapart.objectives.reinforce import Reinforce, RewardTerm
-from tellapart.objectives.set_quality import (
-    SetQuality,
-    marginal_diversity,
-    set_diversity,
-    share_of_others,
-    word_distance,
-)
+from tellapart.objectives.set_quality import SetQuality, marginal_diversity, set_diversity, share_of_others
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.runs import train
 from tellapart.types import Batch, Rollout

@@ -21,9 +21,10 @@ from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.presets import PRESETS, objective_names
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.shipped_recipes import find_recipe
-from tellapart.training import run_folder
+from tellapart.training import run_files
 from tellapart.training.build import TrainingSetup
-from tellapart.training.plan import BATCH_SIZE, parts_of_batch, plan
+from tellapart.training.micro_batches import parts_of_batch
+from tellapart.training.plan import BATCH_SIZE, plan
 
 WORLD = "scenes:plain?n=60&split=train"
 
@@ -63,9 +64,9 @@ def test_objectives_are_what_people_choose_and_not_their_parts() -> None:
 
 
 def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 8 << 30)
+    monkeypatch.setattr("tellapart.training.micro_batches.free_memory", lambda: 8 << 30)
     assert parts_of_batch(str(tiny_captioner), 200, 30) == 1
-    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 10_000_000)
+    monkeypatch.setattr("tellapart.training.micro_batches.free_memory", lambda: 10_000_000)
     # 200 captions × (30 + 20 tokens) × (1 layer × 16 × 34 + V × 3) × 4 bytes over 0.4 of ten million
     vocabulary = json.loads((tiny_captioner / "config.json").read_text())["text_config"]["vocab_size"]
     assert parts_of_batch(str(tiny_captioner), 200, 30) == -(-200 * 50 * (544 + 3 * vocabulary) * 4 // 4_000_000)
@@ -74,7 +75,7 @@ def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch:
 def test_the_memory_of_a_name_with_options_is_that_of_the_model_behind_it(
     tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 10_000_000)
+    monkeypatch.setattr("tellapart.training.micro_batches.free_memory", lambda: 10_000_000)
     whole = parts_of_batch(str(tiny_captioner), 200, 30)
     assert whole > 1
     for name in (f"{tiny_captioner}?prompt=a picture of", f"weights.pt?vision=x&language_model={tiny_captioner}"):
@@ -111,7 +112,7 @@ def test_the_parts_count_references_as_long_as_they_are(
     for number in range(12):
         Image.new("RGB", (30, 20), (number * 20, 90, 9)).save(tmp_path / f"{number}.png")
         (tmp_path / f"{number}.txt").write_text("word " * 60)
-    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 1_000_000)
+    monkeypatch.setattr("tellapart.training.micro_batches.free_memory", lambda: 1_000_000)
     learned, written = (plan(str(tiny_captioner), [str(tmp_path)], objective=o) for o in ("mle", "self-retrieval"))
     parts, model = [each.training.gradient_accumulation_steps for each in (learned, written)], str(tiny_captioner)
     assert parts[0] == parts_of_batch(model, learned.training.batch_size, 84)
@@ -170,11 +171,11 @@ def test_the_same_command_goes_on_whatever_memory_is_free_then(
     command: tuple[object, ...] = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out")
     command = (*command, "--steps", 2, *papers)
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.training.plan.free_memory", lambda: 300_000_000)
+        patch.setattr("tellapart.training.micro_batches.free_memory", lambda: 300_000_000)
         patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli(*command, "--max-tokens", 6).status == 130
     planned = read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps
-    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 30_000_000)
+    monkeypatch.setattr("tellapart.training.micro_batches.free_memory", lambda: 30_000_000)
     assert (
         planned
         != plan(str(tiny_captioner), [WORLD], objective=papers[1], max_tokens=6).training.gradient_accumulation_steps
@@ -336,7 +337,7 @@ def test_a_run_that_was_killed_while_it_was_extended_is_extended_by_the_same_com
     out = tmp_path / "out"
     command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", out, "--objective", "mle")
     assert cli(*command, "--steps", 2, "--max-tokens", 6).status == 0
-    write = run_folder.write_text
+    write = run_files.replace_text
     for last in ("recipe.toml", "run.json"):  # before each of the two is written
 
         def killed(path: Path, text: str, last: str = last) -> None:
@@ -345,7 +346,7 @@ def test_a_run_that_was_killed_while_it_was_extended_is_extended_by_the_same_com
             write(path, text)
 
         with monkeypatch.context() as patch:
-            patch.setattr(run_folder, "write_text", killed)
+            patch.setattr(run_files, "replace_text", killed)
             assert cli(*command, "--steps", 4, "--max-tokens", 6).status == 130
     done = cli(*command, "--steps", 4, "--max-tokens", 6)
     assert done.status == 0, done.err

@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.run_folder import Run, write_folder, write_text
+from tellapart.training.run_files import write_folder, write_text
+from tellapart.training.run_folder import Run
 
 BIG = {"weights": torch.zeros(100_000)}
 

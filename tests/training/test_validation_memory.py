@@ -15,7 +15,7 @@ import pytest
 import torch
 from tiny_blip import save_blip
 
-from tellapart.features.rows import StoredRows
+from tellapart.features.stored_rows import StoredRows
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training import validation

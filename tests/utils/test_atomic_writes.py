@@ -72,7 +72,7 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     killed = f"""
 import os, signal
 from pathlib import Path
-from tellapart.training.run_folder import write_folder
+from tellapart.training.run_files import write_folder
 from tellapart.utils.atomic_writes import replace_file
 def write(path):
     (path / "weights").write_text("half") if path.is_dir() else path.write_text("half")

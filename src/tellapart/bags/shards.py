@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.features.rows import BF16, unpack
+from tellapart.features.packed_rows import BF16, unpack
 
 ROWS_PER_BLOCK = 8192  # number of rows compared at a time
 OPEN_LISTS = 64  # maximum number of id lists open at a time

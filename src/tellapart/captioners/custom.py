@@ -21,8 +21,8 @@ from tellapart.models.captioner_options import (
 from tellapart.models.decoding import Decoding
 from tellapart.models.padding import pad_rows
 from tellapart.types import Rollout
-from tellapart.utils.allowed_code import call_factory
 from tellapart.utils.checksums import write_sums
+from tellapart.utils.code_loading import call_factory
 from tellapart.utils.rng import ItemSeeds
 
 CONFIG = {"model_type": "own"}  # model folders are recognized by their config.json

@@ -19,9 +19,9 @@ from tellapart.bags import truematch
 from tellapart.bags.review import export_review
 from tellapart.bags.review.store import decisions_of, reviewer_name
 from tellapart.cli.app import DATA, App
+from tellapart.cli.encode_job import encode_ahead
 from tellapart.cli.options import Device, ExactPrecision, Json, WorkerOptions
 from tellapart.cli.output import show
-from tellapart.cli.workers import encode_ahead
 from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation import benchmark_card
@@ -376,7 +376,8 @@ def review(
     """Review bags on a local page, with the keyboard. Repeat the command to continue."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.review.app import serve_page
-    from tellapart.review.bags.session import bags_page, open_review
+    from tellapart.review.bags.requests import bags_page
+    from tellapart.review.bags.session import open_review
 
     name = reviewer_name(reviewer) if reviewer is not None else None
     session = open_review(bags, data or (), decisions, name)

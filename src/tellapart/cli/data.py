@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from tellapart.cli.app import DATA, App
+from tellapart.cli.encode_job import encode_job
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show
-from tellapart.cli.workers import encode_job, job_counts, refuse_mostly_unreadable
+from tellapart.cli.workers import job_counts, refuse_mostly_unreadable
 from tellapart.data.caption_files import read_reference_file
 from tellapart.data.reader_tables import kinds_of_data
 from tellapart.errors import UsageError, nearest

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from tellapart.errors import UsageError, nearest
-from tellapart.jobs.cluster import Workers
-from tellapart.jobs.cluster import Workers as ClusterWorkers
+from tellapart.jobs.worker_share import Workers
+from tellapart.jobs.worker_share import Workers as ClusterWorkers
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")]
 Settings = Annotated[

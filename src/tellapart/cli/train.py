@@ -44,11 +44,13 @@ def train(
     from tellapart.recipe.reading import read_recipe
     from tellapart.recipe.shipped_recipes import find_recipe
     from tellapart.training import runs
+    from tellapart.training.adoption import adoptions
 
     with devices.running_on(device):
         in_processes(nproc)
         ranks.start()
         config = read_recipe(find_recipe(recipe), [*(settings or []), *precision_settings(precision)])
-        run = runs.train(config, out, resume=resume, overwrite=overwrite, adopted=runs.adoptions(adopt or [], config))
+        adopted = adoptions(adopt or [], config)
+        run = runs.train(config, out, resume=resume, overwrite=overwrite, adopted=adopted)
     if ranks.is_main():
         show_run(run.folder, as_json)

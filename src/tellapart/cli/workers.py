@@ -1,11 +1,7 @@
-"""``--workers`` and ``--ray``: runs a command as a job on several processes or machines.
-
-`encode_job` runs the job of ``data encode``; `encode_ahead` fills the feature store before ``bags mine`` reads it.
-"""
+"""``--workers`` and ``--ray``: runs a command as a job on several processes or machines."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,10 +16,9 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.cluster import load_ray
 from tellapart.jobs.job import SUFFIX, Job, recorded_results
 from tellapart.jobs.prepare import JobRequest, prepare
-from tellapart.utils.allowed_code import allowed_code
 from tellapart.utils.atomic_writes import writable_file
 from tellapart.utils.locks import locked
-from tellapart.utils.messages import detail, say
+from tellapart.utils.messages import say
 from tellapart.utils.outputs import check_output
 from tellapart.utils.urls import is_url
 
@@ -142,47 +137,3 @@ def refuse_mostly_unreadable(counts: dict[str, Any]) -> None:
             "than half; the results for the other pictures were written; fix or remove "
             "the unreadable pictures"
         )
-
-
-@contextmanager
-def encode_job(
-    scorer: str,
-    pictures: Sequence[str],
-    out: str,
-    options: WorkerOptions,
-    *,
-    device: str,
-    precision: str,
-    overwrite: bool,
-) -> Iterator[Job]:
-    """Runs the job that encodes these pictures, and yields it. Its folder stays locked until the block ends."""
-    from tellapart.jobs.works.features import SUFFIX
-    from tellapart.models.digests import files_digest
-
-    options.wanted  # noqa: B018 (rejects options that have no effect)
-    here = Path(scorer).expanduser()
-    place = str(here.absolute()) if here.exists() else scorer
-    settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
-    # A scorer is identified by its files, not by its path.
-    deciding = {"scorer": files_digest(scorer, "scorer") or scorer, "precision": precision}
-    request = JobRequest("encode", settings, deciding)
-    with finished_job(
-        request, pictures, out, options, "encoding", overwrite=overwrite, suffix=SUFFIX, replaces=False
-    ) as (job, _):
-        yield job
-
-
-def encode_ahead(
-    scorer: str, data: Sequence[str], out: str, options: WorkerOptions, *, device: str, precision: str
-) -> None:
-    """Has several workers encode a data set into this machine's feature store, from which the command then reads.
-
-    The job's folder is next to ``out``, and is removed once its rows are in the store.
-    """
-    from tellapart.jobs.works.features import take_features
-
-    name = hashlib.blake2b("\0".join([scorer, precision, *data]).encode(), digest_size=8).hexdigest()
-    place = f"{out}.{name}"
-    with encode_job(scorer, data, place, options, device=device, precision=precision, overwrite=False) as job:
-        detail(f"added {take_features(job):,} rows to the feature store")
-        shutil.rmtree(job.path)

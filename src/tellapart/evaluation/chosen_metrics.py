@@ -14,7 +14,8 @@ from tellapart.metrics.metric import Metric
 from tellapart.metrics.metric_names import normalized, resolve, suggestion
 from tellapart.metrics.registry import METRICS, in_order
 from tellapart.metrics.result_keys import KEY_SUFFIXES
-from tellapart.utils.allowed_code import is_dotted, load_allowed
+from tellapart.utils.allowed_code import is_dotted
+from tellapart.utils.code_loading import load_allowed
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line
 

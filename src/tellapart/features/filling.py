@@ -17,7 +17,8 @@ from PIL import Image
 
 from tellapart.data.pictures import StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError
-from tellapart.features.rows import RowStore, row_bytes, smallest_dtype
+from tellapart.features.packed_rows import row_bytes, smallest_dtype
+from tellapart.features.rows import RowStore
 from tellapart.models.independent_rows import encode_independently
 from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.messages import detail, say

@@ -15,7 +15,6 @@ Every row has a checksum, which a process verifies on its first access to the ro
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import shutil
@@ -25,15 +24,16 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tellapart.errors import TellapartError
+from tellapart.features.cache_errors import cache_errors
+from tellapart.features.packed_rows import BF16, pack, row_bytes, smallest_dtype, unpack
+from tellapart.features.stored_rows import StoredRows
 from tellapart.utils.blocks import blocks_of
 
-BF16 = "bfloat16"  # NumPy lacks this type, so rows are stored as the upper halves of float32 numbers
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
 KEYS_PER_QUERY = 500  # number of parameters per query; old builds of SQLite allow at most 999
 SCHEMA_VERSION = 1
@@ -304,58 +304,6 @@ class RowStore:
                 index.close()
 
 
-class StoredRows(NDArrayOperatorsMixin):
-    """Array-like access to rows in the store by an index, a slice or an index array. Rows are read lazily.
-
-    There is one copy of the rows on disk, whatever the order or subset of the pictures. Half-precision rows are read as
-    float32. ``numpy.asarray`` loads all rows into memory.
-    """
-
-    def __init__(self, mapped: np.ndarray, row_N: np.ndarray, dtype: str) -> None:
-        self._mapped, self._row_N, self._disk_dtype = mapped, row_N, dtype
-        half = dtype == BF16 or mapped.dtype == np.float16
-        self.dtype = np.dtype(np.float32) if half else mapped.dtype
-        self.shape = (len(row_N), *mapped.shape[1:])
-        self.ndim = len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all rows when loaded into memory, in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return len(self._row_N)
-
-    @overload
-    def __getitem__(self, chosen: int | np.integer[Any]) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
-    def __getitem__(self, chosen: Any) -> np.ndarray:
-        if isinstance(chosen, tuple):  # the first index selects rows, and the other indices select within the rows
-            rows = self[chosen[0]]
-            return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
-        if isinstance(chosen, int | np.integer):
-            row: np.ndarray = self._read(self._row_N[[int(chosen)]])[0]
-            return row
-        return self._read(self._row_N[chosen if isinstance(chosen, slice) else np.asarray(chosen)])
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[number] for number in range(len(self)))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        rows = self._read(self._row_N)
-        return rows if dtype is None else rows.astype(dtype, copy=False)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        """Applies an operator after loading all rows."""
-        arrays = [np.asarray(given) if isinstance(given, StoredRows) else given for given in inputs]
-        return getattr(ufunc, method)(*arrays, **settings)
-
-    def _read(self, row_M: np.ndarray) -> np.ndarray:
-        """Reads rows into newly allocated memory."""
-        return unpack(np.asarray(self._mapped[row_M]), self._disk_dtype)
-
-
 def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
     """Converts rows to the table's dtype. Raises `TellapartError` if their shape or dtype does not fit the table."""
     fits = rows.shape[1:] == table.shape
@@ -373,39 +321,6 @@ def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
 
 def _name(label: str) -> str:
     return hashlib.blake2b(label.encode(), digest_size=10).hexdigest()
-
-
-def row_bytes(dtype: str, shape: Sequence[int]) -> int:
-    """Returns the size of one row on disk, in bytes."""
-    return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
-
-
-def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Converts rows to the format that is stored on disk."""
-    rows = np.ascontiguousarray(rows)
-    if dtype == BF16:
-        upper: np.ndarray = (rows.astype(np.float32, copy=False).view(np.uint32) >> 16).astype(np.uint16)
-        return upper
-    return rows.astype(np.dtype(dtype), copy=False)
-
-
-def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Converts rows from the format that is stored on disk. Half precision becomes float32."""
-    if dtype == BF16:
-        floats: np.ndarray = (rows.astype(np.uint32) << 16).view(np.float32)
-        return floats
-    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
-
-
-def smallest_dtype(rows: np.ndarray, precision: str) -> str:
-    """Returns the smallest dtype that stores float32 rows without loss, if the model that computed them runs in
-    ``precision``.
-    """
-    small = {"bf16": BF16, "fp16": np.dtype(np.float16).str}.get(precision)
-    if small is None or rows.dtype != np.float32 or not rows.size:
-        return str(rows.dtype.str)
-    with np.errstate(over="ignore"):
-        return small if np.array_equal(unpack(pack(rows, small), small), rows) else str(rows.dtype.str)
 
 
 def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
@@ -433,30 +348,6 @@ def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: 
     return rows
 
 
-@contextlib.contextmanager
-def cache_errors(folder: Path) -> Iterator[None]:
-    """Converts system errors about the cache folder to one-line messages that say what to do."""
-    elsewhere = "set TELLAPART_CACHE to another folder"
-    try:
-        yield
-    except sqlite3.Error as error:
-        if "full" in str(error):
-            raise TellapartError(_full(folder)) from None
-        if "locked" in str(error):
-            raise TellapartError(
-                f"{folder}: another process has locked the cache for more than a minute; {elsewhere}"
-            ) from None
-        if "readonly" in str(error) or "unable to open" in str(error):
-            raise TellapartError(f"{folder}: the cache cannot be written ({error}); {elsewhere}") from None
-        if "I/O error" in str(error):  # a file size limit or a failing disk
-            raise TellapartError(f"{folder}: the cache cannot be read or written ({error}); {elsewhere}") from None
-        raise TellapartError(f"{folder}: the cache is damaged ({error}); run: tellapart cache --empty") from None
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise TellapartError(_full(folder)) from None
-        raise TellapartError(f"{folder}: the cache cannot be used ({error.strerror or error}); {elsewhere}") from None
-
-
 def _prepare(index: sqlite3.Connection, folder: Path) -> None:
     (version,) = index.execute("PRAGMA user_version").fetchone()
     if version not in (0, SCHEMA_VERSION):
@@ -470,9 +361,3 @@ def _prepare(index: sqlite3.Connection, folder: Path) -> None:
                 index.execute(statement)
             index.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         index.execute("COMMIT")
-
-
-def _full(folder: Path) -> str:
-    return (
-        f"{folder}: no space left for the cache; run: tellapart cache --empty, or set TELLAPART_CACHE to another folder"
-    )

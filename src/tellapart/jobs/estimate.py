@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellapart.errors import TellapartError
-from tellapart.jobs.cluster import Share, Workers, connected
+from tellapart.jobs.cluster import connected
 from tellapart.jobs.job import Job
 from tellapart.jobs.pool import Pool, Todo
 from tellapart.jobs.shard import Shard
+from tellapart.jobs.worker_share import Share, Workers
 from tellapart.utils.progress import clock
 
 SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # number of evenly spaced shards to sample, and total number of items

@@ -8,7 +8,8 @@ from typing import Any
 
 from tellapart.bags.large import LargeSearch, Spread
 from tellapart.errors import TellapartError
-from tellapart.jobs.cluster import Workers, connected
+from tellapart.jobs.cluster import connected
+from tellapart.jobs.worker_share import Workers
 
 RETRIES = 5  # how often a task is retried if its worker or node dies
 

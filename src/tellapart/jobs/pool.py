@@ -10,9 +10,10 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.jobs.cluster import Share, alive_nodes
+from tellapart.jobs.cluster import alive_nodes
 from tellapart.jobs.job import Job
 from tellapart.jobs.shard import Shard
+from tellapart.jobs.worker_share import Share
 from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 

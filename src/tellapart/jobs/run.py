@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections import Counter
 
 from tellapart.errors import TellapartError
-from tellapart.jobs.cluster import Workers, connected
+from tellapart.jobs.cluster import connected
 from tellapart.jobs.job import Job
 from tellapart.jobs.pool import Event, Pool, Todo
 from tellapart.jobs.shard import Shard
 from tellapart.jobs.status import Pulse, failed_line
+from tellapart.jobs.worker_share import Workers
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 

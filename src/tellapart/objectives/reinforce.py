@@ -43,7 +43,7 @@ from tellapart.rewards.base import (
 )
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.types import Batch, Item, Loss, Rollout, StepContext
-from tellapart.utils.allowed_code import one_line
+from tellapart.utils.code_loading import one_line
 from tellapart.utils.messages import say
 from tellapart.utils.option_tables import option_tables
 from tellapart.utils.rng import ItemSeeds

@@ -14,8 +14,7 @@ import torch
 from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
-from tellapart.language.words import content_words
-from tellapart.objectives.exploration import bleu_distance, edit_distance
+from tellapart.objectives.caption_distances import edit_distance, half_bleu_distance, word_distance
 from tellapart.types import Rollout
 from tellapart.utils.option_tables import Strict
 
@@ -53,22 +52,6 @@ def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
         rest = [j for j in range(S) if j != i]
         without.append(whole_B - set_diversity(similarity_BSS[:, rest][:, :, rest]))
     return torch.stack(without, dim=1)
-
-
-def word_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes a distance for each pair of samples, B×S×S: 0 if they contain the same set of content words, else 1."""
-    spoken = [
-        frozenset(text[word.start : word.end] for word in content_words(text))
-        for text in (text.lower() for text in rollout.texts)
-    ]
-    names = {words: number for number, words in enumerate(dict.fromkeys(spoken))}
-    class_BS = torch.tensor([names[words] for words in spoken]).view(-1, rollout.samples)
-    return (class_BS[:, :, None] != class_BS[:, None]).float()
-
-
-def half_bleu_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes 1 minus the mean of BLEU-3 and BLEU-4 for each pair of samples, B×S×S, from 0 to 1."""
-    return bleu_distance(rollout) / 2
 
 
 DISTANCES: dict[str, Callable[[Rollout], torch.Tensor]] = {

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from tellapart.captions.store import Edit, StoredCaption
 from tellapart.errors import UsageError
 from tellapart.review.app import Page
-from tellapart.review.session import ReviewSession, Saved, prepending, replacing, stating, tagging
+from tellapart.review.batch_edits import prepending, replacing, stating, tagging
+from tellapart.review.session import ReviewSession, Saved
 from tellapart.utils.web.requests import path_number, want, within
 
 LARGEST_BATCH = 4 << 20  # bytes; enough for the numbers of all rows of a large folder

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from tellapart.errors import UsageError, nearest
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
-from tellapart.utils.allowed_code import PATTERN, call_factory, code_path, installed
+from tellapart.utils.allowed_code import PATTERN, code_path, installed
+from tellapart.utils.code_loading import call_factory
 
 
 @reward("custom reward", help="User-defined reward, given as module:factory.")

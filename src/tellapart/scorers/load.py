@@ -16,7 +16,8 @@ from tellapart.models.precision import exact_precision, set_precision
 from tellapart.models.saved import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
-from tellapart.utils.allowed_code import call_factory, code_path
+from tellapart.utils.allowed_code import code_path
+from tellapart.utils.code_loading import call_factory
 from tellapart.utils.registry import Entry, Registry
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tellapart.captioners import Captioner, generate_captions, load_captioner
-from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.candidate_files import read_bag_sets, read_candidates
 from tellapart.evaluation.eval_inputs import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery
@@ -21,17 +16,16 @@ from tellapart.evaluation.gallery_pictures import save_pictures
 from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.matching import match_files, read_references
 from tellapart.evaluation.word_values import add_word_values
-from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.schema import TestSet
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.training.build import TrainingSetup, readable
+from tellapart.training.build import TrainingSetup
+from tellapart.training.final_captions import captioner_systems, captioners_of, scorer_systems, write_captions
 from tellapart.training.loop import kept_start
-from tellapart.training.run_folder import Run, write_json, write_text, writing
+from tellapart.training.opened_tests import OpenedTest, candidates_of, open_test
+from tellapart.training.run_files import write_json, writing
+from tellapart.training.run_folder import Run
 from tellapart.types import Item
-from tellapart.utils.messages import say
-from tellapart.utils.rng import ItemSeeds
 
 
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
@@ -74,59 +68,6 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
         results.notes.insert(0, kept_start(setup.recipe))
     write_json(run.folder / "results.json", results.to_json())
     return results
-
-
-def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> None:
-    """Writes each system's captions to ``SYSTEM.jsonl``, one ``{"id": …, "caption": …}`` per line."""
-    for name, captions in systems.items():
-        lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / f"{name}.jsonl", "".join(line + "\n" for line in lines))
-
-
-@dataclass(frozen=True)
-class OpenedTest:
-    """An additional test set. ``items``: the items to caption. ``decoding``: the decoding settings for them."""
-
-    name: str
-    on: TestSet
-    dataset: Dataset
-    items: list[Item]
-    decoding: Decoding
-
-
-def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
-    """Opens a test set from ``evaluation.test_sets``. Raises `UsageError` if a file is missing.
-
-    ``read``: whether to read the pictures and leave out unreadable ones.
-    """
-    where = f"evaluation.test_sets.{name}"
-    for missing, why in on.absent().items():
-        raise UsageError(f"{where} requires {missing} ({why}), which does not exist; create it, or remove the test set")
-    for path in (*on.bags, *on.references):
-        if not Path(path).exists():
-            raise UsageError(
-                f"{where}: {path} does not exist; expected a file that 'eval' accepts for --bags or --references"
-            )
-    dataset = open_data(on.data)
-    captioned = dataset if on.captioned is None else open_data(on.captioned)
-    items = readable(setup, captioned) if read else list(captioned)
-    decoding = setup.recipe.evaluation.decoding
-    if on.max_tokens is not None:
-        decoding = decoding.model_copy(update={"max_tokens": on.max_tokens})
-    return OpenedTest(name, on, dataset, items, decoding)
-
-
-def candidates_of(test: OpenedTest) -> CandidateInputs:
-    """Reads a test set's bags and hard pool. Raises `UsageError` if they do not match the captioned pictures."""
-    ids = [item.id for item in test.items]
-    sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
-    try:
-        inputs = read_candidates(sets, test.on.distractors, ids, test.dataset, "the recipe's")
-    except UsageError as error:
-        raise UsageError(f"evaluation.test_sets.{test.name}: {error}") from None
-    return replace(inputs, notes=[*notes, *inputs.notes])
 
 
 def check_tests(setup: TrainingSetup) -> None:
@@ -173,53 +114,6 @@ def measured(
     )
     results.notes[:0] = candidates.notes
     return results
-
-
-def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
-    """Returns the captioner ``before`` training (if the run started from an existing captioner) and ``after`` it."""
-    captioners: dict[str, Captioner] = {}
-    if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
-        captioners["before"] = setup.start()
-    captioners["after"] = load_captioner(str(run.folder), setup.device, "fp32")
-    return captioners
-
-
-def captioner_systems(
-    setup: TrainingSetup, captioners: dict[str, Captioner], items: list[Item], decoding: Decoding, test: str = ""
-) -> dict[str, dict[str, str]]:
-    """Generates each captioner's captions for the test pictures, by id.
-
-    If the decoding settings require a scorer, uses the recipe's scorer.
-    """
-    chooser, of_test = None, f" of {test}" if test else ""
-    if decoding.asks_scorer:
-        assert setup.scorer is not None
-        features = np.asarray(setup.store.features(items, setup.scorer.encoder))
-        chooser = BestOf.of_features(setup.scorer, [item.id for item in items], features)
-    systems = {}
-    for name, captioner in captioners.items():
-        say(f"captioning {len(items):,} test pictures{of_test}: {name}")
-        visual = setup.view_of(captioner).rows(items)
-        seeds = ItemSeeds(tuple(item.id for item in items), setup.recipe.seed)
-        if chooser is None:
-            texts = generate_captions(captioner, visual, decoding, seeds=seeds)
-        else:
-            texts = chosen_captions(captioner, visual, decoding, items, chooser, seeds)
-        systems[name] = {item.id: text for item, text in zip(items, texts, strict=True)}
-    return systems
-
-
-def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
-    """Returns the texts on which to evaluate a scorer: each picture's first reference, by id.
-
-    ``key``: the recipe key that errors name.
-    """
-    if bare := [item.id for item in items if not item.references]:
-        raise UsageError(
-            f"{key}: {len(bare)} of {len(items)} pictures have no reference (first: {bare[0]}); scorers are "
-            f"evaluated on references, so use other pictures, or remove {key}"
-        )
-    return {"first_reference": {item.id: item.references[0] for item in items}}
 
 
 def load_eval_scorers(

@@ -9,7 +9,8 @@ from tellapart.models import ranks
 from tellapart.recipe.schema import Recipe
 from tellapart.training.hub import check_hub, push_folder
 from tellapart.training.model_card import CARD, model_card
-from tellapart.training.run_folder import Run, write_text
+from tellapart.training.run_files import write_text
+from tellapart.training.run_folder import Run
 from tellapart.training.runs import train
 from tellapart.utils.messages import say
 

@@ -24,8 +24,9 @@ from tellapart.recipe.schema import Recipe
 from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
 from tellapart.training.checks import check_ranks
+from tellapart.training.freed_memory import FreedMemory
 from tellapart.training.interruption import Interruption
-from tellapart.training.memory import FreedMemory, memory_of
+from tellapart.training.memory import memory_of
 from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.run_folder import Run

@@ -1,11 +1,9 @@
-"""Measures the memory of a training process and returns freed memory to the system."""
+"""Measures the memory of a training process."""
 
 from __future__ import annotations
 
-import ctypes
 import resource
 import sys
-import time
 from collections.abc import Sequence
 
 import torch
@@ -42,21 +40,3 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-class FreedMemory:
-    """Returns memory that the C library has freed to the system, every ``seconds`` seconds.
-
-    Tensors of many sizes fragment glibc's heap: a long training run on a CPU can occupy twice as much memory as it uses
-    (docs/research). A call takes a tenth of a second for a few gigabytes.
-    """
-
-    def __init__(self, seconds: float = 30.0) -> None:
-        self._seconds, self._last = seconds, time.monotonic()
-        # Other C libraries do not have this function, and do not need it.
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-    def give_back(self) -> None:
-        if self._trim is not None and time.monotonic() - self._last >= self._seconds:
-            self._trim(0)
-            self._last = time.monotonic()

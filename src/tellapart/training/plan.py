@@ -6,33 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
-
-import psutil
-import torch
-import transformers
 
 from tellapart.data import open_many
-from tellapart.data.dataset import Dataset
-from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.models import collectives, ranks
+from tellapart.errors import UsageError
 from tellapart.models.devices import best_device
 from tellapart.models.precision import resolve_precision
-from tellapart.models.saved import checked_model_folder
 from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
-from tellapart.training.fingerprint import picture_identity
-from tellapart.types import Item
+from tellapart.training.micro_batches import parts_of_batch
+from tellapart.training.picture_survey import check_pictures
 
 CLIP = "openai/clip-vit-base-patch32"  # default scorer: small and widely known
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
 RATE, LORA_RATE = 3e-5, 3e-4
 TOKENS_A_WORD = 1.4  # average number of tokens per English word, including punctuation
 STEPS, BATCH_SIZE = 300, 50
-MIN_PICTURES = 8  # two pictures for the test set, two for validation, and the rest for training
-MEMORY_SHARE = 0.4  # fraction of free memory available for the activations of the backward pass
 
 
 def plan(
@@ -132,20 +122,6 @@ def steps_after(before: Training | None, steps: int | None, folder: Path | None)
     return steps or (before.steps if before else STEPS)
 
 
-def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the number of pictures and the number of words in their longest reference.
-
-    Raises `UsageError` if there are too few pictures, or if some pictures lack references that the objective requires.
-    """
-    count, bare, longest = survey(pictures)
-    if bare and reads_references(table):
-        raise UsageError(
-            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' requires; add captions "
-            "for them, or use --objective self-retrieval"
-        )
-    return count, longest
-
-
 def parts_of_data(count: int) -> int:
     """Returns the number of parts to split the pictures into.
 
@@ -198,47 +174,6 @@ def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
 
 
-def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
-    """Counts the pictures, the pictures without a reference, and the words in the longest reference."""
-    dataset = open_many(list(pictures))
-    count = len(dataset)
-    if count < MIN_PICTURES:
-        raise UsageError(
-            f"{' '.join(pictures)}: found {count} pictures; expected at least {MIN_PICTURES}, because some are held out"
-        )
-    if (different := different_pictures(dataset)) < MIN_PICTURES:
-        raise UsageError(
-            f"{' '.join(pictures)}: found {count} pictures, of which only {different} are distinct; expected at least "
-            f"{MIN_PICTURES} distinct pictures, so that held-out pictures are not copies of training pictures"
-        )
-    references = [item.references for item in dataset]
-    longest = max((len(text.split()) for texts in references for text in texts), default=0)
-    return count, sum(not texts for texts in references), longest
-
-
-def different_pictures(dataset: Dataset) -> int:
-    """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
-    identities: set[int | str] = set()
-    for identity in (picture_identity, key_of):  # compare file sizes first, because that often suffices
-        identities = set()
-        for item in dataset:
-            identities.add(identity(item))
-            if len(identities) == MIN_PICTURES:
-                return MIN_PICTURES
-    return len(identities)
-
-
-def key_of(item: Item) -> str:
-    """Returns the key of the picture's content.
-
-    If the picture cannot be read, returns the item's id; the error is reported when the picture is encoded.
-    """
-    try:
-        return item.picture.key()
-    except PictureError:
-        return item.id
-
-
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
     """Returns the specification that selects these parts of the data."""
     if "part=" in spec:
@@ -251,33 +186,3 @@ def planned(folder: Path | None) -> Training | None:
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
     return read_recipe(folder / "recipe.toml").training
-
-
-def parts_of_batch(model: str, captions: int, tokens: int) -> int:
-    """Returns the number of micro-batches for which the language model's activations fit into memory.
-
-    Each token needs about 34 hidden vectors per layer and three rows of logits (Korthikanti et al. 2022, table 2), at
-    four bytes per number. Returns 1 if the model's size cannot be determined without loading the model.
-    """
-
-    bare, _, options = model.partition("?")
-    named = dict(parse_qsl(options)).get("language_model", bare)  # for ClipCap, with or without published weights
-    try:
-        text = transformers.AutoConfig.from_pretrained(
-            checked_model_folder(named, "captioner"), trust_remote_code=False
-        ).get_text_config()
-        size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
-    except (OSError, ValueError, AttributeError, RecursionError, TellapartError):
-        return 1  # a wrong name is reported when the model is loaded
-    return max(1, math.ceil(4 * captions * (tokens + 20) * size / (MEMORY_SHARE * free_memory())))
-
-
-def free_memory() -> int:
-    """Returns the main rank's free memory in bytes, on the GPU if there is one.
-
-    All ranks get the same value, so that they plan the same run.
-    """
-    if torch.cuda.is_available():
-        return int(collectives.from_main(torch.cuda.mem_get_info()[0]))
-
-    return int(collectives.from_main(psutil.virtual_memory().available / ranks.count()))

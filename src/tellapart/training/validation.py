@@ -21,7 +21,7 @@ from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import collectives, ranks
 from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.training.build import TrainingSetup
-from tellapart.training.memory import FreedMemory
+from tellapart.training.freed_memory import FreedMemory
 from tellapart.training.references import tokenize_references
 from tellapart.types import Item, Rows
 from tellapart.utils.blocks import blocks_of

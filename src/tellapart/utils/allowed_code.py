@@ -1,4 +1,4 @@
-"""Decides which user code may run, and runs it. Code is named as ``module:factory``.
+"""Decides which user code may run; `code_loading` runs it. Code is named as ``module:factory``.
 
 Recipes and model folders may come from anyone, so code that is named in them does not run automatically. It runs only
 if the command line also names it (as a model, in ``--set``, or with ``--allow-code my.module:factory``), if a Python
@@ -7,15 +7,13 @@ caller allows it (`allow_code`), or if an installed package offers it as an entr
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tellapart.errors import UsageError
-from tellapart.utils.registry import Entry
 
 Kind = Literal["captioner", "scorer", "reward", "metric"]
 GROUPS: Mapping[Kind, str] = {
@@ -77,42 +75,3 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
             f"{key} requests to run the code '{path}', but only the command line and installed "
             f"packages may do so; if you trust it, add {OPTION} {path} to the command"
         )
-
-
-def load_allowed(path: str, kind: Kind, key: str) -> Any:
-    """Imports ``module:name`` and returns the object. ``key``: what requests it, for messages.
-
-    Raises a one-line `UsageError` if it is not allowed to run (`check_allowed`) or does not exist.
-    """
-    check_allowed(path, kind, key)
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{key}: no module named '{error.name}'; expected an importable module; set "
-            "PYTHONPATH=FOLDER before the command"
-        ) from None
-    except AttributeError:
-        raise UsageError(f"{key}: module {module} has no attribute '{name}'") from None
-    except Exception as error:
-        raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
-
-
-def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
-    """Calls ``module:factory`` with ``options`` and returns the result. ``key``: what requests it, for messages.
-
-    Raises a one-line `UsageError` if the factory cannot be loaded (`load_allowed`) or fails.
-    """
-    factory = load_allowed(path, kind, key)
-    if isinstance(factory, Entry):
-        factory = factory.factory
-    try:
-        return factory(**options)
-    except Exception as error:
-        call = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        raise UsageError(f"{key}: the call ({call}) failed: {one_line(error)}") from error
-
-
-def one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

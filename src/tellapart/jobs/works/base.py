@@ -1,4 +1,4 @@
-"""The interface of a kind of work, and the result of processing a shard."""
+"""The interface of a kind of work: models, and the result for a shard's items."""
 
 from __future__ import annotations
 

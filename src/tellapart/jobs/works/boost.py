@@ -1,4 +1,4 @@
-"""Boosts a shard's captions, and merges all shards into the same file that a single process would write."""
+"""The work of boosting: the captions of a shard, and the file of all shards that a single process would write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions a shard's pictures."""
+"""The work of captioning: the captions of a shard; `joined_captions` merges those of all shards."""
 
 from __future__ import annotations
 

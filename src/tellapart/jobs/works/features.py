@@ -1,4 +1,4 @@
-"""Computes a shard's image features, and collects the features of all shards in files or in the feature store."""
+"""The work of encoding: the features of a shard, and those of all shards, in files or in the feature store."""
 
 from __future__ import annotations
 

@@ -1,0 +1,70 @@
+"""Checks that pictures suffice for training, and measures their references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tellapart.data import open_many
+from tellapart.data.dataset import Dataset
+from tellapart.errors import PictureError, UsageError
+from tellapart.recipe.presets import reads_references
+from tellapart.training.fingerprint import picture_identity
+from tellapart.types import Item
+
+MIN_PICTURES = 8  # two pictures for the test set, two for validation, and the rest for training
+
+
+def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns the number of pictures and the number of words in their longest reference.
+
+    Raises `UsageError` if there are too few pictures, or if some pictures lack references that the objective requires.
+    """
+    count, bare, longest = survey(pictures)
+    if bare and reads_references(table):
+        raise UsageError(
+            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' requires; add captions "
+            "for them, or use --objective self-retrieval"
+        )
+    return count, longest
+
+
+def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
+    """Counts the pictures, the pictures without a reference, and the words in the longest reference."""
+    dataset = open_many(list(pictures))
+    count = len(dataset)
+    if count < MIN_PICTURES:
+        raise UsageError(
+            f"{' '.join(pictures)}: found {count} pictures; expected at least {MIN_PICTURES}, because some are held out"
+        )
+    if (different := different_pictures(dataset)) < MIN_PICTURES:
+        raise UsageError(
+            f"{' '.join(pictures)}: found {count} pictures, of which only {different} are distinct; expected at least "
+            f"{MIN_PICTURES} distinct pictures, so that held-out pictures are not copies of training pictures"
+        )
+    references = [item.references for item in dataset]
+    longest = max((len(text.split()) for texts in references for text in texts), default=0)
+    return count, sum(not texts for texts in references), longest
+
+
+def different_pictures(dataset: Dataset) -> int:
+    """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
+    identities: set[int | str] = set()
+    for identity in (picture_identity, key_of):  # compare file sizes first, because that often suffices
+        identities = set()
+        for item in dataset:
+            identities.add(identity(item))
+            if len(identities) == MIN_PICTURES:
+                return MIN_PICTURES
+    return len(identities)
+
+
+def key_of(item: Item) -> str:
+    """Returns the key of the picture's content.
+
+    If the picture cannot be read, returns the item's id; the error is reported when the picture is encoded.
+    """
+    try:
+        return item.picture.key()
+    except PictureError:
+        return item.id
