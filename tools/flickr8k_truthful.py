@@ -24,10 +24,10 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.shipped_recipes import find_recipe
 from tellapart.scorers import load_scorer
 from tellapart.training.build import TrainingSetup
+from tellapart.training.final_captions import captioner_systems
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
 from tellapart.training.sources import open_specs
-from tellapart.training.final_captions import captioner_systems
 
 START, PLAIN, TRUTHFUL = "start", "self-retrieval", "truthful"
 ALIKE = {START: "start, consensus", PLAIN: "self-retrieval, consensus"}  # decoded as the truthful arm is
