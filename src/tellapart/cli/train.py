@@ -43,14 +43,13 @@ def train(
     from tellapart.models import devices, ranks
     from tellapart.recipe.reading import read_recipe
     from tellapart.recipe.shipped_recipes import find_recipe
-    from tellapart.training import runs
-    from tellapart.training.adoption import adoptions
+    from tellapart.training import adoption, runs
 
     with devices.running_on(device):
         in_processes(nproc)
         ranks.start()
         config = read_recipe(find_recipe(recipe), [*(settings or []), *precision_settings(precision)])
-        adopted = adoptions(adopt or [], config)
+        adopted = adoption.adoptions(adopt or [], config)
         run = runs.train(config, out, resume=resume, overwrite=overwrite, adopted=adopted)
     if ranks.is_main():
         show_run(run.folder, as_json)
