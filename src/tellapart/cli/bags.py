@@ -376,14 +376,13 @@ def review(
     """Review bags on a local page, with the keyboard. Repeat the command to continue."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.review.app import serve_page
-    from tellapart.review.bags.requests import bags_page
-    from tellapart.review.bags.session import open_review
+    from tellapart.review.bags import requests, session
 
     name = reviewer_name(reviewer) if reviewer is not None else None
-    session = open_review(bags, data or (), decisions, name)
+    session = session.open_review(bags, data or (), decisions, name)
     with session.store:
         saved = f"; decisions are saved in {session.store.path}"
-        serve_page(bags_page(session), port, f"{len(session.bags):,} bags", saved, open_page=open_page)
+        serve_page(requests.bags_page(session), port, f"{len(session.bags):,} bags", saved, open_page=open_page)
 
 
 @app.command()
