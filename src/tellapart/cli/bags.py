@@ -379,10 +379,12 @@ def review(
     from tellapart.review.bags import requests, session
 
     name = reviewer_name(reviewer) if reviewer is not None else None
-    session = session.open_review(bags, data or (), decisions, name)
-    with session.store:
-        saved = f"; decisions are saved in {session.store.path}"
-        serve_page(requests.bags_page(session), port, f"{len(session.bags):,} bags", saved, open_page=open_page)
+    review_session = session.open_review(bags, data or (), decisions, name)
+    with review_session.store:
+        saved = f"; decisions are saved in {review_session.store.path}"
+        serve_page(
+            requests.bags_page(review_session), port, f"{len(review_session.bags):,} bags", saved, open_page=open_page
+        )
 
 
 @app.command()
