@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 from scene_rates import corpus_rates
 
-from tellapart.boost.scene_facts import SceneFacts, facts_of, say
+from tellapart.boost.scene_facts import SceneFacts, facts_of
+from tellapart.boost.scene_sentence import say
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 

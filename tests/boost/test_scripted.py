@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 from scene_rates import corpus_rates
 
-from tellapart.boost.scene_facts import facts_of, say
+from tellapart.boost.scene_facts import facts_of
+from tellapart.boost.scene_sentence import say
 from tellapart.boost.scripted import Scripted, add, blend
 from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request

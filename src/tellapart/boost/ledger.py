@@ -16,6 +16,7 @@ disk (fsync). `put` returns when its own answer is on disk.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -38,6 +39,7 @@ from tellapart.utils.write_errors import write_errors
 CACHE_KB = 512
 CHUNK_BYTES = 1 << 20
 BEGINS = b'{"key": "'
+MAX_TOKENS = 1 << 53
 Note = Mapping[str, str]  # stage, model and item of an answer, added to its line for human readers
 
 
@@ -48,7 +50,7 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     settings, and the attempt; but not the server's address, `Request.truth`, or the number of choices per request.
     Raises `PictureError`.
     """
-    top_p = 1.0 if request.top_p is None else request.top_p  # as in older ledgers
+    top_p = 1.0 if request.top_p is None else request.top_p
     content: dict[str, object] = {
         "messages": [[message.role, message.text] for message in request.messages],
         "shown": request.picture.key() if request.picture is not None else None,
@@ -105,10 +107,8 @@ class Ledger:
             if row is None:
                 return None
             self._read.seek(row[0])
-            line = self._read.read(row[1])
-        value = parse_json(line)
-        tokens = tuple((str(text), float(log_p)) for text, log_p in value.get("tokens", ()))
-        return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"], tokens)
+            entry = _entry(self._read.read(row[1]))
+        return None if entry is None else entry[1]
 
     def put(self, key: str, answer: Answer, note: Note) -> Answer:
         """Stores an answer unless there is an earlier one. Returns the valid answer as soon as it is on disk."""
@@ -183,12 +183,13 @@ class Ledger:
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._enter(lines)
             self._table.commit()
-        if size and not len(self) and _key(rest) is None:
-            self._refuse_another_kind()
-        if rest and _key(rest) is not None:  # complete, e.g. after an editor or a copy
+        if rest and _entry(rest) is not None:  # complete, e.g. after an editor or a copy
             os.write(self._file, b"\n")
             self._catch_up()
-        elif rest:
+            return
+        if size and not len(self):
+            self._refuse_another_kind()
+        if rest:
             os.ftruncate(self._file, self._end)
 
     def _refuse_another_kind(self) -> None:
@@ -204,8 +205,8 @@ class Ledger:
     def _enter(self, lines: list[bytes]) -> None:
         """Indexes complete lines from `_end` on. The first line for a key wins."""
         for line in lines:
-            if (key := _key(line)) is not None:
-                row = (key, self._end, len(line))
+            if (entry := _entry(line)) is not None:
+                row = (entry[0], self._end, len(line))
                 self._table.execute("INSERT OR IGNORE INTO at VALUES (?, ?, ?)", row)
             elif line:
                 self._unread += 1
@@ -214,11 +215,6 @@ class Ledger:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Holds the file lock between processes."""
-        try:
-            import fcntl
-        except ImportError:  # this system has no file locks, so only one process may use a ledger
-            yield
-            return
         lock_or_say(self._file, self.path)
         try:
             yield
@@ -257,13 +253,14 @@ def _line_of(key: str, answer: Answer, note: Note) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _key(line: bytes) -> bytes | None:
-    """Returns the key of a line with an answer; None for any other line."""
+def _entry(line: bytes) -> tuple[bytes, Answer] | None:
+    """Returns the key and the answer in a line; None for any other line."""
     try:
         value = parse_json(line)
-        text, finish, tokens = value["text"], value["finish"], (value["prompt_tokens"], value["completion_tokens"])
-        key = bytes.fromhex(value["key"])
+        counts = value["prompt_tokens"], value["completion_tokens"]
+        tokens = tuple((str(text), float(log_p)) for text, log_p in value.get("tokens", ()))
+        answer, key = Answer(value["text"], *counts, value["finish"], tokens), bytes.fromhex(value["key"])
     except (ValueError, KeyError, TypeError):
         return None
-    whole = isinstance(text, str) and isinstance(finish, str) and all(type(count) is int for count in tokens)
-    return key if whole and all(0 <= count < 1 << 53 for count in tokens) else None
+    valid = isinstance(answer.text, str) and isinstance(answer.finish, str)
+    return (key, answer) if valid and all(type(count) is int and 0 <= count < MAX_TOKENS for count in counts) else None

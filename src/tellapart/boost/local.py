@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,11 @@ import transformers
 from PIL import Image
 from transformers.models.auto import modeling_auto
 
-from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Message, Request
-from tellapart.errors import PictureError, UsageError
+from tellapart.boost.batcher import Batcher
+from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Request
+from tellapart.errors import UsageError
 from tellapart.models.chat import RefusedMessages, rendered
 from tellapart.models.devices import resolve_device
-from tellapart.models.memory import BatchSize
 from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.precision import DTYPES, Precision, dtype_of, resolve_precision
@@ -29,70 +27,9 @@ from tellapart.utils.strict_json import parse_json
 
 EXPECTED = "a chat model in transformers format (config.json, weights, tokenizer with a chat template)"
 HASHED_BYTES = 1 << 20  # bytes at each end of a weights file that are hashed for the name
-AT_ONCE = 64  # maximum batch size of a local model
 
 
-@dataclass(eq=False)
-class _Queued:
-    """A request waiting for its batch, and its answer or error."""
-
-    request: Request
-    prepared: Any
-    answer: Answer | None = None
-    error: Exception | None = None
-
-
-class Batcher:
-    """Answers requests from several threads, and batches similar ones that wait at the same time.
-
-    work: ``work(requests, prepared)`` returns an answer or an error for each request; called by one thread at a time.
-        ``prepared`` has what each thread prepared for its request, such as its decoded picture.
-    like: requests with equal ``like(request)`` share a batch.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[list[Request], list[Any]], Sequence[Answer | PictureError]],
-        like: Callable[[Request], object],
-        what: str = "answering",
-    ) -> None:
-        self._work, self._like, self._batch = work, like, BatchSize(AT_ONCE, what)
-        self._queue: list[_Queued] = []
-        self._lock, self._turn = threading.Lock(), threading.Lock()
-
-    def answer(self, request: Request, prepared: Any = None) -> Answer:
-        """Returns the answer. One thread at a time answers the requests of all. Raises the errors that ``work``
-        returns.
-        """
-        mine = _Queued(request, prepared)
-        with self._lock:
-            self._queue.append(mine)
-        with self._turn:
-            while mine.answer is None and mine.error is None:
-                self._answer_some()
-        if mine.error is not None:
-            raise mine.error
-        assert mine.answer is not None
-        return mine.answer
-
-    def _answer_some(self) -> None:
-        with self._lock:
-            like = self._like(self._queue[0].request)
-            chosen = [one for one in self._queue if self._like(one.request) == like][: self._batch.size]
-            self._queue = [one for one in self._queue if one not in chosen]
-
-        def work(some: slice) -> Sequence[Answer | PictureError]:
-            return self._work([one.request for one in chosen[some]], [one.prepared for one in chosen[some]])
-
-        try:
-            answers = [answer for part in self._batch.batches(len(chosen), work) for answer in part]
-            for one, answer in zip(chosen, answers, strict=True):
-                one.answer, one.error = (answer, None) if isinstance(answer, Answer) else (None, answer)
-        except Exception as error:
-            for one in chosen:
-                one.error = error
-
-
+@dataclass
 class Local:
     """A model in a folder or on the hub, loaded on first use.
 
@@ -100,10 +37,15 @@ class Local:
     If the chat template rejects system prompts, they go into the first user turn.
     """
 
-    def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
-        self.source, self._folder, self.name, self.device, self.precision = source, folder, name, device, precision
+    source: str
+    folder: Path
+    name: str
+    device: torch.device
+    precision: Precision
+    _no_system: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
         self._batcher = Batcher(self._generate, _greedy_settings)
-        self._no_system = False
 
     @classmethod
     def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
@@ -116,10 +58,11 @@ class Local:
             raise UsageError("local: missing folder; use local:FOLDER")
         with loading_errors(source, EXPECTED):
             folder = _folder(source)
-            saved = _saved_precision(folder)
+            config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         where = resolve_device(device)
         chosen = resolve_precision(precision, where)
-        other = "" if chosen == saved else f"-{chosen}"
+        saved = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+        other = "" if DTYPES.get(chosen, chosen) == saved else f"-{chosen}"
         return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
 
     def complete(self, request: Request) -> Answer:
@@ -131,13 +74,12 @@ class Local:
     def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
         """Generates the answers of one batch; requests share their settings, and all or none have pictures."""
         model, processor = self._loaded
-        sees, request = hasattr(processor, "tokenizer"), requests[0]
-        if images[0] is not None and not sees:
+        request, tokenizer = requests[0], _tokenizer(processor)
+        if images[0] is not None and tokenizer is processor:
             raise BackendError(
                 f"{self.name}: this model does not accept pictures; specify another one with --mllm", fatal=True
             )
-        tokenizer = processor.tokenizer if sees else processor
-        inputs = self._templated(requests, images, processor, sees).to(model.device)
+        inputs = self._templated(requests, images, processor).to(model.device)
         settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
         settings |= {"num_beams": 1, "num_return_sequences": 1}  # overrides the settings in the folder
         if request.temperature:
@@ -148,88 +90,76 @@ class Local:
             torch.manual_seed(request.seed or 0)
             written_BT = model.generate(**inputs, pad_token_id=tokenizer.pad_token_id, **settings)
         read_B = inputs["attention_mask"].sum(1).tolist()
+        new_BT = written_BT[:, inputs["input_ids"].shape[1] :].tolist()
+        ends = model.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
         answers = []
-        for row_T, read in zip(written_BT[:, inputs["input_ids"].shape[1] :].tolist(), read_B, strict=True):
-            own_T, ended = _up_to_end(row_T, _ends(model), tokenizer.pad_token_id)
-            text = tokenizer.decode(own_T, skip_special_tokens=True)
-            for end in request.stop:
-                text = text.partition(end)[0]
-            cut = len(own_T) >= request.max_tokens and not ended
-            answers.append(Answer(text, read, len(own_T), "length" if cut else "stop"))
+        for row_T, read in zip(new_BT, read_B, strict=True):
+            end = next((place + 1 for place, token in enumerate(row_T) if token in ends), None)
+            length = end or max((n for n, token in enumerate(row_T, 1) if token != tokenizer.pad_token_id), default=0)
+            text = tokenizer.decode(row_T[:length], skip_special_tokens=True)
+            for stop in request.stop:
+                text = text.partition(stop)[0]
+            cut = length >= request.max_tokens and not end
+            answers.append(Answer(text, read, length, "length" if cut else "stop"))
         return answers
 
-    def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any, sees: bool) -> Any:
+    def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any) -> Any:
         """Tokenizes the requests, padded on the left, together with the pictures. Raises `UsageError`."""
         asked = [request.without_system() for request in requests] if self._no_system else requests
-        pairs = zip(asked, images, strict=True)
-        conversations = [_conversation(request.messages, image, parts=sees) for request, image in pairs]
+        parts = _tokenizer(processor) is not processor
+        turns = [_turns(request, image, parts=parts) for request, image in zip(asked, images, strict=True)]
         try:
-            rendered(self.source, processor, conversations)
+            rendered(self.source, processor, turns)
             return processor.apply_chat_template(
-                conversations,
-                add_generation_prompt=True,
-                tokenize=True,
-                padding=True,
-                return_dict=True,
-                return_tensors="pt",
+                turns, add_generation_prompt=True, tokenize=True, padding=True, return_dict=True, return_tensors="pt"
             )
         except RefusedMessages as error:
             if self._no_system or all(request.messages[0].role != "system" for request in requests):
                 raise
             self._no_system = True
             say(f"{self.name}: {IN_USER_TURN}, because its chat template reports: {error.words}")
-            return self._templated(requests, images, processor, sees)
+            return self._templated(requests, images, processor)
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         """The model and its processor, or its tokenizer for a text-only model."""
         with loading_errors(self.source, EXPECTED):
-            config = transformers.AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
-            vision = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-            processor = (transformers.AutoProcessor if vision else transformers.AutoTokenizer).from_pretrained(
-                self._folder, trust_remote_code=False
-            )
-            kind = transformers.AutoModelForImageTextToText if vision else transformers.AutoModelForCausalLM
-            model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
+            sees = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+            reader = transformers.AutoProcessor if sees else transformers.AutoTokenizer
+            processor = reader.from_pretrained(self.folder, trust_remote_code=False)
+            kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+            model: Any = kind.from_pretrained(self.folder, dtype=dtype_of(self.precision), trust_remote_code=False)
             model.eval()
         if not processor.chat_template:
             raise UsageError(f"{self.source} has no chat template, so it cannot answer requests; specify a chat model")
-        tokenizer = processor.tokenizer if vision else processor
+        tokenizer = _tokenizer(processor)
         tokenizer.padding_side = "left"  # padding is on the left, because generation continues at the right end
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         return model.to(self.device), processor
 
 
-def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
+def _tokenizer(processor: Any) -> Any:
+    """Returns a processor's tokenizer; a text-only model has a tokenizer instead of a processor."""
+    return getattr(processor, "tokenizer", processor)
+
+
+def _turns(request: Request, image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
     """Formats messages for a chat template. ``parts``: as content parts, with the picture in the last user turn."""
     if not parts:
-        return [{"role": message.role, "content": message.text} for message in messages]
-    turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
+        return [{"role": message.role, "content": message.text} for message in request.messages]
+    turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in request.messages]
     if image is not None:
-        last = max(n for n, message in enumerate(messages) if message.role == "user")
-        turns[last]["content"] = [{"type": "image", "image": image}, *turns[last]["content"]]
+        question: Any = next(turn for turn in reversed(turns) if turn["role"] == "user")
+        question["content"].insert(0, {"type": "image", "image": image})
     return turns
 
 
 def _greedy_settings(request: Request) -> object:
     """Returns a key that is equal for requests that can share a batch: the settings if greedy, unique if sampled."""
     return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
-
-
-def _ends(model: Any) -> list[int]:
-    end = model.generation_config.eos_token_id
-    return end if isinstance(end, list) else [end]
-
-
-def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[int], bool]:
-    """Returns a row's tokens up to its end token, without padding, and whether it has an end token."""
-    if (place := next((place for place, token in enumerate(row_T) if token in ends), None)) is not None:
-        return row_T[: place + 1], True
-    length = len(row_T)
-    while length and row_T[length - 1] == pad:
-        length -= 1
-    return row_T[:length], False
 
 
 def has_chat_template(source: str) -> bool:
@@ -247,16 +177,8 @@ def _folder(source: str) -> Path:
         return packaged_folder(source)
     folder = Path(source).expanduser()
     check_name(source, "chat model")
-    return Path(
-        str(transformers.utils.hub.cached_file(str(folder) if folder.is_dir() else source, "config.json"))
-    ).parent
-
-
-def _saved_precision(folder: Path) -> str:
-    """Returns the precision of the weights according to ``config.json``, e.g. ``bf16``."""
-    config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
-    return next((short for short, long in DTYPES.items() if long == dtype), dtype)
+    name = str(folder) if folder.is_dir() else source
+    return Path(str(transformers.utils.hub.cached_file(name, "config.json"))).parent
 
 
 def _fingerprint(folder: Path) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tellapart.boost.scene_facts import SceneFacts, Thing, facts_of, matched, say
+from tellapart.boost.scene_facts import SceneFacts, Thing, facts_of, matched
+from tellapart.boost.scene_sentence import say
 from tellapart.boost.stages import STAGE_NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
@@ -26,7 +27,6 @@ _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
 _CORRECT = re.compile(r"^Correct caption: (.*)$", re.MULTILINE)
 _NEW = re.compile(r"^New noisy caption: (.*)$", re.MULTILINE)
 VERSION = 1  # version of the grammar; changing it invalidates old answers
-_WEIGHTS = {"shape": 4.0}  # weights for matching things; other slots have weight 2
 
 
 class Scripted:
@@ -72,13 +72,13 @@ class Scripted:
 def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
     """Returns each item's texts by stage, using the paper's prompts, in memory and without a ledger."""
     backend = Scripted(error, seed)
-    chosen, found = stages(STAGE_NAMES, backend, backend), []
+    chosen = stages(STAGE_NAMES, backend, backend)
+    boosted: list[dict[str, str]] = []
     for item in items:
-        texts: dict[str, str] = {}
+        boosted.append({})
         for stage in chosen:
-            texts[stage.name] = backend.complete(stage.build_request(item, texts)).text
-        found.append(texts)
-    return found
+            boosted[-1][stage.name] = backend.complete(stage.build_request(item, boosted[-1])).text
+    return boosted
 
 
 def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
@@ -86,29 +86,28 @@ def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
     shapes = v.UNSEEN_SHAPES if scene.objects[0].shape in v.UNSEEN_SHAPES else v.SHAPES
     options = {"shape": shapes, "colour": v.COLOURS, "size": v.SIZES, "texture": v.TEXTURES, "motion": v.MOTIONS}
 
-    def seen(slot: str, value: str, all_of_them: Sequence[str]) -> str:
-        return chance.choice([other for other in all_of_them if other != value]) if chance.bernoulli(error) else value
+    def seen(value: str, possible: Iterable[str]) -> str:
+        return chance.choice([other for other in possible if other != value]) if chance.bernoulli(error) else value
 
     objects = []
     for thing in scene.objects:
-        given = {slot: getattr(thing, slot) for slot in options if getattr(thing, slot)}
-        wrong: dict[str, Any] = {slot: seen(slot, value, tuple(options[slot])) for slot, value in given.items()}
+        wrong: dict[str, Any] = {}
+        for slot, possible in options.items():
+            if value := getattr(thing, slot):
+                wrong[slot] = seen(value, possible)
         objects.append(replace(thing, **wrong))
-    return replace(scene, objects=tuple(objects), ground=seen("ground", scene.ground, tuple(v.GROUNDS)))
+    return replace(scene, objects=tuple(objects), ground=seen(scene.ground, v.GROUNDS))
 
 
 def blend(captions: Sequence[str]) -> str:
     """Merges all captions of one picture into one without repetitions. All of them are assumed to be true."""
-    richest = sorted(map(facts_of, captions), key=_amount, reverse=True)
+    facts = [facts_of(caption) for caption in captions]
+    facts.sort(key=lambda each: sum(map(len, each.things)) + len(each.relations), reverse=True)
     whole = SceneFacts()
     for named in (True, False):  # "a red thing" can be resolved only when all others are known
-        for facts in richest:
-            _take_in(whole, facts, named)
+        for each in facts:
+            _take_in(whole, each, named)
     return say(whole)
-
-
-def _amount(facts: SceneFacts) -> int:
-    return sum(map(len, facts.things)) + len(facts.relations)
 
 
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
@@ -124,58 +123,60 @@ def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
             meant[at] = len(whole.things)
             whole.things.append({})
         if meant[at] >= 0:
-            whole.things[meant[at]] = {**thing, **whole.things[meant[at]]}
-    for (i, j), relation in facts.relations.items():
-        if meant[i] >= 0 and meant[j] >= 0:
-            whole.relate(meant[i], meant[j], relation)
+            whole.things[meant[at]] = thing | whole.things[meant[at]]
+    _relate(whole, facts, meant)
     whole.ground = whole.ground or facts.ground
     whole.number = max(whole.number, facts.number)
+
+
+def _relate(whole: SceneFacts, facts: SceneFacts, meant: Sequence[int]) -> None:
+    """Adds the relations of ``facts`` between things that ``meant`` finds in ``whole``."""
+    for (i, j), relation in facts.relations.items():
+        if min(meant[i], meant[j]) >= 0:
+            whole.relate(meant[i], meant[j], relation)
+
+
+def add(correct: str, new: str) -> str:
+    """Adds the facts of the new caption to the correct one, which takes precedence if they contradict each other."""
+    whole, theirs = facts_of(correct), facts_of(new)
+    meant = [-1] * len(theirs.things)
+    for at, number in enumerate(matched(whole, theirs, _alike, agreeing=2.0)):
+        if number >= 0:
+            meant[number] = at
+    for number, thing in enumerate(theirs.things):
+        if meant[number] < 0:
+            meant[number] = len(whole.things)
+            whole.things.append({})
+        whole.things[meant[number]] = thing | whole.things[meant[number]]
+    _relate(whole, theirs, meant)
+    whole.ground = whole.ground or theirs.ground
+    return say(whole)
+
+
+def _same_thing(one: Thing, other: Thing) -> float | None:
+    """Scores whether two true captions refer to the same thing; None if they contradict each other."""
+    shared = one.keys() & other.keys()
+    return sum(map(_weight, shared)) if shared and not _contradict(one, other) else None
+
+
+def _alike(ours: Thing, theirs: Thing) -> float:
+    """Scores how likely two things are the same, since one caption can be wrong. Any match is better than none."""
+    shared = ours.keys() & theirs.keys()
+    return max(10.0 + sum(_weight(slot) * (1 if ours[slot][0] == theirs[slot][0] else -1) for slot in shared), 1.0)
+
+
+def _weight(slot: str) -> float:
+    return 4.0 if slot == "shape" else 2.0
 
 
 def _contradict(one: Thing, other: Thing) -> bool:
     return any(one[slot][0] != other[slot][0] for slot in one.keys() & other.keys())
 
 
-def _same_thing(one: Thing, other: Thing) -> float | None:
-    """Scores whether two true captions refer to the same thing; None if they contradict each other."""
-    shared = one.keys() & other.keys()
-    if not shared or _contradict(one, other):
-        return None
-    return sum(_WEIGHTS.get(slot, 2.0) for slot in shared)
-
-
-def add(correct: str, new: str) -> str:
-    """Adds the facts of the new caption to the correct one, which takes precedence if they contradict each other."""
-    ours, theirs = facts_of(correct), facts_of(new)
-    meant = matched(ours, theirs, _alike, agreeing=2.0)
-    whole = SceneFacts([*ours.things], {}, ours.ground or theirs.ground, ours.number)
-    place = {number: at for at, number in enumerate(meant) if number >= 0}
-    for number, thing in enumerate(theirs.things):
-        if number in place:
-            whole.things[place[number]] = {**thing, **whole.things[place[number]]}
-        else:
-            place[number] = len(whole.things)
-            whole.things.append(thing)
-    for (i, j), relation in ours.relations.items():
-        whole.relate(i, j, relation)
-    for (i, j), relation in theirs.relations.items():
-        whole.relate(place[i], place[j], relation)
-    return say(whole)
-
-
-def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores how likely two things are the same, since one caption can be wrong. Any match is better than none."""
-    total = 10.0
-    for slot in ours.keys() & theirs.keys():
-        weight = _WEIGHTS.get(slot, 2.0)
-        total += weight if ours[slot][0] == theirs[slot][0] else -weight
-    return max(total, 1.0)
-
-
 def _of_scenes(captions: Sequence[str]) -> list[str]:
     """Returns the captions unchanged. Raises `BackendError` if most of their words are unknown in `scenes`."""
-    readings = [parse_caption(caption) for caption in captions]
-    if 2 * sum(len(reading.unknown) for reading in readings) > sum(len(reading.words) for reading in readings):
+    parsed = [parse_caption(caption) for caption in captions]
+    if 2 * sum(len(each.unknown) for each in parsed) > sum(len(each.words) for each in parsed):
         raise BackendError(
             f"the scripted backend only supports captions of scenes, got '{captions[0][:60]}'; "
             "specify a model with --llm",

@@ -11,7 +11,8 @@ import hashlib
 from pathlib import Path
 
 from tellapart.boost.backends import open_backend
-from tellapart.boost.local import Batcher, has_chat_template
+from tellapart.boost.batcher import Batcher
+from tellapart.boost.local import has_chat_template
 from tellapart.boost.types import Answer, Backend, BackendError, Request
 from tellapart.captioners import load
 from tellapart.captioners.captioner import Captioner

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from tellapart.boost.answer_checks import unusable
-from tellapart.boost.load import Load
+from tellapart.boost.cost_estimate import Load
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
 from tellapart.captioners.consensus import consensus
 from tellapart.captions.picture_record import PictureRecord

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.boost.batches import BatchBackend
-from tellapart.boost.load import estimate_line
+from tellapart.boost.cost_estimate import estimate_line
 from tellapart.data import Dataset
 from tellapart.inference.prompts import Prompts
 from tellapart.inference.server_backend import open_server

@@ -18,10 +18,10 @@ from typing import Any
 
 from PIL import Image
 
+from tellapart.boost.cost_estimate import estimate
 from tellapart.boost.dry_run import missing_answers
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.load import estimate
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError
 from tellapart.evaluation.judges.prompts import Prompt

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from tellapart.boost.types import Backend, Request, cost_of
 
 LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000
-
-
-def tokens_read(request: Request) -> int:
-    """Estimates the number of input tokens."""
-    letters = sum(len(message.text) for message in request.messages)
-    return letters // LETTERS_PER_TOKEN + (TOKENS_PER_PICTURE if request.picture is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +20,19 @@ class Load:
 
     @classmethod
     def of(cls, requests: Iterable[Request]) -> Load:
-        """Returns the total load of these requests."""
-        return sum((cls(1, tokens_read(each), each.max_tokens * each.n) for each in requests), cls())
+        """Returns the total load of these requests; estimates the number of their input tokens."""
+        total = cls()
+        for request in requests:
+            letters = sum(len(message.text) for message in request.messages)
+            tokens = letters // LETTERS_PER_TOKEN + (TOKENS_PER_PICTURE if request.picture is not None else 0)
+            total += cls(1, tokens, request.max_tokens * request.n)
+        return total
 
     def __add__(self, other: Load) -> Load:
-        return Load(
-            self.requests + other.requests, self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out
-        )
+        return Load(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def __mul__(self, times: int) -> Load:
-        return Load(self.requests * times, self.tokens_in * times, self.tokens_out * times)
+        return Load(*(count * times for count in astuple(self)))
 
     def cost(self, backend: Backend) -> float | None:
         """Returns the cost; None if the backend has no prices."""
