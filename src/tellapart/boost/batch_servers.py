@@ -215,8 +215,8 @@ class AnthropicBatches(BatchServer):
     def _answer(self, message: Mapping[str, Any]) -> Answer:
         text = "".join(part.get("text") or "" for part in message["content"] if part.get("type") == "text")
         usage, finish = message.get("usage") or {}, str(message.get("stop_reason") or "stop")
-        tokens = (int(usage.get(name) or 0) for name in ("input_tokens", "output_tokens"))
-        return Answer(redact(text, self.model.key), *tokens, "stop" if finish == "stop_sequence" else finish)
+        read, written = (int(usage.get(name) or 0) for name in ("input_tokens", "output_tokens"))
+        return Answer(redact(text, self.model.key), read, written, "stop" if finish == "stop_sequence" else finish)
 
 
 def read_result(status: int, reply: bytes, key: str, retry_after: str | None = None) -> Answer | BackendError:

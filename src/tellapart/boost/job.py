@@ -71,7 +71,7 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         *counts, costs = zip(astuple(self), astuple(other), strict=True)
         known = [cost for cost in costs if cost is not None]
-        return Tally(*map(sum, counts), sum(known) if known else None)
+        return replace(Tally(*map(sum, counts)), cost=sum(known) if known else None)
 
 
 class BoostJob:

@@ -52,16 +52,19 @@ def open_output(path: Path, made: dict[str, Any]) -> Iterator[Output]:
             yield output
             file.flush()
             os.fsync(file.fileno())
-        write, last = temporary.replace, made["stages"][-1]["name"] if "stages" in made else ""
+        last = made["stages"][-1]["name"] if "stages" in made else ""
         stage = stage_of_captions(output.good, last)
-        if stage not in (last, ""):
-            made["captions_of"] = stage
+        other = stage not in (last, "")
 
-            def write(new: Path) -> None:
-                with _open(new) as file:
-                    for value in read_records(temporary):
-                        Output(file).write(with_captions_of(stage, value))
+        def write(new: Path) -> None:
+            if not other:
+                temporary.replace(new)
+                return
+            with _open(new) as file:
+                for value in read_records(temporary):
+                    Output(file).write(with_captions_of(stage, value))
 
+        made |= {"captions_of": stage} if other else {}
         write_output(made_file(path), json.dumps(made, indent=1) + "\n")
         write_output(path, write)
     finally:
