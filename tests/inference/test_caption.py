@@ -177,7 +177,7 @@ def test_replaced_pictures_are_captioned_again(
     assert (summary.written, summary.already) == (1, COUNT - 1)
     assert (
         "a." in (told := capsys.readouterr().err)
-        and "1 pictures have been replaced since and are captioned again" in told
+        and "1 pictures have since been replaced and are captioned again" in told
     )
     run(captioner, photos, tmp_path / f"anew.{suffix}")
     assert sorted(out.read_text().splitlines()) == sorted((tmp_path / f"anew.{suffix}").read_text().splitlines())

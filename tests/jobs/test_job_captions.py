@@ -238,11 +238,11 @@ def test_the_plain_command_notices_pictures_replaced_since_a_job(
 
     (photos / "2.jpg").write_bytes(photo(99, 48, 32))
     found = cli(*plain)
-    assert "1 pictures have been replaced since and are captioned again" in found.err
+    assert "1 pictures have since been replaced and are captioned again" in found.err
     assert "1 captions written, 7 already done" in found.err
     assert "1 of 2 shards already done" in cli(*shared).err
     (photos / "2.jpg").write_bytes(photo(2, 48, 32))
-    assert "1 pictures have been replaced since and are captioned again" in cli(*plain).err
+    assert "1 pictures have since been replaced and are captioned again" in cli(*plain).err
 
     listed = next(Path(f"{out}.job").glob("parts-*/000001.pictures"))
     listed.write_text("")

@@ -863,7 +863,7 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         ("lora --trigger x --extension .txt -o a.tar", "--extension applies to text files beside the pictures and"),
         (
             "lora --trigger x --decoding samples=3 -o a.csv",
-            "a CSV file holds one text per picture, but some pictures have",
+            "a CSV file stores one text per picture, but some pictures have",
         ),
         ("lora --trigger x --decoding samples=1", "--decoding samples: expected at least 2"),
         ("lora --trigger x --decoding sample=3", "unknown setting 'sample'; did you mean 'samples'?"),

@@ -99,8 +99,8 @@ class LineFile:
             self.done, replaced = match_pictures(items, self._known.rows, present, self.path)
             if replaced - edited.keys():
                 say(
-                    f"{self.path}: {len(replaced - edited.keys()):,} pictures have been replaced "
-                    "since and are captioned again"
+                    f"{self.path}: {len(replaced - edited.keys()):,} pictures have since been "
+                    "replaced and are captioned again"
                 )
             left_out |= replaced - edited.keys()
             self.done |= replaced & edited.keys()

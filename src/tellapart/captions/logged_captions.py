@@ -35,7 +35,7 @@ class LogWriter:
         present = {key for key, row in known.rows.items() if row.captions}
         done, replaced = match_pictures(items, known.rows, present, out)
         if replaced:
-            say(f"{out}: {len(replaced):,} pictures have been replaced since and are captioned again")
+            say(f"{out}: {len(replaced):,} pictures have since been replaced and are captioned again")
         return cls(out, known, done)
 
     def write(self, captions: Sequence[Written]) -> None:

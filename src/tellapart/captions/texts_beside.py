@@ -66,7 +66,7 @@ class TextFiles:
                 "--replace-edited to replace them as well"
             )
         if replaced:
-            say(f"{replaced:,} pictures have been replaced since and are captioned again")
+            say(f"{replaced:,} pictures have since been replaced and are captioned again")
         return found
 
     def write(self, captions: Sequence[Written]) -> None:

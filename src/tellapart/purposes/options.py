@@ -22,7 +22,7 @@ class SourceOptions:
     ] = None
     model: Annotated[
         str | None,
-        typer.Option(help=("Captioner to caption the pictures with first: a name or path, or openai:MODEL@URL.")),
+        typer.Option(help=("Captioner to run on the pictures first: a name or path, or openai:MODEL@URL.")),
     ] = None
     prompt: Annotated[
         str | None, typer.Option(help="Prompt for --model; may contain fields, as for tellapart caption.")

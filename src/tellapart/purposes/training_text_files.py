@@ -71,7 +71,7 @@ def write_beside(
     if several:
         said.append(
             f"{len(several):,} of these have several lines, but kohya's scripts read only the first line, or a random "
-            f"one with enable_wildcard: {few(several, NAMED_FILES)}; join the lines of a caption"
+            f"one with enable_wildcard: {few(several, NAMED_FILES)}; join each caption's lines"
         )
     return there, said
 

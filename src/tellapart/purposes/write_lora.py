@@ -57,7 +57,7 @@ def write_lora(
         source = read_source(options, dataset, place.path, own, device, precision)
         if place.path.suffix.lower() == ".csv" and any(len(texts) > 1 for texts in source.by_id.values()):
             raise UsageError(
-                f"-o {place.path}: a CSV file holds one text per picture, but some pictures have "
+                f"-o {place.path}: a CSV file stores one text per picture, but some pictures have "
                 "several captions; use -o texts.jsonl"
             )
         captions = source.flat
