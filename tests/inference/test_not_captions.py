@@ -25,7 +25,7 @@ from tellapart.language.answers import answer_text
 from tellapart.language.markdown import without_markdown
 from tellapart.language.stock_phrases import refusal
 from tellapart.models.decoding import Decoding
-from tellapart.purposes.alt_text import AltText
+from tellapart.purposes.alt_text import alt_texts
 from tellapart.purposes.texts import without_openings
 
 COUNT = 4
@@ -147,7 +147,7 @@ REFUSALS = (
 
 @pytest.mark.parametrize("text", REFUSALS)
 def test_a_refusal_in_any_language_is_no_alt_text(text: str) -> None:
-    assert refusal(text) and AltText().edited({"a": text})["a"].text == ""
+    assert refusal(text) and alt_texts({"a": text})["a"].text == ""
     assert checked_refusal(rows_of({"a": [text]})[0]), "check finds it, too"
 
 

@@ -30,7 +30,7 @@ from tellapart.data import open_data, xmp, xmp_files
 from tellapart.errors import TellapartError, UsageError
 from tellapart.language.phrase_ends import phrase_ends
 from tellapart.language.word_removal import without_words
-from tellapart.purposes.alt_text import AltText
+from tellapart.purposes.alt_text import alt_texts
 from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.list_file import json_lines
 from tellapart.purposes.lora import LoraCaptions
@@ -91,10 +91,9 @@ def test_a_text_is_cut_where_a_phrase_ends(caption: str, ends: list[str]) -> Non
 
 def test_alt_texts_have_whole_words_and_doubts() -> None:
     long = "Two women in red coats are standing in front of a large building with many windows. It is raining."
-    made = AltText(60, long=True).edited(
+    made = alt_texts(
         {"a": long, "b": "a picture of a dog", "c": "I'm sorry, I can't help with that.", "d": "A dog. A cat.",
-         "e": "A dog runs. " + long}
-    )  # fmt: skip
+         "e": "A dog runs. " + long}, 60, long=True)  # fmt: skip
     assert made["a"].text == "Two women in red coats are standing"
     assert [kind for kind, _ in made["a"].doubts] == ["shortened"] and made["a"].long == long
     assert made["b"].text == "a dog" and [kind for kind, _ in made["b"].doubts] == ["opening"] and not made["b"].long
@@ -251,14 +250,12 @@ def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8)).save(tmp_path / name)
     (tmp_path / "a.xmp").write_text(LIGHTROOM, encoding="utf-8")
     items, own = list(open_data(str(tmp_path))), OwnFiles()
-    made = AltText().edited({"a.jpg": "a dog", "b.jpg": "a cat"})
+    made = alt_texts({"a.jpg": "a dog", "b.jpg": "a cat"})
     assert embed(items, made, own, EmbedSettings()).stayed == ("a.jpg",)
     assert (tmp_path / "a.xmp").read_text(encoding="utf-8") == LIGHTROOM
     assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a cat"
     again = OwnFiles()
-    assert embed(items, AltText().edited({"b.jpg": "a tom"}), again, EmbedSettings()).sidecars == 1, (
-        "its own is replaced"
-    )
+    assert embed(items, alt_texts({"b.jpg": "a tom"}), again, EmbedSettings()).sidecars == 1, "its own is replaced"
     assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a tom"
     assert embed(items, made, OwnFiles(), EmbedSettings(True)).stayed == ()
     assert alt_of((tmp_path / "a.xmp").read_text(encoding="utf-8")) == "a dog"
@@ -271,7 +268,7 @@ def test_an_alt_text_that_a_person_emptied_in_the_sidecar_stays_empty(tmp_path: 
     for name in ("a.jpg", "b.jpg", "c.jpg"):
         Image.new("RGB", (8, 8)).save(tmp_path / name)
     items = list(open_data(str(tmp_path)))
-    made = AltText().edited(dict.fromkeys(("a.jpg", "b.jpg", "c.jpg"), "a dog"))
+    made = alt_texts(dict.fromkeys(("a.jpg", "b.jpg", "c.jpg"), "a dog"))
     embed(items, made, OwnFiles(), EmbedSettings())
     emptied = (tmp_path / "a.xmp").read_text(encoding="utf-8").replace("a dog", "")
     (tmp_path / "a.xmp").write_text(emptied, encoding="utf-8")
@@ -328,7 +325,7 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
     elif place != "webp":
         picture.with_name("a.xmp" if place == "beside" else place.replace("photo", "a")).write_text(packet)
     before = {path: path.read_bytes() for path in picture.parent.iterdir()}
-    items, made = list(open_data(str(picture.parent))), AltText().edited({picture.name: "a machine's"})
+    items, made = list(open_data(str(picture.parent))), alt_texts({picture.name: "a machine's"})
     own = OwnFiles()
     for folder in (None, tmp_path / "copies"):
         assert embed(items, made, own, EmbedSettings(False, folder)).stayed == (picture.name,)
@@ -350,7 +347,7 @@ def test_an_alt_text_of_a_person_in_a_kind_of_the_language_stays(
 ) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
     (tmp_path / "a.xmp").write_text(described("by a person", there))
-    made = AltText().edited({"a.jpg": "a machine's"})
+    made = alt_texts({"a.jpg": "a machine's"})
     done = embed(list(open_data(str(tmp_path))), made, OwnFiles(), EmbedSettings(language=ours))
     texts = xmp.languages_of((tmp_path / "a.xmp").read_text(), "a")
     assert (done.stayed == ("a.jpg",)) is stays is ("a machine's" not in texts.values())
@@ -622,14 +619,14 @@ def test_two_languages_stand_side_by_side_with_who_wrote_them(cli: Cli, folder: 
     ],
 )
 def test_an_object_of_a_german_opening_becomes_the_subject(caption: str, expected: str) -> None:
-    assert AltText(language="de").edited({"a": caption})["a"].text == expected
+    assert alt_texts({"a": caption}, language="de")["a"].text == expected
 
 
 def test_long_texts_of_other_languages_are_cut_at_commas_or_words() -> None:
     text = "Zwei Frauen in roten Mänteln, die vor einem großen Gebäude mit vielen Fenstern stehen und warten"
-    assert AltText(60, language="de").edited({"a": text})["a"].text == "Zwei Frauen in roten Mänteln"
+    assert alt_texts({"a": text}, 60, language="de")["a"].text == "Zwei Frauen in roten Mänteln"
     plain = text.replace(",", "")
-    made = AltText(60, language="de").edited({"a": plain})["a"]
+    made = alt_texts({"a": plain}, 60, language="de")["a"]
     assert plain.startswith(f"{made.text} ") and made.doubts[0][1].startswith("cut after a word")
 
 
@@ -657,7 +654,7 @@ def test_a_sidecar_keeps_its_mode(cli: Cli, folder: Path, tmp_path: Path) -> Non
 def test_a_sidecar_in_utf_16_is_read(tmp_path: Path, declaration: str) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
     (tmp_path / "a.xmp").write_text(declaration + LIGHTROOM_EMPTY.format("<dc:title>ß</dc:title>"), encoding="utf-16")
-    made = AltText().edited({"a.jpg": "a größerer dog"})
+    made = alt_texts({"a.jpg": "a größerer dog"})
     assert embed(list(open_data(str(tmp_path))), made, OwnFiles(), EmbedSettings()).sidecars == 1
     written = (tmp_path / "a.xmp").read_text(encoding="utf-8")
     assert alt_of(written) == "a größerer dog" and "<dc:title>ß</dc:title>" in written and "<!-- before -->" in written

@@ -65,12 +65,8 @@ def load_captioner(
     device = resolve_device(device)
     chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
     if (custom := load_without_folder(bare, written)) is not None:
-        if precision != "auto" or code_path(bare, "captioner") is None:
-            set_precision(custom.model, chosen)
-        if adapter is not None:
-            merge_adapter(custom.model, adapter)
-        custom.model.eval().to(device)
-        return custom
+        keeps = precision == "auto" and code_path(bare, "captioner") is not None
+        return prepared(custom, None if keeps else chosen, adapter, device)
     folder = Path(bare).expanduser()
     if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
         return load_adapted(name, folder, written, device, precision)
@@ -79,13 +75,8 @@ def load_captioner(
         if written:
             raise UsageError(f"{bare} was saved by a custom captioner, together with its options; remove '?{written}'")
         custom = load_custom(str(maker), {}, where)
-        if precision != "auto":
-            set_precision(custom.model, chosen)
-        if adapter is not None:
-            merge_adapter(custom.model, adapter)
-        custom.model.eval().to(device)
         custom.decoding = decoding_in(saved_options(where))
-        return custom
+        return prepared(custom, None if precision == "auto" else chosen, adapter, device)
     model, family, tokenizer, processor = load_parts(where, bare, chosen, adapter)
     saved = saved_options(where, from_hub=True)
     decoding, levels = decoding_in(saved), levels_in(saved, bare)
@@ -98,6 +89,18 @@ def load_captioner(
         check_fit(captioner)
     captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
     captioner.set_stop(options.get("stop", ""))
+    return captioner
+
+
+def prepared(
+    captioner: Captioner, precision: Precision | None, adapter: Path | None, device: torch.device
+) -> Captioner:
+    """Casts the captioner's model (None: keeps its precision), merges an adapter, and moves the model to the device."""
+    if precision is not None:
+        set_precision(captioner.model, precision)
+    if adapter is not None:
+        merge_adapter(captioner.model, adapter)
+    captioner.model.eval().to(device)
     return captioner
 
 

@@ -73,7 +73,7 @@ def refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, 
     ignored = SOURCE_KEYS if "captioner_weights" in settings else SOURCE_KEYS - {"captioner", "scorer"}
     before, now = (
         {key: value for key, value in each.items() if key not in ignored and value is not None}
-        for each in (known.settings, _plain(settings))
+        for each in (known.settings, json.loads(json.dumps(settings)))
     )
     if before != now:
         other = ", ".join(differing(before, now))
@@ -81,9 +81,3 @@ def refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, 
             f"{path} was started with a different {other or 'setting'}; pass --overwrite to "
             "caption again (hand-written and edited texts are kept), or choose another file"
         )
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings as they will look when read back from the log."""
-    value: dict[str, Any] = json.loads(json.dumps(settings))
-    return value

@@ -33,10 +33,8 @@ def csv_header(scored: bool) -> str:
 
 def csv_line(written: Written) -> str:
     """Returns a picture's line for a ``.csv`` file."""
-    text = io.StringIO()
     score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
-    csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
-    return text.getvalue()
+    return _csv_line([_one_line(written.item.id), written.caption, *score])
 
 
 def name_in(item: Item, folder: Path) -> str:

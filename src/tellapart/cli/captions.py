@@ -14,7 +14,8 @@ import typer
 from tellapart.captions.authors import Author
 from tellapart.captions.formats import METADATA
 from tellapart.captions.journal import Journal
-from tellapart.captions.layouts import BESIDE, ListFile, Sidecars
+from tellapart.captions.list_layout import ListFile
+from tellapart.captions.sidecar_layout import BESIDE, Sidecars
 from tellapart.captions.store import CaptionStore, StoredCaption
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Json

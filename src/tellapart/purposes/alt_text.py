@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tellapart.boost.answer_checks import unusable
@@ -69,7 +69,7 @@ def write_alt_texts(
         if options.embed:
             stack.enter_context(locked(common_folder(items), wait=False, name=".xmp.lock"))
         source = read_source(options, dataset, path, own, device, precision)
-        edited = AltText(options.characters, options.long, language).edited(source.first)
+        edited = alt_texts(source.first, options.characters, long=options.long, language=language)
         for line in without_text(edited):
             say(line)
         edited, changed = with_edits(path, edited, replaces, items)
@@ -140,32 +140,27 @@ def _nominative(match: re.Match[str]) -> str:
     return f"{article} {match[2].replace('en ', ending)}"
 
 
-@dataclass(frozen=True)
-class AltText:
-    """Makes one text per picture.
+def alt_texts(
+    captions: Mapping[str, str], characters: int = CHARACTERS, *, long: bool = False, language: str = ""
+) -> dict[str, Edited]:
+    """Returns the alt text made from each caption, with the doubts that a person should check.
 
     characters: maximum length of a text, in characters.
     long: whether to also keep the whole caption if it was shortened.
     language: the code of the captions' language; "" means English without a language tag.
     """
+    return {key: _alt_text(caption, characters, long, language) for key, caption in captions.items()}
 
-    characters: int = CHARACTERS
-    long: bool = False
-    language: str = ""
 
-    def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
-        """Returns the alt text made from each caption, with the doubts that a person should check."""
-        return {key: self._edited(caption) for key, caption in captions.items()}
-
-    def _edited(self, caption: str) -> Edited:
-        if why := unusable(caption):
-            return Edited("", (("no text", why),))
-        whole, opening = without_openings(caption)
-        if opening and self.language.lower().partition("-")[0] == "de":
-            whole = _ACCUSATIVE.sub(_nominative, whole)
-        doubts = [("opening", f"removed “{opening}”")] if opening else []
-        english = self.language.lower().partition("-")[0] in ("", "en")
-        text, cut = shortened(whole, self.characters, english=english)
-        if cut in ("phrase", "word"):
-            doubts.append(("shortened", f"cut after a {cut}; the rest was “{whole[len(text) :].strip()}”"))
-        return Edited(text, tuple(doubts), whole if self.long and text != whole else "", language=self.language)
+def _alt_text(caption: str, characters: int, long: bool, language: str) -> Edited:
+    if why := unusable(caption):
+        return Edited("", (("no text", why),))
+    whole, opening = without_openings(caption)
+    if opening and language.lower().partition("-")[0] == "de":
+        whole = _ACCUSATIVE.sub(_nominative, whole)
+    doubts = [("opening", f"removed “{opening}”")] if opening else []
+    english = language.lower().partition("-")[0] in ("", "en")
+    text, cut = shortened(whole, characters, english=english)
+    if cut in ("phrase", "word"):
+        doubts.append(("shortened", f"cut after a {cut}; the rest was “{whole[len(text) :].strip()}”"))
+    return Edited(text, tuple(doubts), whole if long and text != whole else "", language=language)

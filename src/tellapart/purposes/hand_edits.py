@@ -22,6 +22,15 @@ from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 
 
+def rows_in(out: Path) -> list[dict[str, Any]]:
+    """Returns the rows of a file of texts. Raises ValueError or csv.Error if it is damaged."""
+    text = decode_text(out.read_bytes())
+    if out.suffix.lower() != ".csv":
+        return [parse_json(line) for line in text.split("\n") if line.strip()]
+    separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets may change it
+    return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
+
+
 def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     """Returns the texts in ``out`` that a person wrote, changed or accepted, by item id.
 
@@ -39,13 +48,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
         )
     renamed = renamed_ids(items, Provenance.open(log_of(out)).rows)
     try:
-        text = decode_text(out.read_bytes())
-        if out.suffix.lower() == ".csv":
-            separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets may change it
-            rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
-        else:
-            rows = [parse_json(line) for line in text.split("\n") if line.strip()]
-        for row in rows:
+        for row in rows_in(out):
             key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
             state = {**states.pop(key, {}), **{name: value for name, value in row.items() if value}}
             accepted, decorative = (state.get(name) in (True, "True") for name in ("accepted", "decorative"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.formats import name_in
-from tellapart.captions.layouts import ListFile
+from tellapart.captions.list_layout import ListFile
 from tellapart.captions.log import JournaledRun, TextRow
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance

@@ -12,17 +12,15 @@ from tellapart.captions.replacement import Replace
 from tellapart.captions.texts_beside import NAMED_FILES, check_beside, text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
-from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError
 from tellapart.purposes.embed import check_embed
-from tellapart.purposes.hand_edits import people_rows
+from tellapart.purposes.hand_edits import people_rows, rows_in
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.training_text_files import text_of
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import writable_file
 from tellapart.utils.listed_names import few
 from tellapart.utils.outputs import check_output
-from tellapart.utils.strict_json import parse_json
 
 
 def check_files(
@@ -78,11 +76,8 @@ def refuse_other_language(out: Path, language: str) -> None:
     """Raises `UsageError` if the texts in ``out`` are in a language other than ``language``."""
     if not language or not out.is_file():
         return
-    text = decode_text(out.read_bytes())
     try:
-        lines = text.split("\n")
-        rows = csv.DictReader(lines) if out.suffix.lower() == ".csv" else map(parse_json, filter(str.strip, lines))
-        known = {str(row.get("language") or "") for row in rows}
+        known = {str(row.get("language") or "") for row in rows_in(out)}
     except (ValueError, AttributeError, csv.Error):
         return  # the code that reads the rows reports the error
     if other := sorted(known - {language}):

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from tellapart.scenes.relations import Object, chain, holds, overlaps
 from tellapart.scenes.vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
@@ -121,10 +120,6 @@ def base(rng: RandomStream, split: str, domain: str, moving: bool) -> Content:
     return Content(tuple(objects), rng.weighted_choice(*_GROUNDS[domain == "alt"]), rng.randrange(GRAINS))
 
 
-def _with(thing: Object, changes: dict[str, Any]) -> Object:
-    return replace(thing, **changes)
-
-
 def _other(rng: RandomStream, table: tuple[tuple[str, ...], tuple[float, ...]], now: str) -> str:
     while (value := rng.weighted_choice(*table)) == now:
         pass
@@ -138,7 +133,7 @@ def _edit_slot(
         objects = list(content.objects)
         i = rng.randrange(len(objects))
         value = _other(rng, table, getattr(objects[i], slot))
-        objects[i] = _with(objects[i], {slot: value})
+        objects[i] = replace(objects[i], **{slot: value})
         return replace(content, objects=tuple(objects))
 
     return edit
@@ -153,8 +148,8 @@ def _swap(slots: tuple[str, ...]) -> Callable[[RandomStream, Content], Content]:
         objects = list(content.objects)
         i, j = rng.sample(range(len(objects)), 2)
         a, b = objects[i], objects[j]
-        objects[i] = _with(a, {s: getattr(b, s) for s in slots})
-        objects[j] = _with(b, {s: getattr(a, s) for s in slots})
+        objects[i] = replace(a, **{s: getattr(b, s) for s in slots})
+        objects[j] = replace(b, **{s: getattr(a, s) for s in slots})
         return replace(content, objects=tuple(objects))
 
     return edit
@@ -203,13 +198,10 @@ def _sound(origin: Content, content: Content) -> bool:
         if overlaps(a, b) and (a.colour == b.colour or (a.size, b.size) != ("large", "small")):
             return False
     # An object that covers another object or is covered must not move, because that could hide one of the two.
-    before = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(origin, i, j))]
-    after = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(content, i, j))]
+    before, after = (
+        [overlaps(*pair) for pair in itertools.combinations(each.objects, 2)] for each in (origin, content)
+    )
     return before == after
-
-
-def _two(content: Content, i: int, j: int) -> tuple[Object, Object]:
-    return content.objects[i], content.objects[j]
 
 
 def members(origin: Content, rng: RandomStream, count: int, domain: str, moving: bool) -> tuple[Content, ...]:

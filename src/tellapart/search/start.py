@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart.captions.layouts import BESIDE
+from tellapart.captions.sidecar_layout import BESIDE
 from tellapart.captions.store import CaptionStore
 from tellapart.data import open_many
 from tellapart.errors import UsageError
