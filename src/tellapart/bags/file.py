@@ -1,4 +1,4 @@
-"""Reads and writes ``bags.jsonl``, a file of bags that records its origin."""
+"""Reads and writes ``bags.jsonl``, a file of bags that also records the origin of the bags."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class LargeSearch:
     @property
     def before_S2C(self) -> np.ndarray:
         """For each file, the number of pictures in the files before it, by cluster; the last entry counts all
-        (`count`).
+        pictures (see `count`).
         """
         before_S2C: np.ndarray = np.load(self.path_of("before", 0), mmap_mode="r", allow_pickle=False)
         return before_S2C

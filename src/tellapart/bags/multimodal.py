@@ -34,7 +34,7 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
 
 
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
-    """Returns each picture's captions: its references, or those in a file. Raises `UsageError` if there are none."""
+    """Returns each picture's captions, from its references or a file. Raises `UsageError` if there are none."""
     if captions != "references":
         paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
         known = KnownIds("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})

@@ -196,7 +196,7 @@ def _check_distinct(ids: Ids, count: int) -> None:
 
 
 def _list(shard: FeatureFile) -> Path:
-    """Returns the path of the list of ids that belongs to a file."""
+    """Returns the path of a file's list of ids."""
     return shard.path.with_suffix(".txt")
 
 

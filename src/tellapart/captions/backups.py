@@ -35,6 +35,6 @@ def say_replaced(texts: Collection[Path]) -> None:
 
 
 def undo_command(path: Path) -> str:
-    """Returns the command that restores what a run replaced in a folder or a file of captions."""
+    """Returns the command that restores what a run replaced in a folder or caption file."""
     typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
     return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"

@@ -48,7 +48,7 @@ class ReadOnly(CaptionLayout):
 
 
 def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
-    """Opens these pictures' captions in whichever layout they are stored.
+    """Opens these pictures' captions, regardless of the layout that they are stored in.
 
     Args:
         folder: the folder to search for lists if ``captions`` is None.

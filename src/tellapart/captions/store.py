@@ -192,7 +192,7 @@ class CaptionStore:
         replace_edited: bool = False,
         run: JournaledRun | None = None,
     ) -> WriteResult:
-        """Writes texts and states as one change of the journal.
+        """Writes texts and states as a single change in the journal.
 
         Args:
             what: the kind of change for the history, such as ``edit`` or ``lora``.

@@ -140,9 +140,9 @@ def language(row: CheckedCaption, expected: str) -> str:
 def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds truncated captions.
 
-    If most captions end in punctuation, a caption without it is considered truncated if its last word hardly ever ends
-    a caption, or never occurs as a complete word in the file. Otherwise, a caption is considered truncated if its last
-    word requires a continuation or a bracket is left open.
+    If most captions end in punctuation, a caption that does not is considered truncated if its last word hardly ever
+    ends a caption, or never occurs as a complete word in the file. Otherwise, a caption is considered truncated if its
+    last word requires a continuation or a bracket is left open.
     """
     known, last = Counter[str](), Counter[str]()
     ended = [bool(_END.search(row.text)) for row in rows]

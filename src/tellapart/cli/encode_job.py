@@ -1,4 +1,4 @@
-"""The jobs that encode pictures: ``data encode``, and filling the feature store before ``bags mine``."""
+"""Runs the jobs that encode pictures, for ``data encode`` and, before mining, for ``bags mine``."""
 
 from __future__ import annotations
 

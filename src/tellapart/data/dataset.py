@@ -131,7 +131,7 @@ class Dataset(Sequence[Item]):
             return None
 
     def report(self) -> list[str]:
-        """Returns lines about skipped items, to print when a command finishes. Empty if no item was skipped."""
+        """Returns lines about skipped items, to print when a command finishes, or an empty list."""
         total = len(self) + len(self.missing)
         lines = [
             self.missing.line(total, what="could not be opened and were skipped"),

@@ -94,7 +94,7 @@ class LazyItems(OnDemand):
         return LazyItems(self._source, self._index, array("Q", (self._order[index] for index in indices)))
 
     def doubles(self) -> Iterator[Item]:
-        """Yields every row of the items that have several rows."""
+        """Yields all rows of the items that have several rows."""
         return self._source.read(place for n in self._index.doubles() for place in self._index.places(n))
 
     def _items(self, numbers: Sequence[int]) -> Iterator[Item]:

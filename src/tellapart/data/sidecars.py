@@ -40,7 +40,7 @@ def without_foreign(texts: Iterable[str]) -> list[str]:
 
 
 def say_unread(folder: Path, texts: Sequence[str]) -> None:
-    """Prints which text files of a folder were not read."""
+    """Prints which text files in a folder were not read."""
     if texts:
         say(f"{folder}: ignored {len(texts):,} text files without a picture of the same name: {few(texts)}")
 

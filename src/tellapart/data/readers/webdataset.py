@@ -109,7 +109,7 @@ class Shards:
 
 
 def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.TarInfo]]]:
-    """Yields (first byte, members) of every sample from byte ``start`` on.
+    """Yields (first byte, members) for every sample, starting at byte ``start``.
 
     Raises `tarfile.TarError` for damaged data, without yielding the last sample, which may lack some of its members.
     """

@@ -1,1 +1,1 @@
-"""Served pages: allowed origins, requests, files of a page, pictures, and the server."""
+"""Serves pages: allowed origins, requests, page files, pictures, and the server."""
