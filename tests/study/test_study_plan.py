@@ -57,7 +57,7 @@ def test_comparisons_of_three_systems_come_from_the_participants_of_all_blocks()
 
 
 def test_assumptions_that_cannot_be_are_one_line() -> None:
-    for wrong in ({"base": 0.98}, {"difference": 0.0}, {"agreement": 1.0}, {"kind": "x"}):
+    for wrong in ({"base": 0.98}, {"difference": 0.0}, {"kind": "x"}):
         with pytest.raises(UsageError):
             Assumptions(**{"kind": "pick", "base": 0.4, "difference": 0.05, "agreement": 0.3, "systems": 2, **wrong})
 

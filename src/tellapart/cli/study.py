@@ -371,7 +371,9 @@ def plan(
         float | None,
         typer.Option(help="Score of the lower-scoring system. Default: 0.4 for pick, 3.5 for rate."),
     ] = None,
-    agreement: Annotated[float, typer.Option(help="Agreement between two participants (Krippendorff's alpha).")] = 0.3,
+    agreement: Annotated[
+        float, typer.Option(min=0, max=0.99, help="Agreement between two participants (Krippendorff's alpha).")
+    ] = 0.3,
     systems: Annotated[int, typer.Option(min=2, help="Number of systems, including human captions.")] = 3,
     items: Annotated[
         str | None, typer.Option(help="Comma-separated numbers of sets or pictures. Default: 100,200,500.")

@@ -120,7 +120,10 @@ class Study(BaseModel):
     @cached_property
     def stamp(self) -> str:
         """The SHA-256 of everything that affects results."""
-        content = {"items": self.model_dump(mode="json"), "settings": self.settings.stamped()}
+        content = {
+            "items": self.model_dump(mode="json"),
+            "settings": self.settings.model_dump(mode="json", exclude={"recruitment"}),
+        }
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     @property
@@ -152,9 +155,9 @@ class Study(BaseModel):
             numbers = items[len(items) * part // parts : len(items) * (part + 1) // parts]
             trials = [self.blocks[block][number] for number in numbers]
             if controls:  # in the second half of each part, so that a control never comes first
-                at = len(trials) - drawn_number(max(1, (len(trials) + 1) // 2), seed, f"place {part}")
-                swap = bool(drawn_number(2, seed, f"control {part}"))
-                trials.insert(max(at, min(1, len(trials))), (controls[part], swap))
+                at = shuffled(range((len(trials) + 1) // 2, len(trials) + 1), seed, f"place {part}")[0]
+                swap = shuffled((0, 1), seed, f"control {part}")[0]
+                trials.insert(at, (controls[part], bool(swap)))
             sequence += trials
         return tuple(
             self.place(trial, shuffled(range(len(self.trials[trial].pictures)), seed, f"slots {position}"),
@@ -176,11 +179,6 @@ class Study(BaseModel):
             return Place(number, trial.captions[::-1], trial.pictures, SWAPPED)
         orders = tuple(tuple(range(len(question.options))) for question in QUESTIONS[self.kind])
         return Place(number, trial.captions, trial.pictures, orders)
-
-
-def drawn_number(count: int, seed: str, purpose: str) -> int:
-    """Returns a pseudorandom number from 0 to count − 1 that depends only on seed and purpose."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}\0{purpose}".encode(), digest_size=8).digest(), "big") % count
 
 
 def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:

@@ -56,8 +56,6 @@ class Assumptions:
                 f"--base {self.base:g} and --difference {self.difference:g}: expected both systems "
                 f"between {low:g} and {high:g}, and a nonzero difference"
             )
-        if not 0 <= self.agreement < 1:
-            raise UsageError(f"--agreement {self.agreement:g}: expected at least 0 and below 1")
 
     @property
     def means(self) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.study import store as rows
 from tellapart.study.blocks import Blocks
 from tellapart.study.databases import StoreError, Transaction
-from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study
+from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study, shuffled
 from tellapart.study.limits import StartLimit
 from tellapart.study.picture_addresses import PictureAddresses
 from tellapart.study.questions import QUESTIONS
@@ -60,10 +60,8 @@ class StudySession:
         """Returns everything that is shown before consent is given: texts, questions and the example."""
         study, settings, example = self.study, self.study.settings, None
         for number in study.of_role[EXAMPLE]:
-            trial = study.trials[number]
-            others = list(range(1, len(trial.pictures)))
-            middle = len(others) // 2
-            place = study.place(number, [*others[:middle], 0, *others[middle:]], swap=False)
+            slots = shuffled(range(len(study.trials[number].pictures)), study.id, EXAMPLE)
+            place = study.place(number, slots, swap=False)
             example = {**self._task("example", place), **self._solution(place)}
         return {
             "study": study.id,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -88,10 +87,6 @@ class Settings(Section):
     exclusion: Exclusion = Exclusion()
     analysis: Analysis = Analysis()
     recruitment: Recruitment = Recruitment()
-
-    def stamped(self) -> dict[str, Any]:
-        """Returns the settings that must not change once the first participant has begun."""
-        return self.model_dump(mode="json", exclude={"recruitment"})
 
     def unwritten(self) -> list[str]:
         """Returns the keys of ``[consent]``, and the title, that still contain `OPEN`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import string
 from collections.abc import Sequence
 
 from tellapart.study.settings import OPEN
@@ -74,11 +73,6 @@ TASKS = {
 CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three ratings."
 
 
-def new_code() -> str:
-    """Creates an unguessable completion code in Prolific's format."""
-    return "C" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(7))
-
-
 def settings_text(kind: str, title: str, raters: int | None, minutes: int) -> str:
     """Returns the text of a new study.toml; `OPEN` marks the texts that the researcher has yet to write."""
     consent = [text.format(task=TASKS[kind], minutes=minutes, open=OPEN) for text in CONSENT]
@@ -116,9 +110,9 @@ link_key = "{secrets.token_urlsafe(9)}"  # &key=… in the link, required to beg
 starts_per_address = 30  # maximum number of participations that begin per hour and network address; 0: no limit
 require_id = false  # true: only links with an identifier can begin
 timeout_minutes = 90  # time without an answer after which the block goes to another participant
-completed = "{new_code()}"
-screened_out = "{new_code()}"  # the study is full, or the time has run out
-no_consent = "{new_code()}"
+completed = "{secrets.token_hex(4).upper()}"
+screened_out = "{secrets.token_hex(4).upper()}"  # the study is full, or the time has run out
+no_consent = "{secrets.token_hex(4).upper()}"
 return_url = ""  # the code is appended; Prolific: "https://app.prolific.com/submissions/complete?cc="
 """
 
