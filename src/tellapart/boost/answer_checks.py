@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 
 from tellapart.boost.stage_prompts import StagePrompt
 from tellapart.boost.types import REDACTED
@@ -20,6 +19,7 @@ from tellapart.utils.untrusted_text import broken
 RUN = 8  # a caption with this many consecutive words of the prompt was copied from it
 SCRIPT_SHARE = 0.3  # minimum fraction of letters in another script; quoted names and signs have less
 WORDS_FOR_A_LANGUAGE = 3
+_LABEL = re.compile(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:")  # before a colon at the start of a line
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _PREAMBLE = re.compile(
     r"""^\W*(?:(?:sure|certainly|of\s+course|absolutely|okay|ok)\s*[,!.:]
@@ -58,8 +58,8 @@ def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: 
     longest = max(prompt.max_words, sum(len(source.split()) for source in sources))
     if length(text) > longest:
         return f"longer than {longest} words"
-    expected = [*references] or [turn.text for turn in prompt.turns]
-    return "in another language" if foreign(text, " ".join(expected)) else None
+    expected = " ".join([*references] or [turn.text for turn in prompt.turns])
+    return "in another language" if foreign(text, expected) else None
 
 
 def unusable(text: str) -> str | None:
@@ -81,10 +81,11 @@ def length(text: str) -> int:
 
 def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
     """Returns whether the answer repeats a label ("Reference caption 2:") or eight consecutive words of the prompt."""
-    if any(re.search(rf"{re.escape(label)}(?: \d+)?:", text, re.IGNORECASE) for label in _labels(prompt)):
+    turns = [turn.text for turn in prompt.turns]
+    labels = {re.escape(label) for label in _LABEL.findall("\n".join(turns))}
+    if any(re.search(rf"{label}(?: \d+)?:", text, re.IGNORECASE) for label in labels):
         return True
-    own = _runs(text)
-    return bool((own & _prompt_runs(prompt)) - {run for source in sources for run in _runs(source)})
+    return bool(_runs(text) & _runs(*turns, prompt.again) - _runs(*sources))
 
 
 def foreign(text: str, expected: str) -> bool:
@@ -95,11 +96,9 @@ def foreign(text: str, expected: str) -> bool:
     if sum(count for script, count in ours.items() if script not in theirs) > SCRIPT_SHARE * ours.total():
         return True
     own, home = _evidence(text), _evidence(expected)
-    native = max(home, key=lambda language: home[language])
-    other = max(own, key=lambda language: own[language])
-    if home[native] < WORDS_FOR_A_LANGUAGE or other == native:
-        return False
-    return own[other] >= WORDS_FOR_A_LANGUAGE and own[other] > 2 * own[native]
+    (native, least), (other, found) = home.most_common(1)[0], own.most_common(1)[0]
+    clear = min(least, found) >= WORDS_FOR_A_LANGUAGE
+    return clear and other != native and found > 2 * own[native]
 
 
 def _scripts(text: str) -> Counter[str]:
@@ -107,30 +106,21 @@ def _scripts(text: str) -> Counter[str]:
     return Counter(script for letter in text if (script := _script(letter)))
 
 
-@lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
     """Returns the script of a letter, e.g. LATIN, CYRILLIC or CJK; empty for other characters."""
     return unicodedata.name(letter, "").split(" ")[0].split("-")[0] if letter.isalpha() else ""
 
 
-def _evidence(text: str) -> dict[str, int]:
+def _evidence(text: str) -> Counter[str]:
     """Counts, for each language, the words of the text that are frequent in it."""
-    words = [word.lower() for word in _WORD.findall(text)]
-    return {language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()}
+    words = _words(text)
+    return Counter({language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()})
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
-    words = [word.lower() for word in _WORD.findall(text)]
-    return {tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}
+def _runs(*texts: str) -> set[tuple[str, ...]]:
+    """Returns all runs of consecutive words that are too long to be a coincidence."""
+    return {tuple(words[at : at + RUN]) for words in map(_words, texts) for at in range(len(words) - RUN + 1)}
 
 
-@lru_cache(maxsize=16)
-def _prompt_runs(prompt: StagePrompt) -> frozenset[tuple[str, ...]]:
-    return frozenset(run for turn in (*prompt.turns,) for run in _runs(turn.text)) | _runs(prompt.again)
-
-
-@lru_cache(maxsize=16)
-def _labels(prompt: StagePrompt) -> frozenset[str]:
-    """Returns the labels before a colon at the start of the prompt's lines."""
-    found = (re.findall(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:", turn.text) for turn in prompt.turns)
-    return frozenset(label for labels in found for label in labels)
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(text)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from contextlib import suppress
 
 from PIL import Image
 
@@ -22,38 +23,34 @@ def data_url(picture: Picture) -> str:
     Raises `PictureError` for a damaged picture, before any request.
     """
     read = picture.read() if isinstance(picture, FilePicture) else picture
-    if isinstance(read, BytesPicture):
-        kind = _plain(read.data)
-        data = read.data if kind else b""
-    else:
-        kind, data = None, b""
+    kind, data = _unchanged(read.data) if isinstance(read, BytesPicture) else (None, b"")
     if kind is None:
-        kind, data = _drawn(read.image())
+        kind, data = _encoded(read.image())
     return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def _plain(data: bytes) -> str | None:
-    """Returns the media type of a file that can be sent unchanged (intact, small, upright, opaque); None for others."""
-    if len(data) > LARGEST_FILE:
-        return None
-    try:
-        with Image.open(io.BytesIO(data), formats=list(AS_IT_IS)) as opened:
-            upright = opened.getexif().get(ORIENTATION, 1) == 1
-            plain = upright and max(opened.size) <= LARGEST_SIDE and opened.mode in ("RGB", "L")
-            plain = plain and not opened.has_transparency_data
-            if plain:
-                opened.load()  # detects truncated files
-            return AS_IT_IS[opened.format or ""] if plain else None
-    except Exception:  # Pillow raises many error types; re-encoding reports the cause
-        return None
+def _unchanged(data: bytes) -> tuple[str | None, bytes]:
+    """Returns the media type and the bytes of a file that can be sent unchanged: intact, small, upright and opaque. The
+    type is None for other files.
+    """
+    with suppress(Exception), Image.open(io.BytesIO(data), formats=list(AS_IT_IS)) as opened:
+        # Pillow raises many error types; re-encoding reports the cause.
+        upright = opened.getexif().get(ORIENTATION, 1) == 1
+        opaque = opened.mode in ("RGB", "L") and not opened.has_transparency_data
+        if upright and opaque and max(opened.size) <= LARGEST_SIDE and len(data) <= LARGEST_FILE:
+            opened.load()  # detects truncated files
+            return AS_IT_IS[opened.format or ""], data
+    return None, b""
 
 
-def _drawn(image: Image.Image) -> tuple[str, bytes]:
+def _encoded(image: Image.Image) -> tuple[str, bytes]:
     """Resizes a picture to `LARGEST_SIDE` and encodes it: as lossless PNG if that is small enough,
     otherwise as JPEG.
     """
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     file = io.BytesIO()
-    small = max(image.size) <= LARGEST_SIDE // 4
-    image.save(file, "PNG" if small else "JPEG", **({} if small else {"quality": 95}))
-    return "image/png" if small else "image/jpeg", file.getvalue()
+    if max(image.size) <= LARGEST_SIDE // 4:
+        image.save(file, "PNG")
+        return "image/png", file.getvalue()
+    image.save(file, "JPEG", quality=95)
+    return "image/jpeg", file.getvalue()
