@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tellapart.bags.mine import curate_bags, mine_bags
+from tellapart.bags.mine import Similarity, curate_bags, mine_bags
 from tellapart.bags.multimodal import multimodal
-from tellapart.bags.similarity import Similarity
 from tellapart.bags.training_bags import training_bags
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.all_neighbours import nearest_neighbours

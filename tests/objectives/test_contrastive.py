@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import CLIPTokenizer
 
-from tellapart.models.padding import pad_rows
+from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.objectives.contrastive import symmetric_loss
 from tellapart.types import Batch

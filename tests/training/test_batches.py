@@ -14,7 +14,7 @@ from transformers import CLIPImageProcessor
 from tellapart.bags.sampler import BagSampler, BatchRows, Sampler
 from tellapart.errors import UsageError
 from tellapart.models import ranks
-from tellapart.models.padding import pad_rows
+from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes

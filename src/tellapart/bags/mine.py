@@ -10,11 +10,11 @@ import numpy as np
 
 from tellapart.bags.file import Bag
 from tellapart.bags.multimodal import multimodal
-from tellapart.bags.similarity import SIMILARITIES, Similarity, bag_cosines, intra_bag_similarity
 from tellapart.errors import UsageError
 from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.features.nearest import BLOCK, DIGITS, Neighbours, Vectors
 
+Similarity = Literal["query", "pairs"]
 MaxCosineOf = Literal["target", "pairs"]
 MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
 TOP = 200  # number of neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
@@ -155,3 +155,28 @@ def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_
         if not places or cosine_KK[place, places].max() <= max_cosine + 1e-6:
             places.append(place)
     return [row, *nearest_K[places].tolist()] if len(places) == size - 1 else None
+
+
+SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
+
+
+def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
+    """Computes the intra-bag similarity α of each bag, M float64 in [−1, 1] (paper 2).
+
+    bag_MS: rows of ``vectors``, with the query first.
+    similarity: "query": mean cosine between the query and its neighbours (algorithm 1, line 14); "pairs": mean
+        cosine over all pairs (section 3.1).
+    """
+    if not len(bag_MS):
+        return np.zeros(0)
+    alpha_M: np.ndarray = bag_cosines(vectors, bag_MS, similarity).mean(1)
+    return alpha_M
+
+
+def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """Computes the cosines M×P within each bag, between the query and its neighbours or between all pairs."""
+    size = bag_MS.shape[1]
+    first, second = np.triu_indices(size, 1)
+    if similarity == "query":
+        first, second = first[: size - 1], second[: size - 1]
+    return vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)

@@ -19,7 +19,7 @@ from tellapart.models.captioner_options import (
     saved_decoding,
 )
 from tellapart.models.decoding import Decoding
-from tellapart.models.padding import pad_rows
+from tellapart.models.tokens import pad_rows
 from tellapart.types import Rollout
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.code_loading import call_factory

@@ -108,16 +108,15 @@ def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None
     """Returns a folder's model (with the adapter merged), the model's family, its tokenizer and its processor."""
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
-        if (loaded := load_family(kind, where)) is not None:
-            model, family = loaded
+        if kind in CAPTIONERS and (entry := CAPTIONERS.find(kind)).model_type:
+            model, family = entry.factory(where)
             set_precision(model, precision)
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-            pictures = family.reads_pictures(model)
-            processor = (
-                transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
-                if pictures
-                else None
-            )
+            processor = None
+            if family.reads_pictures(model):
+                processor = transformers.AutoImageProcessor.from_pretrained(
+                    where, backend="pil", trust_remote_code=False
+                )
         else:
             model, family, tokenizer, processor = CAPTIONERS.find("transformers").factory(
                 where, kind, bare, dtype_of(precision)
@@ -163,13 +162,3 @@ def load_without_folder(name: str, written: str) -> Captioner | None:
     if (path := code_path(name, "captioner")) is not None:
         return load_custom(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
     return None
-
-
-def load_family(model_type: str, folder: str) -> tuple[Any, type[Captioner]] | None:
-    """Loads the model in a folder. Returns the model and its captioner class, or None if no family is registered for
-    ``model_type``.
-    """
-    if model_type not in CAPTIONERS or not (entry := CAPTIONERS.find(model_type)).model_type:
-        return None
-    loaded: tuple[Any, type[Captioner]] = entry.factory(folder)
-    return loaded

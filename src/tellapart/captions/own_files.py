@@ -21,10 +21,12 @@ class OwnFiles:
 
     def of(self, path: Path) -> Provenance:
         """Returns the log for all files with the same folder and suffix as ``path``."""
-        key = path.parent, f"*{path.suffix.lower()}"
-        if key not in self._known:
-            self._known[key] = Provenance.open(path.parent / key[1])
-        return self._known[key]
+        return self._log(path.parent, f"*{path.suffix.lower()}")
+
+    def _log(self, folder: Path, file: str) -> Provenance:
+        if (folder, file) not in self._known:
+            self._known[folder, file] = Provenance.open(folder / file)
+        return self._known[folder, file]
 
     def is_own(self, path: Path, text: str) -> bool:
         """Returns whether tellapart wrote this text to this file."""
@@ -46,10 +48,7 @@ class OwnFiles:
 
     def _listed(self, folder: Path) -> set[str]:
         """Returns the hashes of the texts that tellapart wrote to the folder's ``metadata.jsonl``."""
-        key = folder, "metadata.jsonl"
-        if key not in self._known:
-            self._known[key] = Provenance.open(folder / key[1])
-        return {text for row in self._known[key].rows.values() for text in row.hashes}
+        return {text for row in self._log(folder, "metadata.jsonl").rows.values() for text in row.hashes}
 
     def record(
         self,

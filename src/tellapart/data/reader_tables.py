@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tellapart.data.reader import COMMON_KEYS, READERS, Reader, builtin_readers
+from tellapart.data.reader import COMMON_KEYS, READERS, builtin_readers
 
 
 def layouts_table() -> str:
@@ -31,9 +29,4 @@ def keys_table() -> str:
 def kinds_of_data() -> tuple[list[tuple[str, str]], list[str]]:
     """Returns each kind with its help, including plug-ins, and one line per plug-in that cannot be loaded."""
     broken: list[str] = []
-    return [(reader.name, reader.help) for reader in _by_name(READERS.entries(broken=broken.append))], broken
-
-
-def _by_name(readers: Iterable[Reader]) -> list[Reader]:
-    """Sorts readers by name, because the registry keeps them in import order."""
-    return sorted(readers, key=lambda reader: reader.name)
+    return sorted((reader.name, reader.help) for reader in READERS.entries(broken=broken.append)), broken

@@ -116,7 +116,7 @@ def caption_pictures(
     check_choice(decoding, best_of, scorer is not None)
     if batch_size < 1:
         raise UsageError(f"batch size: expected at least 1, got {batch_size}")
-    check_drop_guesses(dataset, decoding, drop_guesses, best_of)
+    check_drop_guesses(drop_guesses, decoding, best_of, dataset)
     check_lines(out, format, decoding, best_of, claims=claims)
     if prompts is None and (template := captioner.chosen.get("prompt")):
         prompts = Prompts.read(template, dataset)

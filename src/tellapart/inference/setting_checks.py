@@ -64,9 +64,7 @@ def check_request(
     if concurrency < 1:
         raise UsageError(f"concurrent requests: expected at least 1, got {concurrency}")
     check_choice(decoding, best_of, scorer is not None)
-    if drop_guesses and (best_of is not None or decoding.samples > 1):
-        chosen = "--samples" if best_of is None else "--best-of"
-        raise UsageError(f"--drop-guesses and {chosen} cannot be combined; remove one of them")
+    check_drop_guesses(drop_guesses, decoding, best_of)
 
 
 def check_schema(
@@ -85,7 +83,9 @@ def check_schema(
         )
 
 
-def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
+def check_drop_guesses(
+    drop_guesses: bool, decoding: Decoding, best_of: int | None, dataset: Dataset | None = None
+) -> None:
     """Raises `UsageError` if ``drop_guesses`` cannot work, because there are several samples per picture or fewer than
     two pictures.
     """
@@ -99,7 +99,7 @@ def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool,
             "--drop-guesses and --samples cannot be combined, because only a single caption per "
             "picture can be edited; remove one of them"
         )
-    if drop_guesses and len(dataset) < 2:
+    if drop_guesses and dataset is not None and len(dataset) < 2:
         raise UsageError(
             f"--drop-guesses compares each picture with other pictures, but {dataset.spec} contains {len(dataset)}; "
             "remove --drop-guesses"
