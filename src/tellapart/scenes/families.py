@@ -132,7 +132,7 @@ def _edit_slot(
     def edit(rng: RandomStream, content: Content) -> Content:
         objects = list(content.objects)
         i = rng.randrange(len(objects))
-        value = _other(rng, table, getattr(objects[i], slot))
+        value: Any = _other(rng, table, getattr(objects[i], slot))
         objects[i] = replace(objects[i], **{slot: value})
         return replace(content, objects=tuple(objects))
 
