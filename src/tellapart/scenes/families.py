@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from tellapart.scenes.relations import Object, chain, holds, overlaps
 from tellapart.scenes.vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
