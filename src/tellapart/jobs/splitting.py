@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -83,10 +84,15 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
         raise UsageError(f"{path}: no such file")
     version = str(path.stat().st_mtime_ns)
     with path.open("rb") as file:
-        for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
+        for start, stop, lines in line_spans(file, shard_items):
             yield replace(
                 base, path=str(path.absolute()), span=(start, stop), count=lines, size=stop - start, version=version
             )
+
+
+def line_spans(file: IO[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
+    """Yields the spans of an open file, as `cut_lines` does."""
+    return cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), lines)
 
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -15,7 +14,7 @@ from tellapart.data.options import Options
 from tellapart.data.reader import READERS
 from tellapart.errors import UsageError, nearest
 from tellapart.jobs.shard import Shard
-from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, cut_lines, without_split
+from tellapart.jobs.splitting import CHUNK_BYTES, KEYS_OF_ALL_FILES, line_spans, without_split
 from tellapart.jobs.storage import file_system, url_errors
 
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
@@ -47,7 +46,7 @@ def shards_at_url(spec: str, kind: str | None, url: str, query: str, shard_items
             continue
         fs, root = file_system(path)
         with url_errors(path), fs.open(root, "rb", block_size=CHUNK_BYTES) as file:
-            for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK_BYTES), b""), shard_items):
+            for start, stop, lines in line_spans(file, shard_items):
                 yield replace(base, span=(start, stop), count=lines, size=stop - start)
 
 

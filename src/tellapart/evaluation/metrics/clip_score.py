@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics import clip_score
 from tellapart.metrics.clip_score import CLIPSCORE_PREFIX
@@ -10,17 +12,15 @@ from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.slots import CaptionSlot
 
+clip_metric = partial(context_metric, needs=("pictures", "scorer"), direction="higher", group=CLOSE)
 _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 
 
-@context_metric(
+@clip_metric(
     "clipscore",
-    needs=("pictures", "scorer"),
     signature=lambda context: f"2.5max(cos,0)x100|{_PREFIX}|scorer:{context.scorer_name()}",
     label="CLIPScore",
     help="similarity between caption and picture according to the scorer: 250 · max(cosine, 0)",
-    direction="higher",
-    group=CLOSE,
     aliases=("clips",),
 )
 def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -29,14 +29,12 @@ def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     return Measurement(slot.said_N * 100 * clip_score.clipscore(text_ND, context.images)[1])
 
 
-@context_metric(
+@clip_metric(
     "refclipscore",
     needs=("pictures", "scorer", "references"),
     signature=lambda context: f"hmean(clipscore,max(cos(reference),0))x100|{_PREFIX}|scorer:{context.scorer_name()}",
     label="RefCLIPScore",
     help="harmonic mean of CLIPScore and the similarity to the nearest reference",
-    direction="higher",
-    group=CLOSE,
     aliases=("refclips",),
 )
 def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -46,14 +44,11 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     return Measurement(slot.said_N * 100 * clip_score.refclipscore(text_ND, context.images, references)[1])
 
 
-@context_metric(
+@clip_metric(
     "clipsc",
-    needs=("pictures", "scorer"),
     signature=lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}",
     label="ClipSc",
     help="similarity between caption and picture according to the scorer: 100 · cosine",
-    direction="higher",
-    group=CLOSE,
 )
 def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes 100 · cosine (`tellapart.metrics.clipsc`)."""

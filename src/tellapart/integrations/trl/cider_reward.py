@@ -7,26 +7,23 @@ from typing import Any
 
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
-from tellapart.integrations.trl.rows import Completion, RewardFunction, column, text_of
+from tellapart.integrations.trl.rows import Completion, column, text_of
 from tellapart.metrics.cider import CiderD
 
 
-def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> RewardFunction:
+class _Cider:
     """CIDEr-D reward for TRL, from 0 to 10 (papers 2 and 4).
 
     references: the references of all training pictures by id. ``id_column`` contains the id of each row's picture.
         Document frequencies are computed from these references, so the reward does not depend on the batch, and ranks
         need not exchange anything.
+
+    Picklable, so that spawned processes can load it.
     """
-    return _Cider(references, id_column)
-
-
-class _Cider:
-    """The callable that `cider` returns. It can be pickled, so that spawned processes can load it."""
 
     __name__ = "cider"  # the name in TRL's logs
 
-    def __init__(self, references: Mapping[str, Sequence[str]], id_column: str) -> None:
+    def __init__(self, references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> None:
         self.row_of_id, self.id_column = {id_text(id_): row for row, id_ in enumerate(references)}, id_column
         self.score = CiderD([list(texts) for texts in references.values()])
 
@@ -40,3 +37,6 @@ class _Cider:
             )
         rows = [self.row_of_id[id_] for id_ in ids]
         return [float(value) for value in self.score([text_of(completion) for completion in completions], rows)]
+
+
+cider = _Cider

@@ -16,7 +16,7 @@ from tellapart.data.pictures import load_rgb
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
 from tellapart.integrations.trl.ranks import as_numbers, digest, gathered, picture_key
-from tellapart.integrations.trl.rows import Completion, RewardFunction, column, text_of
+from tellapart.integrations.trl.rows import Completion, column, text_of
 from tellapart.rewards.retrieval import Score, retrieval_reward
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
@@ -61,17 +61,7 @@ class Bank:
         return cls(list(pictures), encode(scorer, [load_rgb(picture) for picture in pictures.values()]))
 
 
-def self_retrieval(
-    scorer: str | Scorer,
-    candidates: Candidates = "batch",
-    *,
-    gather: bool = True,
-    score: Score = "log_prob",
-    bank: Bank | None = None,
-    image_column: str = "image",
-    id_column: str = "id",
-    bag_column: str = "bag",
-) -> RewardFunction:
+class _SelfRetrieval:
     """Self-retrieval reward for TRL: how well a scorer can retrieve the picture given its caption.
 
     See paper 3, sec. 3, and paper 2, eq. 1.
@@ -88,31 +78,29 @@ def self_retrieval(
     Rewards are computed in float32. Raises `UsageError` if the settings are inconsistent, and in the first step if the
     data set lacks a column.
     """
-    if candidates not in get_args(Candidates):
-        raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
-    if score not in get_args(Score):
-        raise UsageError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
-    if (candidates == "bank") != (bank is not None):
-        raise UsageError("candidates='bank' and bank=Bank(ids, features) must be used together; pass both or neither")
-    return _SelfRetrieval(scorer, candidates, gather, score, bank, image_column, id_column, bag_column)
-
-
-class _SelfRetrieval:
-    """The callable that `self_retrieval` returns."""
 
     __name__ = "self_retrieval"  # the name in TRL's logs
 
     def __init__(
         self,
         scorer: str | Scorer,
-        candidates: Candidates,
-        gather: bool,
-        score: Score,
-        bank: Bank | None,
-        image_column: str,
-        id_column: str,
-        bag_column: str,
+        candidates: Candidates = "batch",
+        *,
+        gather: bool = True,
+        score: Score = "log_prob",
+        bank: Bank | None = None,
+        image_column: str = "image",
+        id_column: str = "id",
+        bag_column: str = "bag",
     ) -> None:
+        if candidates not in get_args(Candidates):
+            raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
+        if score not in get_args(Score):
+            raise UsageError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
+        if (candidates == "bank") != (bank is not None):
+            raise UsageError(
+                "candidates='bank' and bank=Bank(ids, features) must be used together; pass both or neither"
+            )
         self.scorer, self.candidates, self.gather, self.score, self.bank = scorer, candidates, gather, score, bank
         self.image_column, self.id_column, self.bag_column = image_column, id_column, bag_column
         self._features: OrderedDict[bytes, torch.Tensor] = OrderedDict()
@@ -186,3 +174,6 @@ class _SelfRetrieval:
         while len(self._features) > KEPT_FEATURES:
             self._features.popitem(last=False)
         return features_ND
+
+
+self_retrieval = _SelfRetrieval
