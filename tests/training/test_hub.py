@@ -22,7 +22,7 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.model_card import hub_base, hub_datasets
+from tellapart.training.model_card import figure, hub_base, hub_datasets
 
 WORDS = ["a", "red", "dog", "on", "the", "green", "grass", "picture", "of"]
 
@@ -254,3 +254,10 @@ def test_a_folder_for_an_image_generator_is_uploaded_as_documented(
     assert server.private["me/ohwx"] and there["0.jpg"] == (folder / "0.jpg").read_bytes()
     rows = list(map(json.loads, there["metadata.jsonl"].decode().splitlines()))
     assert len(rows) == 12 and all(row["text"].startswith("ohwx") and row["file_name"] in there for row in rows)
+
+
+def test_a_value_without_an_interval_stands_alone_in_the_card() -> None:
+    """Of two pictures, both hits, no interval is known."""
+    assert figure({"value": 100.0, "low": None, "high": None}) == "100.00"
+    assert figure({"value": 68.0, "low": 63.9, "high": 72.1}) == "68.00 (63.90 to 72.10)"
+    assert figure({"value": None, "low": None, "high": None}) == ""

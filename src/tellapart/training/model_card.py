@@ -183,4 +183,5 @@ def setting(candidates: dict[str, Any] | None) -> str:
 def figure(result: dict[str, Any]) -> str:
     if result["value"] is None:
         return ""
-    return f"{result['value']:.2f} ({result['low']:.2f} to {result['high']:.2f})"
+    known = result["low"] is not None and result["high"] is not None  # too few pictures have no interval
+    return f"{result['value']:.2f}" + (f" ({result['low']:.2f} to {result['high']:.2f})" if known else "")

@@ -46,8 +46,8 @@ def check_format(out: str) -> str:
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Merges a job's lines into ``out`` (a path or a URL). Returns the number of lines.
 
-    Raises `UsageError` if an id occurs twice, or if some shards are not done. With ``without_failed``, shards that were
-    set aside are ignored.
+    Raises `TellapartError` if an id occurs twice, or if some shards are not done. With ``without_failed``, shards that
+    were set aside are ignored.
     """
     suffix = check_format(out)
     ours = not is_url(out) and guard_edited(Path(out), KEEP_ALL)
@@ -100,7 +100,7 @@ def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[in
     index.close()
     for double in index.doubles()[:1]:
         first = next(index.places(double))[0]
-        raise UsageError(f"{job.path}: some ids occur more than once (first: row {first:,}); ids must be unique")
+        raise TellapartError(f"{job.path}: some ids occur more than once (first: row {first:,}); ids must be unique")
 
 
 def _jsonl(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
