@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tellapart.recipe.reading import check_recipe
-from tellapart.training import samplers
+from tellapart.training import look_alikes
 from tellapart.training.build import TrainingSetup
 from tellapart.training.look_alikes import fingerprint
 
@@ -20,8 +20,8 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     done: list[str] = []
 
     def noted(name: str) -> None:
-        real = getattr(samplers, name)
-        monkeypatch.setattr(samplers, name, lambda *a, **b: (done.append(name), real(*a, **b))[1])
+        real = getattr(look_alikes, name)
+        monkeypatch.setattr(look_alikes, name, lambda *a, **b: (done.append(name), real(*a, **b))[1])
 
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     noted("nearest_neighbours")
