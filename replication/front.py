@@ -29,7 +29,7 @@ from replication.tradeoff import FOLDER, ArmsLab, measure_rows, systems_json
 from replication.tradeoff_arms import DECODINGS, TOLERANCE, arms, captions_of, of
 from replication.verdict import RECORDS as CLAIMS_RECORDS
 from replication.verdict import claims_power, claims_verdict, to_json
-from tellapart.report.curves import PlotFrame
+from tellapart.report.plot import PlotFrame
 
 COMMAND, RECORDS = "front", CLAIMS_RECORDS / "front"
 SHARE = 0.25  # fraction of self-retrieval's false claims that may remain

@@ -15,11 +15,12 @@ from command_line import Cli
 from safetensors.torch import save_file
 
 from benchmarks.bags import features as synthetic
-from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
-from tellapart.bags.curation import curate
+from tellapart.bags.cluster_sizes import Sizes, sizes_for
+from tellapart.bags.clusters import centroids_of, nearest_clusters
+from tellapart.bags.curation import curate, curate_bags
 from tellapart.bags.file import read_bags
 from tellapart.bags.large import LargeSearch, nearest_pairs
-from tellapart.bags.mine import curate_bags, mine_bags
+from tellapart.bags.mine import mine_bags
 from tellapart.bags.mined_folder import mine_folder
 from tellapart.bags.recall import recall
 from tellapart.bags.row_files import PAIR

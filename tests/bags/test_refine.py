@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.bags import features as synthetic
-from tellapart.bags.clusters import QUERIES, Sizes
+from tellapart.bags.cluster_sizes import QUERIES, Sizes
 from tellapart.bags.large import LargeSearch
 from tellapart.bags.recall import recall
 from tellapart.bags.refinement import ENTRY, Round, no_entries

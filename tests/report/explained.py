@@ -7,7 +7,7 @@ from tellapart import report
 from tellapart.evaluation.metric_of_key import describe
 from tellapart.metrics.metric_info import MetricInfo
 from tellapart.metrics.results import Results
-from tellapart.report import folder, shown
+from tellapart.report import folder, shown_metric
 
 build_report = partial(report.build_report, describe=describe)
 read_run = partial(folder.read_run, describe=describe)
@@ -25,6 +25,6 @@ def made_results(**fields: Any) -> Results:
     return results
 
 
-def described(key: str) -> shown.ShownMetric:
+def described(key: str) -> shown_metric.ShownMetric:
     """The metric of a key whose results say nothing of it."""
-    return shown.describe(key, info=info(key))
+    return shown_metric.describe(key, info=info(key))

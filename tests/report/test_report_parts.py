@@ -17,10 +17,12 @@ from sample_run import results
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.results import Results, SystemPair
-from tellapart.report.curves import CURVE, Chart, charts, nice_ticks, thin
+from tellapart.report.curves import CURVE, Chart, charts, thin
 from tellapart.report.headline import headline, statistics
+from tellapart.report.number_text import format_number
 from tellapart.report.page import duration, moment
-from tellapart.report.shown import arrange, format_number
+from tellapart.report.plot import nice_ticks
+from tellapart.report.shown_metric import arrange
 from tellapart.report.verdict import compare
 
 

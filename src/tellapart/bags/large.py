@@ -33,7 +33,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tellapart.bags.clusters import KEPT, QUERIES, Sizes, centroids_of, nearest_clusters, unit
+from tellapart.bags.cluster_sizes import KEPT, QUERIES, Sizes
+from tellapart.bags.clusters import centroids_of, nearest_clusters, unit
 from tellapart.bags.refinement import ENTRY, EXPANDED, ROUNDS, SETTLED, FilesByPlace, Round, changed, no_entries
 from tellapart.bags.row_files import NOT_FOUND, PAIR, RowFile, disk_errors, nothing_found, save_array
 from tellapart.bags.shards import FeatureShards

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tellapart import __version__
-from tellapart.bags.clusters import sizes_for
+from tellapart.bags.cluster_sizes import sizes_for
 from tellapart.bags.curation import CuratedBags, curate
 from tellapart.bags.file import BAGS_FORMAT, KIND, Header, check_sizes
 from tellapart.bags.large import LargeSearch, Spread

@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.columns import Columns, PictureLocator
+from tellapart.data.columns import Columns
 from tellapart.data.dataset import Skipped
 from tellapart.data.options import Options
+from tellapart.data.picture_cells import PictureLocator
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items

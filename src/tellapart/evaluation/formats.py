@@ -16,7 +16,7 @@ from tellapart.metrics.metric_info import Candidates
 from tellapart.metrics.result_cells import cell, intervals_note, pair_heads, pair_row, pairs_note, system_rows
 from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table
-from tellapart.report.shown import ShownMetric, metric_of
+from tellapart.report.shown_metric import ShownMetric, metric_of
 from tellapart.report.template import template
 from tellapart.utils.strict_json import json_text
 from tellapart.utils.terminal_text import console, for_terminal

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tellapart.report.shown import MINUS
+from tellapart.report.plot import PlotFrame, nice_ticks, value_text
 from tellapart.report.training_log import TrainingLog
 
 POINTS = 120  # maximum number of points in a learning curve; if there are more log lines, they are averaged
 _FIRST = ("loss", "reward")
-
-
-@dataclass(frozen=True)
-class PlotFrame:
-    """The view box of a plot, ``width``×``height``, with its margins."""
-
-    width: int
-    height: int
-    left: int
-    right: int
-    top: int
-    bottom: int
-
-    def x(self, low: float, high: float) -> Callable[[float], float]:
-        """Maps a value in ``low``..``high`` to a horizontal position inside the margins."""
-        return scale(low, high, self.left, self.width - self.right)
-
-    def y(self, low: float, high: float) -> Callable[[float], float]:
-        """Maps a value in ``low``..``high`` to a vertical position inside the margins, from the bottom up."""
-        return scale(low, high, self.height - self.bottom, self.top)
-
-
 CURVE = PlotFrame(360, 210, left=44, right=10, top=14, bottom=28)
 
 
@@ -133,38 +111,12 @@ def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
     return buckets
 
 
-def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Returns about ``count`` round values within ``low``..``high``, spaced by 1, 2 or 5 times a power of ten."""
-    if not high > low:
-        return [low]
-    raw = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    gap = power * next(m for m, most in ((1, 1.5), (2, 3.5), (5, 7.5), (10, math.inf)) if raw / power < most)
-    first = math.ceil(low / gap - 1e-9)
-    return [k * gap for k in range(first, math.floor(high / gap + 1e-9) + 1)]
-
-
-def value_text(x: float) -> str:
-    """Formats a value with four significant digits, or with an exponent if it is very large or small."""
-    if x == 0:
-        return "0"
-    text = f"{abs(x):.4g}" if 1e-3 <= abs(x) < 1e5 else f"{abs(x):.3g}"
-    return (MINUS if x < 0 else "") + text
-
-
 def step_text(step: float) -> str:
     """Formats a step for an axis: 800, 1.5k, 20k, 2M."""
     for unit, letter in ((1_000_000, "M"), (1_000, "k")):
         if abs(step) >= unit:
             return f"{step / unit:g}{letter}"
     return f"{step:g}"
-
-
-def scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Returns the linear map of ``low``..``high`` to ``start``..``end``; a single value maps to the middle."""
-    span = (high - low) or 1.0
-    middle = 0.0 if high > low else 0.5
-    return lambda value: start + (end - start) * ((value - low) / span + middle)
 
 
 def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:

@@ -12,7 +12,7 @@ from tellapart.report.album import Album, unreadable_line
 from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer
 from tellapart.report.judged_words import JudgedWord, judged_words
 from tellapart.report.marked_text import Piece, pieces
-from tellapart.report.shown import format_number
+from tellapart.report.number_text import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 
 # Limits the sets on a page: nobody looks through more, and they would slow the page down.

@@ -6,7 +6,8 @@ import math
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.report.shown import ShownMetric, format_number, listed, metric_of
+from tellapart.report.number_text import format_number, listed
+from tellapart.report.shown_metric import ShownMetric, metric_of
 from tellapart.report.verdict import YARDSTICKS, BeforeAfter, Change, compare, comparisons, main_metric, order
 
 # If several metrics got worse, the headline lists these first.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tellapart.report.shown import format_number
+from tellapart.report.number_text import format_number
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
 from tellapart.report.comparable import differences, test_conditions
 from tellapart.report.folder import RunFolder
-from tellapart.report.shown import ShownMetric, arrange, describe, format_number, listed, metric_of
+from tellapart.report.number_text import format_number, listed
+from tellapart.report.shown_metric import ShownMetric, arrange, describe, metric_of
 from tellapart.report.verdict import BeforeAfter, Change, compare, main_metric, order
 
 _OVERVIEW_METRICS = 6

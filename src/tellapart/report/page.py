@@ -16,9 +16,9 @@ from tellapart.report.curves import CURVE, Chart, charts
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import GalleryView, view_gallery
 from tellapart.report.headline import headline, statistics
+from tellapart.report.number_text import format_number
 from tellapart.report.overview import Overview, overview, overview_headline, unique_names
 from tellapart.report.recipe_summary import recipe_summary
-from tellapart.report.shown import format_number
 from tellapart.report.table import ResultsTable, results_table
 from tellapart.report.template import HERE, template
 from tellapart.report.trade_off import trade_off

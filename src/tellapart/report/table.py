@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
-from tellapart.report.curves import scale
-from tellapart.report.shown import ShownMetric, arrange, metric_of
+from tellapart.report.plot import scale
+from tellapart.report.shown_metric import ShownMetric, arrange, metric_of
 from tellapart.report.verdict import (
     BeforeAfter,
     Change,

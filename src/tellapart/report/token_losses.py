@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tellapart.report.curves import nice_ticks, value_text
+from tellapart.report.plot import nice_ticks, value_text
 from tellapart.report.template import HERE, template
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
 from tellapart.report.comparable import test_conditions
-from tellapart.report.curves import PlotFrame, nice_ticks, value_text
 from tellapart.report.folder import RunFolder
-from tellapart.report.shown import ShownMetric, metric_of
+from tellapart.report.plot import PlotFrame, nice_ticks, value_text
+from tellapart.report.shown_metric import ShownMetric, metric_of
 from tellapart.report.verdict import compare, main_metric
 
 TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)

@@ -9,7 +9,8 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.result_cells import format_p, places_for
 from tellapart.metrics.results import Results
-from tellapart.report.shown import ShownMetric, arrange, describe, format_number, metric_of
+from tellapart.report.number_text import format_number
+from tellapart.report.shown_metric import ShownMetric, arrange, describe, metric_of
 
 # Reference systems. They are shown, but a run is compared with them only if there is no other system.
 YARDSTICKS = ("human", "chance", "random")

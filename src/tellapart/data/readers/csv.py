@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.columns import COLUMN_KEYS, Columns, PictureLocator
+from tellapart.data.columns import COLUMN_KEYS, Columns
 from tellapart.data.csv_text import csv_records, mended
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS
@@ -23,6 +23,7 @@ from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.line_source import EncodedCell, Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
+from tellapart.data.picture_cells import PictureLocator
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import ID_KEYS, find_key

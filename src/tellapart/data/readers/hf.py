@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.columns import COLUMN_KEYS, Columns, cell_bytes, not_a_picture
+from tellapart.data.columns import COLUMN_KEYS, Columns
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
+from tellapart.data.picture_cells import cell_bytes, not_a_picture
 from tellapart.data.picture_tables import TEXT_ROWS, PictureTables
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
 from tellapart.data.reader import READERS, Reader

@@ -19,12 +19,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.columns import COLUMN_KEYS, Columns, cell_bytes, not_a_picture
+from tellapart.data.columns import COLUMN_KEYS, Columns
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import is_base64
 from tellapart.data.file_patterns import expand_pattern, files_below
 from tellapart.data.listed_pictures import missing_reason, picture_folder
 from tellapart.data.options import Options
+from tellapart.data.picture_cells import cell_bytes, not_a_picture
 from tellapart.data.picture_tables import TEXT_ROWS, PictureTables
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
 from tellapart.data.reader import READERS, Reader

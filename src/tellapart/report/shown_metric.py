@@ -1,4 +1,4 @@
-"""Presents metrics to readers: the meaning of result keys, the better direction, and number formats."""
+"""Presents metrics to readers: the meaning of result keys, the group, and the better direction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.metric_info import GROUPS, OTHER, Candidates, MetricInfo
 from tellapart.metrics.result_keys import parse_key
 from tellapart.metrics.results import Results
-
-MINUS = "\u2212"
 
 
 @dataclass(frozen=True)
@@ -80,17 +78,3 @@ def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
     for metric in metrics:
         seen.setdefault(metric.base, len(seen))
     return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
-
-
-def format_number(x: float | None, places: int, *, signed: bool = False) -> str:
-    """Formats ``x`` with a true minus sign and thousands separators; an en dash for None and NaN."""
-    if x is None or x != x:
-        return "–"
-    text = f"{abs(x):,.{places}f}"
-    negative = x < 0 and float(text.replace(",", "")) != 0
-    return (MINUS if negative else "+" if signed else "") + text
-
-
-def listed(names: list[str]) -> str:
-    """Joins names, e.g. ``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
