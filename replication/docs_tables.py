@@ -66,7 +66,7 @@ def verdict_table(given: dict[str, Any]) -> str:
         f"Counted with the sign of the paper's figures: **{count['holds']} of {len(found_outcomes)} hold**, "
         f"{count['not worse']} are not worse.",
         "",
-        "| claim | | part | paper | ours, 95 % | seeds on its side |",
+        "| claim | | part | paper | ours, 95% | seeds on its side |",
         "|---|---|---|---:|---|---:|",
     ]
     for claim in given["claims"]:

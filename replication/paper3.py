@@ -228,7 +228,7 @@ CLAIMS = (
         3,
         "Table 6",
         "an independent listener that knows the ground truth picks the target more often",
-        "people pick the target with the alt-text captioner's captions in 36.2 %, DiscriTune's 47.6 %, people's 42.8 %",
+        "people pick the target with the alt-text captioner's captions in 36.2%, DiscriTune's 47.6%, people's 42.8%",
         (
             greater(
                 "listener, over the start, 2 at least",

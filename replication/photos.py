@@ -156,7 +156,7 @@ def table_lines(found: Photos) -> list[tuple[str, ...]]:
     names = list(results.systems)
     differences = {(p.a, p.b, p.metric): p.difference for p in results.pairs}
     against = {arm: ALIKE if arm == TRUTHFUL else START for arm in ARMS}  # decoded alike
-    lines = [("", *names, *(f"{arm} − {other}, 95 %" for arm, other in against.items()))]
+    lines = [("", *names, *(f"{arm} − {other}, 95%" for arm, other in against.items()))]
     for metric in METRICS:
         cells = [f"{results.systems[name][metric].value:.1f}" for name in names]
         for arm, other in against.items():

@@ -66,7 +66,7 @@ class Variation:
 class PartPower:
     """Power of one part: its bounds, smallest effect of interest, assumed true value, SDs, and ``power`` on its own.
 
-    value: the value on the development seeds. detectable: the effect that these seeds and pictures detect with 98 %
+    value: the value on the development seeds. detectable: the effect that these seeds and pictures detect with 98%
         power; None if there is none.
     """
 
@@ -88,7 +88,7 @@ class ClaimPower:
     """Power of one claim: all parts together, with five seeds and the available pictures.
 
     expected: the power if the true values are those of the development seeds. needed_seeds, needed_pictures: the
-        smallest number of seeds, then the smallest multiple of the pictures, that reaches 98 %; None if none does.
+        smallest number of seeds, then the smallest multiple of the pictures, that reaches 98%; None if none does.
         control: the fraction of trials in which the control comes out false, if its true values are those of the
         development seeds.
     """
@@ -204,7 +204,7 @@ def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int], planned: int = SEE
 def fewest(
     truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]], planned: int = SEEDS
 ) -> tuple[int, int] | None:
-    """Returns the fewest seeds (at least ``planned``), then pictures, with 98 % power; None if none suffice."""
+    """Returns the fewest seeds (at least ``planned``), then pictures, with 98% power; None if none suffice."""
     for seeds in range(planned, MOST_SEEDS + 1):
         for pictures in PICTURES:
             if simulate(truth_P, spread, bounds, seeds, pictures, FEW_TRIALS).all(1).mean() >= GOAL:
@@ -232,7 +232,7 @@ def _part_power(part: Part, n: int, spread: Variation, power: float, planned: in
 
 
 def detectable(part: Part, alone: Variation, planned: int = SEEDS) -> float:
-    """Returns the effect at which a one-sided part alone has 98 % power, by bisection to a relative error of 0.01.
+    """Returns the effect at which a one-sided part alone has 98% power, by bisection to a relative error of 0.01.
     Infinite if the spread is not finite.
     """
     sign, bound = (1.0, part.lower) if math.isfinite(part.lower) else (-1.0, part.upper)

@@ -66,7 +66,7 @@ def test_every_arm_is_trained_measured_and_shown(parts: dict[str, str], tmp_path
     found = photos.run_photos((0,), settings)
     assert found.page.is_file() and all(len(runs) == 1 for runs in found.runs.values())
     header, *rows = photos.table_lines(found)
-    assert header[-1] == "truthful − MLE, consensus, 95 %"
+    assert header[-1] == "truthful − MLE, consensus, 95%"
     assert header[1:7] == ("MLE", "MLE, consensus", "SMILE", "self-retrieval", "truthful", "human") and len(
         rows
     ) == len(photos.METRICS)

@@ -42,7 +42,7 @@ class StudyTables:
     ranked_by: str
     best: str
     digits: int = 1
-    unit: str = " %"
+    unit: str = "%"
 
 
 LAYOUTS = {
