@@ -37,7 +37,7 @@ def search(
         Path | None,
         typer.Option(help="Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder."),
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer, to compare the words with the pictures as well.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer that also compares the words with the pictures.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Number of pictures to show.")] = 10,
     queries: Annotated[
         Path | None,

@@ -180,7 +180,7 @@ def facts(card: Card) -> list[tuple[str, str]]:
         )
         lines.append(("near-duplicates", f"{whose} a cosine above {header.max_cosine}"))
     if header.min_cosine is not None:
-        lines.append(("least alike", f"pictures in a bag have a cosine of at least {header.min_cosine}"))
+        lines.append(("least alike", f"pictures in a bag have a cosine similarity of at least {header.min_cosine}"))
     if header.recall is not None:
         lines.append(("search", f"approximate; finds {100 * header.recall:.1f}% of the exact neighbours"))
     lines += [("licence", card.licence), ("made by", f"tellapart {header.version}")]

@@ -58,8 +58,8 @@ class EvalContext:
 
     @cached_property
     def file_sets(self) -> dict[str, CandidateSets]:
-        """Returns the candidate sets from files by name, as row numbers. Pictures that are only candidates come
-        last.
+        """Returns the candidate sets that were read from files, by name. A set holds row numbers; rows of pictures that
+        are only candidates come last.
         """
         candidates = self.inputs.candidates
         row_of = {id_: row for row, id_ in enumerate((*self.ids, *(item.id for item in candidates.items)))}

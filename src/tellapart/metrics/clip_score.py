@@ -49,6 +49,6 @@ def _cosine(text_ND: np.ndarray, image_ND: np.ndarray) -> np.ndarray:
 
 
 def with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the mean of the values that are not NaN, and all values."""
+    """Returns the mean of the values, ignoring NaN, and the values themselves."""
     kept_N = value_N[~np.isnan(value_N)]
     return (float(kept_N.mean()) if len(kept_N) else math.nan), value_N

@@ -172,7 +172,7 @@ class Mle(Stateless[CaptionerLike]):
         return Loss(mle_of_references(learner, batch.visual, tokens_RT, valid_RT, self.label_smoothing, learned_RT))
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """Returns a mask R×T of the tokens that contribute to the loss, which excludes a leading prompt."""
+        """Returns an R×T mask of the tokens that contribute to the loss, without those of a leading prompt."""
         assert batch.tokens_RT is not None
         valid_RT, P = super().learned(batch), len(self.prompt)
         if not 0 < P <= valid_RT.shape[1]:

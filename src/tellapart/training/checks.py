@@ -30,7 +30,7 @@ def check_setup(setup: TrainingSetup) -> None:
         check(recipe.objective)
     validation, select = recipe.data.validation, recipe.select
     if recipe.trains == "scorer":
-        why = "to validate a scorer, pictures are retrieved by their references"
+        why = "validating a scorer retrieves pictures by their references"
         check_references(validated_items(recipe), validation, why)
     elif select in ("loss", "cider"):
         why = f"validation.select is '{select}', which requires references"

@@ -1,4 +1,4 @@
-"""Checks that pictures suffice for training, and measures their references."""
+"""Checks that there are enough pictures for training, and measures their references."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Run:
 
     @by_main_rank
     def extend(self) -> None:
-        """Extends the run to this recipe's larger number of steps, and removes the run's results."""
+        """Extends the run to the larger number of steps in the recipe, and removes the run's results."""
         extension = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
         self._remove(RESULT)
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
