@@ -68,7 +68,7 @@ def measure_caption(count: int) -> float:
     """
     from tellapart.captioners import load_captioner
     from tellapart.data import Dataset, open_data
-    from tellapart.features.filling import encoder_rows
+    from tellapart.features.row_makers import encoder_rows
     from tellapart.features.rows import RowStore
     from tellapart.features.store import FeatureStore
     from tellapart.inference.caption import caption_pictures

@@ -80,7 +80,7 @@ def test_synthetic_texts_are_like_captions() -> None:
 def test_features_that_do_not_fit_on_the_disk_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from tellapart.captioners import load_captioner
     from tellapart.data import open_data
-    from tellapart.features.filling import encoder_rows
+    from tellapart.features.row_makers import encoder_rows
 
     maker = encoder_rows(load_captioner("scenes", "cpu", "fp32").encoder)
     row = maker.rows([maker.of(item.picture) for item in open_data("scenes:plain?n=1")])

@@ -17,7 +17,7 @@ from tellapart.data.file_patterns import expand_pattern
 from tellapart.data.readers.webdataset import Member
 from tellapart.data.row_index import RowIndex
 from tellapart.errors import PictureError
-from tellapart.features.filling import RowMaker
+from tellapart.features.row_makers import RowMaker
 from tellapart.features.store import FeatureStore
 
 # -- what rows share

@@ -16,12 +16,11 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
-from tellapart.evaluation.judges.caption_qa import CANNOT, captionqa, read_questions
+from tellapart.evaluation.judges.caption_qa import CANNOT, captionqa, read_choice_questions, read_questions
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.judges.listed_facts import dcscore
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.judges.ratings import clair, rating
-from tellapart.evaluation.side_files import read_choice_questions
 
 FAST = {"base": 0.001, "cap": 0.01}
 TRUE_WORDS = ("dog", "grass", "ball")

@@ -25,9 +25,9 @@ from tellapart.data import Skipped, open_data
 from tellapart.data.pictures import BytesPicture, ClipFile, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features import filling
-from tellapart.features.filling import RowMaker, encoder_rows
+from tellapart.features.row_makers import RowMaker, decodable, encoder_rows
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import StreamedRows, decodable
+from tellapart.features.views import StreamedRows
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
 

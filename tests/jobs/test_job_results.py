@@ -32,7 +32,7 @@ from tellapart.jobs.run import Attempts
 from tellapart.jobs.shard import Shard, open_shard
 from tellapart.jobs.status import Pulse
 from tellapart.jobs.storage import DiskFolder, url_errors
-from tellapart.jobs.works import features, worker
+from tellapart.jobs.works import joined_features, worker
 from tellapart.jobs.works.base import Done
 from tellapart.jobs.works.table import merge_job
 from tellapart.jobs.works.worker import summary_of
@@ -59,20 +59,20 @@ def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
 
 
 def test_features_are_joined_and_those_of_a_larger_job_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "ROWS_PER_FILE", 11)
+    monkeypatch.setattr(joined_features, "ROWS_PER_FILE", 11)
     rows_ND = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float16)
     out = tmp_path / "features"
-    assert features.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
+    assert joined_features.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
     assert sorted(path.name for path in out.glob("*.npy")) == ["000000.npy", "000001.npy"]
     assert np.array_equal(np.concatenate([np.load(out / f"00000{n}.npy") for n in range(2)]), rows_ND)
     ids = "".join((out / f"00000{n}.txt").read_text() for n in range(2))
     assert ids == "".join(f"{n}.jpg\n" for n in range(24))
     (out / "mine.npy").write_bytes(b"")
-    assert features.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
+    assert joined_features.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
     assert sorted(path.name for path in out.iterdir()) == ["000000.npy", "000000.txt", "mine.npy"]
     assert np.array_equal(np.load(out / "000000.npy"), rows_ND[:7])
     with pytest.raises(UsageError, match="none of the pictures could be read"):
-        features.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
+        joined_features.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
 
 
 def captioned(folder: Path, names: Sequence[str], captions: Sequence[Sequence[str]], shard_items: int = 2) -> Job:
@@ -279,7 +279,7 @@ def test_results_are_known_to_their_job_after_the_cache_was_emptied(
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "another cache"))
     merge_job(job, str(out))
     with recorded_results(job.path):
-        features.check_features(str(out))
+        joined_features.check_features(str(out))
     np.save(out / "000000.npy", np.zeros((3, 2)))  # a person's
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "a third cache"))
     with pytest.raises(UsageError, match=r"000000\.npy was not written by tellapart, but would count as"):

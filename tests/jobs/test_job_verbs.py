@@ -89,7 +89,7 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
     cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     """The same results; the rows come from the workers alone: their machine's store is made empty in between."""
-    from tellapart.jobs.works import features as works
+    from tellapart.jobs.works import joined_features as works
 
     captions = tmp_path / "captions.jsonl"
     lines = [{"id": item.id, "caption": item.references[0]} for item in open_data(str(photos)) if item.id != "17.jpg"]
@@ -108,7 +108,7 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
                 assert workers_of(Path(job.path)) == 2
                 FeatureStore().empty()
                 taken.append(take(job))
-                monkeypatch.setattr("tellapart.features.filling.RowMaker.of", refuse)
+                monkeypatch.setattr("tellapart.features.row_makers.RowMaker.of", refuse)
                 return taken[-1]
 
             monkeypatch.setattr(works, "take_features", emptied)

@@ -1,4 +1,4 @@
-"""Defines the kinds of defects, and the share of captions or pictures that have each kind in clean data."""
+"""Defines the kinds of defects, the share of clean captions or pictures that have each, and what a check finds."""
 
 from __future__ import annotations
 
@@ -85,3 +85,11 @@ class Finding:
     text: str = ""
     detail: str = ""
     spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """Findings, and statistics about the whole set."""
+
+    findings: list[Finding]
+    facts: dict[str, float]

@@ -26,7 +26,7 @@ from tellapart.check.captions import (
     shared,
     template,
 )
-from tellapart.check.kinds import DEFECTS, PICTURE, Finding
+from tellapart.check.kinds import DEFECTS, PICTURE, Finding, Found
 from tellapart.check.pictures import check_pictures
 from tellapart.check.result import Check
 from tellapart.data import Dataset
@@ -37,7 +37,6 @@ from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner
-    from tellapart.check.models import Found
     from tellapart.scorers import Scorer
 
 
@@ -104,13 +103,15 @@ def check_captions(
     unreadable = {one.id for one in found["unreadable"]}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     models: list[Found] = []
-    if scorer is not None or captioner is not None:
-        from tellapart.check.models import ask_captioner, ask_scorer  # torch loads slower than the checks run
+    # torch loads slower than the checks run, so the modules that use it are imported only here
+    if scorer is not None and _enough(readable, "scorer"):
+        from tellapart.check.scorer import ask_scorer
 
-        if scorer is not None and _enough(readable, "scorer"):
-            models.append(ask_scorer(rows, readable, scorer))
-        if captioner is not None and _enough(readable, "captioner"):
-            models.append(ask_captioner(rows, readable, captioner))
+        models.append(ask_scorer(rows, readable, scorer))
+    if captioner is not None and _enough(readable, "captioner"):
+        from tellapart.check.captioner import ask_captioner
+
+        models.append(ask_captioner(rows, readable, captioner))
     for one in models:
         add(one.findings)
         facts |= one.facts

@@ -122,7 +122,7 @@ def encode(
 
     Interrupted runs resume when you repeat the command.
     """
-    from tellapart.jobs.works.features import check_features
+    from tellapart.jobs.works.joined_features import check_features
     from tellapart.jobs.works.table import merge_job
 
     with recorded_results(f"{out}{SUFFIX}"):

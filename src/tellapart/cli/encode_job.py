@@ -51,7 +51,7 @@ def encode_ahead(
 
     The job's folder is next to ``out``, and is removed once its rows are in the store.
     """
-    from tellapart.jobs.works.features import take_features
+    from tellapart.jobs.works.joined_features import take_features
 
     name = hashlib.blake2b("\0".join([scorer, precision, *data]).encode(), digest_size=8).hexdigest()
     place = f"{out}.{name}"

@@ -10,7 +10,7 @@ from tellapart.data.field_rows import read_rows
 from tellapart.data.record_keys import ID_KEYS, PICTURE_KEYS, find_value
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
-from tellapart.evaluation.side_files import captioned_ids
+from tellapart.evaluation.matching import captioned_ids
 from tellapart.types import Item
 
 

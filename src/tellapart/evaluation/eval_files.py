@@ -8,6 +8,8 @@ from tellapart.evaluation.candidate_files import read_bag_sets, read_candidates
 from tellapart.evaluation.chosen_metrics import ALL, needs_of
 from tellapart.evaluation.claim_confidences import read_confidences
 from tellapart.evaluation.eval_inputs import EvalInputs
+from tellapart.evaluation.facts.object_inputs import read_object_inputs
+from tellapart.evaluation.judges.caption_qa import read_choice_questions
 from tellapart.evaluation.matching import (
     match_files,
     name_systems,
@@ -16,7 +18,7 @@ from tellapart.evaluation.matching import (
     with_references,
 )
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.side_files import read_choice_questions, read_object_inputs, read_queries
+from tellapart.evaluation.search_queries import read_queries
 
 
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:

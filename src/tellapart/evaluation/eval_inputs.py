@@ -42,7 +42,7 @@ class EvalInputs(EvalSettings):
         look-alike sets that ``scorer`` mined.
     language_model: the model for perplexity.
     text_encoder: the model for BERTScore.
-    candidates: candidate sets from files (`tellapart.evaluation.side_files`).
+    candidates: candidate sets from files (`tellapart.evaluation.candidate_files`).
     synonyms: object synonyms for CHAIR and facts.
     instances: each picture's objects in COCO's instances, for CHAIR.
     questions: CaptionQA's questions by id.

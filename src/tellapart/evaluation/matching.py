@@ -149,3 +149,8 @@ def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
 def note_of(how: str | None) -> list[str]:
     """Returns a note on how a file was matched, or an empty list if the ids were identical."""
     return [] if how is None else [how]
+
+
+def captioned_ids(ids: Sequence[str], items: Sequence[Item] | None) -> KnownIds:
+    """Returns the captioned pictures, so that names in another file can be matched to them."""
+    return KnownIds("the captions", ids, {} if items is None else {item.id: item.picture.name for item in items})

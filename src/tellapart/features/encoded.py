@@ -11,7 +11,8 @@ import numpy as np
 
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.features.filling import BATCH_SIZE, Filling, encoder_rows
+from tellapart.features.filling import BATCH_SIZE, Filling
+from tellapart.features.row_makers import encoder_rows
 from tellapart.features.rows import RowStore
 from tellapart.types import Encoder, Item
 

@@ -26,7 +26,8 @@ import numpy as np
 from tellapart.data import Skipped
 from tellapart.data.pictures import FilePicture, is_clip
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features.filling import BATCH_SIZE, SETTLED_NS, TOWER_ROWS, Filling, RowMaker, encoder_rows, head_rows
+from tellapart.features.filling import BATCH_SIZE, SETTLED_NS, TOWER_ROWS, Filling
+from tellapart.features.row_makers import RowMaker, encoder_rows, head_rows
 from tellapart.features.rows import RowStore, TableUse
 from tellapart.features.stored_rows import StoredRows
 from tellapart.types import Encoder, Item

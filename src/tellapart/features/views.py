@@ -14,7 +14,7 @@ import numpy as np
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
 from tellapart.features.feature_files import FeatureFiles
-from tellapart.features.filling import RowMaker, encoder_rows
+from tellapart.features.row_makers import RowMaker, decodable, encoder_rows
 from tellapart.features.store import FeatureStore
 from tellapart.types import Encoder, Item, Rows
 
@@ -127,11 +127,6 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
 
 OFF = "off"  # value of ``features`` that means: recompute features on each access
 BATCH_SIZE = 64
-
-
-def decodable() -> RowMaker:
-    """Returns a `RowMaker` whose rows are one byte per decodable picture, to find broken pictures before training."""
-    return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 
 class StreamedRows:

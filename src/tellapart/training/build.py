@@ -10,7 +10,8 @@ import torch
 from tellapart.captioners import Captioner
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
-from tellapart.features.views import OFF, EncodedView, FeatureFileView, StreamedRows, View, decodable, make_view
+from tellapart.features.row_makers import decodable
+from tellapart.features.views import OFF, EncodedView, FeatureFileView, StreamedRows, View, make_view
 from tellapart.models import ranks
 from tellapart.models.precision import resolve_precision
 from tellapart.recipe.schema import Recipe

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from tellapart.captioners import Captioner
-from tellapart.features.filling import RowMaker
+from tellapart.features.row_makers import RowMaker
 from tellapart.scorers import Scorer
 from tellapart.training.augmentation import BLIP_DRAWS, blip_augmented
 from tellapart.types import Picture

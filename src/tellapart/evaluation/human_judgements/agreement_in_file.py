@@ -12,12 +12,12 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
+from tellapart.evaluation.facts.object_inputs import read_object_inputs
 from tellapart.evaluation.human_judgements.agreement import measure_agreement
 from tellapart.evaluation.human_judgements.agreement_table import AgreementTable
 from tellapart.evaluation.human_judgements.judgements import Judgements
 from tellapart.evaluation.human_judgements.layouts import read_judgements
 from tellapart.evaluation.judge_inputs import JudgeInputs
-from tellapart.evaluation.side_files import read_object_inputs
 from tellapart.utils.listed_names import preview_ids
 
 

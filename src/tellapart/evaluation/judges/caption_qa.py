@@ -9,11 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from tellapart.data.caption_matching import match_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
+from tellapart.evaluation.matching import captioned_ids, note_of
 from tellapart.language.english_words import word_set
+from tellapart.types import Item
+from tellapart.utils.listed_names import preview_ids
 from tellapart.utils.strict_json import parse_json
 
 CANNOT = "Cannot answer from the caption"
@@ -112,3 +116,27 @@ def _is_yes_no(question: ChoiceQuestion) -> bool:
 
 def _means(values: Sequence[Sequence[float]]) -> np.ndarray:
     return np.array([np.mean(own) if own else np.nan for own in values])
+
+
+def read_choice_questions(
+    path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
+) -> tuple[dict[str, list[ChoiceQuestion]], list[str]]:
+    """Returns CaptionQA's questions by picture id, and notes on how pictures were matched and which have no questions.
+
+    The questions file may identify pictures by file name. Raises `UsageError` if no question is about a captioned
+    picture.
+    """
+    if path is None:
+        return {}, []
+    questions = read_questions(path)
+    names, how = match_ids(questions, captioned_ids(ids, items), str(path))
+    matched = {names[picture]: own for picture, own in questions.items() if picture in names and own}
+    if not matched:
+        raise UsageError(f"{path}: none of its pictures (such as '{next(iter(questions))}') has a caption")
+    notes = note_of(how)
+    if lacking := [id_ for id_ in ids if id_ not in matched]:
+        notes.append(
+            f"{path}: {len(lacking):,} of {len(ids):,} captioned pictures have no question "
+            f"({preview_ids(lacking)}); CaptionQA leaves them out"
+        )
+    return matched, notes

@@ -10,8 +10,9 @@ from tellapart.jobs.job import Job, recorded_results
 from tellapart.jobs.works.base import Work
 from tellapart.jobs.works.boost import Boosts, merge_boosted
 from tellapart.jobs.works.captions import Captions
-from tellapart.jobs.works.features import Features, write_features
+from tellapart.jobs.works.features import Features
 from tellapart.jobs.works.joined_captions import merge_lines
+from tellapart.jobs.works.joined_features import write_features
 
 # Maps each name to a function that opens the work, and a function that merges the results of all shards.
 WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
