@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tellapart.data.caption_files import read_references
 from tellapart.language.stock_phrases import refusal
-from tellapart.purposes.texts import without_openings
+from tellapart.purposes.shortening import without_openings
 
 SHOWN = 12  # examples and openings to print
 

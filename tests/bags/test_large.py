@@ -15,7 +15,7 @@ from command_line import Cli
 from safetensors.torch import save_file
 
 from benchmarks.bags import features as synthetic
-from tellapart.bags.cluster_sizes import Sizes, sizes_for
+from tellapart.bags.cluster_sizes import Sizes
 from tellapart.bags.clusters import centroids_of, nearest_clusters
 from tellapart.bags.curation import curate, curate_bags
 from tellapart.bags.file import read_bags
@@ -164,19 +164,6 @@ def test_a_picture_of_both_clusters_counts_once() -> None:
     pairs = np.array([[(5, 0.5), (3, 0.9), (-1, -np.inf), (3, 0.9), (4, 0.5), (9, 0.1)]], PAIR)
     assert nearest_pairs(pairs, 3)["row"].tolist() == [[3, 4, 5]]
     assert nearest_pairs(pairs, 6)["row"].tolist() == [[3, 4, 5, 9, -1, -1]]
-
-
-def test_memory_says_how_many_clusters() -> None:
-    assert sizes_for(10**6, 512, 6, 4.0).clusters == 1600, "8 clusters of each, 5,000 pictures in each"
-    assert sizes_for(10**8, 512, 6, 4.0).clusters == 80_000, "10,000 in each: the root of all"
-    assert sizes_for(10**8, 512, 6, 4.0, mean=50_000).clusters == 16_000
-    assert sizes_for(10**8, 512, 6, 0.52).clusters > 80_000
-    many = sizes_for(10**6, 512, 200, 4.0)
-    assert (many.clusters, many.nearest, many.refined) == (40, 2, False), "long lists"
-    assert sizes_for(10**8, 512, 6, 0.6).candidates < sizes_for(10**8, 512, 6, 4.0).candidates
-    assert sizes_for(25_000, 512, 6, 4.0).clusters == 1, "all pairs"
-    with pytest.raises(UsageError, match=r"--memory-gb 0.5: expected at least 0\.\d"):
-        sizes_for(10**8, 512, 200, 0.5)
 
 
 def test_files_that_are_no_features_are_one_line(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from tellapart.captioners.load import load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
-from tellapart.inference.describers import CaptionerBackend, open_describer
+from tellapart.inference.captioner_backend import CaptionerBackend
+from tellapart.inference.describers import open_describer
 from tellapart.models.decoding import Decoding
 
 sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("captioners", "boost")]

@@ -26,7 +26,7 @@ from tellapart.language.markdown import without_markdown
 from tellapart.language.stock_phrases import refusal
 from tellapart.models.decoding import Decoding
 from tellapart.purposes.alt_text import alt_texts
-from tellapart.purposes.texts import without_openings
+from tellapart.purposes.shortening import without_openings
 
 COUNT = 4
 FAST = {"base": 0.01, "cap": 0.05}

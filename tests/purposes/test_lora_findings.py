@@ -1,16 +1,13 @@
-"""What `tellapart lora` says of a set: lengths, tokens, contradictions, and words that fit all pictures."""
+"""What `tellapart lora` says of a set: lengths, tokens and contradictions."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import Cli
 from transformers import AutoTokenizer
 
-from tellapart.purposes.findings import estimated_tokens, token_counter, words_that_fit_all
-from tellapart.purposes.lora import LoraCaptions
+from tellapart.purposes.findings import estimated_tokens, token_counter
 from tellapart.scenes import Scenes
 
 
@@ -57,24 +54,6 @@ def test_a_tokenizer_on_this_machine_counts(
     assert not estimated and count(text) == len(tokenizer(text, add_special_tokens=False)["input_ids"])
     count, estimated = token_counter("nobody/no-such-tokenizer")
     assert estimated and count(text) == 6 and estimated_tokens("extraordinarily red.") == 4
-
-
-class Finder:
-    """Cosines as a scorer would give them: every picture has a dog, and half of them a hat."""
-
-    def cosines(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        rows = {"dog": [0.3, 0.31, 0.32, 0.3, 0.31, 0.32], "hat": [0.1, 0.3, 0.1, 0.3, 0.1, 0.3]}
-        return [f"{n}.jpg" for n in range(6)], np.array([rows.get(text, [0.0] * 3 + [0.5] * 3) for text in texts])
-
-
-def test_words_that_fit_all_pictures_are_named() -> None:
-    captions = {f"{n}.jpg": ("a dog" if n < 3 else "a puppy") + (" in a hat" if n % 2 else "") for n in range(6)}
-    shares = LoraCaptions("ohwx").evidence(captions)
-    lines = list(words_that_fit_all(shares, captions, Finder(), "clip"))  # type: ignore[arg-type]
-    assert lines == [
-        "“dog” occurs in 50% of the captions, and according to clip it also fits 67% of "
-        "the other pictures; --avoid dog removes it"
-    ]
 
 
 def test_a_scorer_is_asked(cli: Cli, folder: Path) -> None:

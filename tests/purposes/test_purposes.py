@@ -31,10 +31,11 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.language.phrase_ends import phrase_ends
 from tellapart.language.word_removal import without_words
 from tellapart.purposes.alt_text import alt_texts
+from tellapart.purposes.edited import Edited
 from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.list_file import json_lines
 from tellapart.purposes.lora import LoraCaptions
-from tellapart.purposes.texts import Edited, shortened, without_openings
+from tellapart.purposes.shortening import shortened, without_openings
 from tellapart.review.start import open_session
 from tellapart.scenes import Scenes
 

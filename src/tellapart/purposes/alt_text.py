@@ -22,13 +22,14 @@ from tellapart.data.xmp import TextEvent
 from tellapart.errors import UsageError
 from tellapart.models.names import is_server
 from tellapart.purposes.doubts import find_doubts, store_doubts
+from tellapart.purposes.edited import Edited, without_text
 from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.hand_edits import with_edits
 from tellapart.purposes.list_file import json_lines, write_lines
 from tellapart.purposes.options import AltTextOptions
 from tellapart.purposes.output_checks import check_files, refuse_other_language
+from tellapart.purposes.shortening import shortened, without_openings
 from tellapart.purposes.source import read_source
-from tellapart.purposes.texts import Edited, shortened, without_openings, without_text
 from tellapart.purposes.variation import variations
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say

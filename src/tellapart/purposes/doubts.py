@@ -15,7 +15,7 @@ from tellapart.check.kinds import CAPTION, DEFECTS
 from tellapart.check.run import check_captions
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile
-from tellapart.purposes.texts import Edited
+from tellapart.purposes.edited import Edited
 from tellapart.purposes.variation import Variation
 
 OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of defects that do not apply to a single alt text

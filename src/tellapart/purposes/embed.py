@@ -16,7 +16,7 @@ from tellapart.captions.texts_beside import common_folder, files_beside
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
-from tellapart.purposes.texts import Edited
+from tellapart.purposes.edited import Edited
 from tellapart.types import Item
 from tellapart.utils.outputs import check_output, input_folder, write_output
 

@@ -1,6 +1,4 @@
-"""Findings about training captions: lengths, token limits, tags that contradict prose, and words that fit nearly all
-pictures.
-"""
+"""Describes training captions: lengths, token limits, and tags that contradict prose."""
 
 from __future__ import annotations
 
@@ -13,17 +11,13 @@ import transformers
 from tellapart.captions.texts_beside import NAMED_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.language.tags import tag_contradictions, tags_and_prose
-from tellapart.purposes.lora import WordShare
-from tellapart.purposes.texts import has_phrase
 from tellapart.purposes.training_text_files import text_of
-from tellapart.review.fit_finder import FitFinder
 from tellapart.types import Item
 from tellapart.utils.listed_names import few
 
 # Text encoders of image generators: name, token limit without start and end tokens, repository of the tokenizer.
 ENCODERS = (("CLIP", 75, "openai/clip-vit-large-patch14"), ("T5", 512, "google/t5-v1_1-xxl"))
 LENGTHS = (10, 30)  # maximum number of words of a short and of a medium text
-FREQUENT, FITS_ALL = 0.2, 0.6  # minimum share of captions that contain a word, and of the other pictures that it fits
 PIECE = 9  # letters per token, to estimate the tokens of a long word
 
 
@@ -53,31 +47,6 @@ def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None
     if wrong:
         named = few((f"{id_} ({'; '.join(said)})" for id_, said in wrong.items()), NAMED_FILES)
         yield f"{len(wrong):,} pictures have tags that contradict their prose: {named}; fix the tags or the prose"
-
-
-def words_that_fit_all(
-    shares: Sequence[WordShare], captions: Mapping[str, str], finder: FitFinder, scorer: str
-) -> Iterator[str]:
-    """Yields a line for each frequent word that also fits most pictures whose captions omit it.
-
-    A word fits a picture if their cosine reaches the first quartile over the pictures whose captions contain the word.
-    """
-    said: dict[str, str] = {}
-    for key, text in captions.items():
-        id_ = key.partition("\n")[0]
-        said[id_] = f"{said.get(id_, '')} {text}"
-    some = [one for one in shares if not one.left_out and one.share >= FREQUENT and len(one.key) == 1][:NAMED_FILES]
-    ids, cosine_CN = finder.cosines([one.word for one in some])
-    for one, cosine_N in zip(some, cosine_CN, strict=True):
-        says_N = np.array([has_phrase(said.get(id_, ""), one.word) for id_ in ids])
-        if says_N.any() and not says_N.all():
-            fits = float((cosine_N[~says_N] >= np.quantile(cosine_N[says_N], 0.25)).mean())
-            if fits >= FITS_ALL:
-                yield (
-                    f"“{one.word}” occurs in {100 * one.share:.0f}% of the captions, and according "
-                    f"to {scorer} it also fits {100 * fits:.0f}% of the other pictures; --avoid "
-                    f"{one.word} removes it"
-                )
 
 
 def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> list[str]:

@@ -16,7 +16,7 @@ from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace
 from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError
-from tellapart.purposes.texts import Edited
+from tellapart.purposes.edited import Edited
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json

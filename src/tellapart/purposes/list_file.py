@@ -18,8 +18,8 @@ from tellapart.captions.provenance import Provenance
 from tellapart.captions.texts_beside import text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.errors import UsageError
+from tellapart.purposes.edited import Edited
 from tellapart.purposes.packed import PACKED
-from tellapart.purposes.texts import Edited
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from tellapart.boost.answer_checks import unusable
 from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.language.inflection import singular
+from tellapart.language.phrase_search import has_phrase
 from tellapart.language.word_removal import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
 from tellapart.language.words import sentences
-from tellapart.purposes.texts import Edited, has_phrase, shortened, without_openings
+from tellapart.purposes.edited import Edited
+from tellapart.purposes.shortening import shortened, without_openings
 from tellapart.utils.random_stream import RandomStream
 
 COMMON = 0.5  # a word in more than this fraction of captions describes the whole set

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.captions.webdataset import bytes_of, end_tar, write_sample
 from tellapart.errors import MissingExtra
-from tellapart.purposes.texts import Edited
+from tellapart.purposes.edited import Edited
 from tellapart.types import Item
 from tellapart.utils.blocks import blocks_of
 

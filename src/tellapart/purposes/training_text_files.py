@@ -11,7 +11,8 @@ from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.replacement import Replace
 from tellapart.captions.texts_beside import NAMED_FILES, files_beside, text_of_person, write_own
 from tellapart.data.text_files import UTF16_MARKS, read_text
-from tellapart.purposes.texts import Edited, has_phrase
+from tellapart.language.phrase_search import has_phrase
+from tellapart.purposes.edited import Edited
 from tellapart.types import Item
 from tellapart.utils.listed_names import few
 

@@ -16,14 +16,15 @@ from tellapart.data.open import expanded
 from tellapart.data.pictures import FilePicture
 from tellapart.data.specification import parse
 from tellapart.errors import UsageError
-from tellapart.purposes.findings import findings, words_that_fit_all
+from tellapart.purposes.edited import MAX_LISTED, several, without_text
+from tellapart.purposes.findings import findings
+from tellapart.purposes.generic_words import words_that_fit_all
 from tellapart.purposes.list_file import write_lines
 from tellapart.purposes.lora import LEAST, LoraCaptions, WordShare
 from tellapart.purposes.options import LoraOptions
 from tellapart.purposes.output_checks import check_files
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.source import log_captions, read_source
-from tellapart.purposes.texts import MAX_LISTED, several, without_text
 from tellapart.purposes.training_text_files import write_beside
 from tellapart.review.models import open_models
 from tellapart.types import Item
