@@ -102,17 +102,7 @@ def check_captions(
     facts = {"mean number of other pictures with the same caption": float(np.mean(said)) - 1 if said else float("nan")}
     unreadable = {one.id for one in found["unreadable"]}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
-    models: list[Found] = []
-    # torch loads slower than the checks run, so the modules that use it are imported only here
-    if scorer is not None and _enough(readable, "scorer"):
-        from tellapart.check.scorer import ask_scorer
-
-        models.append(ask_scorer(rows, readable, scorer))
-    if captioner is not None and _enough(readable, "captioner"):
-        from tellapart.check.captioner import ask_captioner
-
-        models.append(ask_captioner(rows, readable, captioner))
-    for one in models:
+    for one in _ask_models(rows, readable, scorer, captioner):
         add(one.findings)
         facts |= one.facts
     given = {"references": references, "scorer": scorer, "captioner": captioner}
@@ -121,6 +111,20 @@ def check_captions(
         skipped += [kind.name for kind in DEFECTS.values() if kind.of == PICTURE or kind.name == "no picture"]
     total = len(items) + (len(dataset.missing) if dataset is not None else 0)
     return Check(len(rows), total, found, facts, notes, tuple(skipped))
+
+
+def _ask_models(
+    rows: Sequence[CheckedCaption], items: Sequence[Item], scorer: Scorer | None, captioner: Captioner | None
+) -> Iterator[Found]:
+    """Yields what the models find. Imports them only here, because torch loads slower than the other checks run."""
+    if scorer is not None and _enough(items, "scorer"):
+        from tellapart.check.scorer import ask_scorer
+
+        yield ask_scorer(rows, items, scorer)
+    if captioner is not None and _enough(items, "captioner"):
+        from tellapart.check.captioner import ask_captioner
+
+        yield ask_captioner(rows, items, captioner)
 
 
 def _enough(items: Sequence[Item], who: str) -> bool:
