@@ -16,7 +16,7 @@ from tellapart.data import Dataset, Skipped, open_many
 from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.digests import files_digest, weights_fingerprint
-from tellapart.models.onednn import packed_linears
+from tellapart.models.packed_linears import packed_linears
 from tellapart.models.precision import Precision
 
 BATCH = 32  # the default of `tellapart caption`

@@ -250,7 +250,7 @@ class World:
             ResNetModel,
         )
 
-        from tellapart.models.tokens import word_tokenizer
+        from tellapart.models.word_tokenizer import word_tokenizer
 
         torch.manual_seed(0)
         small: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}

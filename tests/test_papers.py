@@ -64,7 +64,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a LLaMA with random weights, and a few instructions in Alpaca's layout beside it."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from tellapart.models.tokens import word_tokenizer
+    from tellapart.models.word_tokenizer import word_tokenizer
 
     folder = tmp_path_factory.mktemp("llama")
     told = [{"instruction": f"say {word}", "input": "", "output": f"{word} it is"} for word in "abcdefghijklmnopqrst"]

@@ -20,10 +20,10 @@ from tellapart.models.decoding import Decoding
 from tellapart.objectives import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.augmentation import random_crops
 from tellapart.training.build import TrainingSetup
 from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
+from tellapart.training.random_crops import random_crops
 from tellapart.training.runs import upstream
 from tellapart.training.samplers import ShuffleSampler
 from tellapart.training.step import train_step

@@ -19,7 +19,7 @@ from tellapart.captioners.doubtful_nouns import confident_texts
 from tellapart.captioners.generate import generate_captions, without_gaps
 from tellapart.language.phrases import without_repeats
 from tellapart.language.soften import soften
-from tellapart.language.token_spans import words_of_tokens
+from tellapart.language.token_words import words_of_tokens
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe

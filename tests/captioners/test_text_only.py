@@ -19,7 +19,7 @@ from tellapart.data.readers.instructions import WITH_INPUT, WITHOUT_INPUT
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.models.tokens import word_tokenizer
+from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.objectives import Smile
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.runs import train

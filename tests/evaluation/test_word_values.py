@@ -14,7 +14,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.evaluation.word_values import add_word_values
-from tellapart.language.soften import neutral
+from tellapart.language.removed_claim import neutral
 from tellapart.language.words import content_words
 from tellapart.rewards.paid_words import Price
 from tellapart.scorers import Scorer, load_scorer

@@ -16,8 +16,9 @@ from transformers.pytorch_utils import Conv1D
 
 from tellapart.captioners.replaced_forward import replaced_forward
 from tellapart.captioners.transformers import identity
-from tellapart.models import onednn as loading
-from tellapart.models.onednn import OneDnnLinear, PackedLinear, linear, packed_linears, packs, speed_up
+from tellapart.models import packed_linears as packing
+from tellapart.models.onednn import OneDnnLinear, linear, packs, speed_up
+from tellapart.models.packed_linears import PackedLinear, packed_linears
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
@@ -38,7 +39,7 @@ def layer(kind: str, dtype: torch.dtype) -> Any:
 def test_products_are_those_of_torch(
     kind: str, dtype: torch.dtype, shape: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST_BYTES", room)
+    monkeypatch.setattr(packing, "MOST_BYTES", room)
     monkeypatch.setattr("tellapart.models.precision.multiplies_in_bf16", lambda _: True)
     module = layer(kind, dtype)
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
@@ -69,7 +70,7 @@ AVX512 = pytest.mark.skipif(
 def test_large_models_learn_by_onednn_as_by_torch(
     kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "LARGE", 0)
+    monkeypatch.setattr(packing, "LARGE", 0)
     x = torch.randn(*shape, 48, generator=torch.manual_seed(1))
     found = []
     for fast in (False, True):
@@ -97,7 +98,7 @@ def test_small_models_other_precisions_and_transposed_rows_stay_right(monkeypatc
     small = torch.nn.Sequential(layer("Linear", torch.float32), NewGELUActivation())
     speed_up(small)
     assert "forward" not in vars(small[0]) and type(small[1]) is NewGELUActivation
-    monkeypatch.setattr(loading, "LARGE", 0)
+    monkeypatch.setattr(packing, "LARGE", 0)
     speed_up(small)
     x = torch.randn(48, 6, generator=torch.manual_seed(1)).T
     plain = torch.nn.functional.linear(x, small[0].weight, small[0].bias)
@@ -111,7 +112,7 @@ def test_small_models_other_precisions_and_transposed_rows_stay_right(monkeypatc
 
 @AVX512
 def test_layers_that_captioning_packs_are_given_back_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "LARGE", 0)
+    monkeypatch.setattr(packing, "LARGE", 0)
     module = layer("Linear", torch.float32)
     speed_up(module)
     before = vars(module)["forward"]

@@ -9,7 +9,7 @@ import torch
 from stepping import micro_batches
 
 from tellapart.errors import UsageError
-from tellapart.models.tokens import word_tokenizer
+from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.objectives.mle import Mle
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup

@@ -13,7 +13,8 @@ import torch
 from tellapart.models.output_layer import head_loss
 from tellapart.objectives import gem_loss, smile_loss, sparsemax_loss
 from tellapart.objectives.gem import GemTerm
-from tellapart.objectives.mle import flat_positions, mle_loss
+from tellapart.objectives.labels import flat_positions
+from tellapart.objectives.mle import mle_loss
 from tellapart.objectives.sparsemax import SparsemaxTerm, sparsemax
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.runs import train

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tellapart.language.soften import neutral, without
-from tellapart.language.token_spans import NO_WORD, token_spans, words_of_tokens
+from tellapart.language.removed_claim import neutral, without
+from tellapart.language.token_spans import token_spans
+from tellapart.language.token_words import NO_WORD, words_of_tokens
 from tellapart.language.words import content_words, tagged_words
-from tellapart.models.tokens import word_tokenizer
+from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.types import Rollout
 
 CAPTIONS = [

@@ -13,12 +13,14 @@ from pydantic import ValidationError
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
+from tellapart.language.distinct_claims import confidences, distinct_claims
+from tellapart.language.judged_claims import judged_by_references
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards.calibration import Calibration, brier_rewards, judged_by_references, judged_by_scene
-from tellapart.rewards.claims import ClaimReward, claim_reward, confidences, distinct_claims
+from tellapart.rewards.calibration import Calibration, brier_rewards
+from tellapart.rewards.claims import ClaimReward, claim_reward
 from tellapart.scenes import Scenes
-from tellapart.scenes.truth import mark_caption
+from tellapart.scenes.truth import judged_by_scene, mark_caption
 from tellapart.training.runs import train
 from tellapart.types import Batch, Item, Rollout
 

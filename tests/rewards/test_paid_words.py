@@ -13,7 +13,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.decoding import decode_rows
-from tellapart.language.soften import neutral
+from tellapart.language.removed_claim import neutral
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike

@@ -12,7 +12,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from tellapart.errors import UsageError
-from tellapart.models.tokens import word_tokenizer
+from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup

@@ -18,7 +18,7 @@ from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
 from tellapart.models.efficientnet import EfficientNetLite, EfficientNetLiteConfig
-from tellapart.models.tokens import word_tokenizer
+from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer

@@ -98,7 +98,7 @@ def test_other_weights_or_preprocessing_have_another_fingerprint(scorer: Scorer,
 @pytest.mark.parametrize("family", ["clip", "siglip"])
 def test_real_dual_encoders_load_from_their_own_layout(family: str, tmp_path: Path) -> None:
     made = dual_encoder(family)
-    from tellapart.models.tokens import word_tokenizer
+    from tellapart.models.word_tokenizer import word_tokenizer
 
     tokenizer = word_tokenizer(TEXTS, max_length=16)
     made[0].save_pretrained(tmp_path)
@@ -146,7 +146,7 @@ def test_a_captioner_whose_family_has_a_dual_encoder_is_no_scorer_of_random_weig
 
 def test_another_configuration_has_other_features_and_another_name_in_signatures(tmp_path: Path) -> None:
     """CLIPs that were converted with the wrong activation are repaired in config.json alone."""
-    from tellapart.models.tokens import word_tokenizer
+    from tellapart.models.word_tokenizer import word_tokenizer
 
     model, processor = dual_encoder("clip")[:2]
     model.save_pretrained(tmp_path)

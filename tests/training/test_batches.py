@@ -18,7 +18,8 @@ from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.augmentation import (
+from tellapart.training.batches import TrainingSet
+from tellapart.training.blip_augmentation import (
     BLIP_DRAWS,
     BLIP_OPERATIONS,
     TRIES,
@@ -26,7 +27,6 @@ from tellapart.training.augmentation import (
     blip_operation,
     resized_crop,
 )
-from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
 from tellapart.training.objective import train_features
 from tellapart.training.pixels import TrainingPixels

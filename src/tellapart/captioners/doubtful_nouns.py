@@ -8,7 +8,7 @@ import torch
 
 from tellapart.language.phrases import without_repeats
 from tellapart.language.soften import soften
-from tellapart.language.token_spans import words_of_tokens
+from tellapart.language.token_words import words_of_tokens
 from tellapart.language.words import content_words
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.evidence import word_log_probs

@@ -10,7 +10,7 @@ from torch import nn
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.errors import UsageError
-from tellapart.models.tokens import with_new_words
+from tellapart.models.word_tokenizer import with_new_words
 
 
 def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from tellapart.captioners.families import Layout
-from tellapart.captioners.packed_pictures import TEXT, Tiles
+from tellapart.captioners.picture_tiles import TEXT, Tiles
 from tellapart.errors import TellapartError
 from tellapart.models.chat import rendered
 from tellapart.utils.documentation import page_url

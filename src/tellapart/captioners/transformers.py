@@ -19,8 +19,9 @@ from transformers.models.auto import modeling_auto
 from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
 from tellapart.captioners.families import LAYOUTS, Group, find_module, first, layout_of
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
-from tellapart.captioners.packed_pictures import Grids, Tiles
+from tellapart.captioners.picture_grids import Grids
 from tellapart.captioners.picture_prompts import PicturePrompt, picture_marker
+from tellapart.captioners.picture_tiles import Tiles
 from tellapart.captioners.processors import whole_processor
 from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
 from tellapart.captioners.replaced_forward import replaced_forward

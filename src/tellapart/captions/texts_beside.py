@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN
 from tellapart.captions.backups import say_replaced
 from tellapart.captions.log import JournaledRun, new_run
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.paths_beside import check_beside
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.replacement import Replace
 from tellapart.captions.written import Written
-from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.atomic_writes import replace_text
-from tellapart.utils.listed_names import few
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
 from tellapart.utils.write_errors import write_errors
 
-NAMED_FILES = 10  # maximum number of files in a message
 MAX_LOCKS = 64  # folders to lock: each lock is an open file, and two runs on the same pictures lock the same folders
 
 
@@ -137,50 +134,5 @@ def write_own(
     return edited
 
 
-def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
-    """Returns the path of each picture, with its suffix replaced, by picture id.
-
-    Raises `UsageError` if a picture is not a file, or if pictures would share a file; the message lists these pictures.
-    """
-    pictures: dict[Path, list[str]] = {}
-    found = {}
-    for item in items:
-        if not isinstance(item.picture, FilePicture):
-            raise UsageError(
-                f"{item.picture.name} is not a file, so a {suffix} file cannot be written beside "
-                "it; use -o captions.jsonl"
-            )
-        target = item.picture.path.with_suffix(suffix)
-        pictures.setdefault(target, []).append(item.picture.name)
-        found[item.id] = target
-    clashes = [f"{' and '.join(names)} would both use {target}" for target, names in pictures.items() if len(names) > 1]
-    if clashes:
-        raise UsageError(f"{few(clashes, NAMED_FILES, '; ')}; rename one of each pair")
-    return found
-
-
-def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
-    """Like `files_beside`, but also raises a `UsageError` that lists all folders and files that cannot be written."""
-    targets = files_beside(items, suffix)
-    wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
-             if not os.access(folder, os.W_OK)]  # fmt: skip
-    wrong += [f"{path} (a folder)" for path in targets.values() if path.is_dir()]
-    if wrong:
-        raise UsageError(
-            f"cannot write {suffix} files in {few(wrong, NAMED_FILES)}; make the folder "
-            "writable, or use -o captions.jsonl"
-        )
-    return targets
-
-
 def _beside_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     return write_errors(path, "make the folder writable", "free some disk space and run the same command again")
-
-
-def common_folder(items: Sequence[Item]) -> Path:
-    """Returns the common parent folder of all pictures. Raises `UsageError` if any picture is not a file."""
-    paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
-    if len(paths) < len(items) or not paths:
-        name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
-        raise UsageError(f"{name} is not a file, so a .txt file cannot be written beside it; use -o captions.jsonl")
-    return Path(os.path.commonpath([path.parent for path in paths]))

@@ -27,7 +27,7 @@ from tellapart.inference.run_settings import caption_request, weights_of
 from tellapart.inference.setting_checks import check_drop_guesses, check_lines
 from tellapart.models.decoding import Decoding, check_choice
 from tellapart.models.devices import hardware
-from tellapart.models.onednn import packed_linears
+from tellapart.models.packed_linears import packed_linears
 from tellapart.models.training_domain import warn_outside_scenes
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item

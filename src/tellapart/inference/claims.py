@@ -11,9 +11,9 @@ import torch
 from tellapart.captioners.captioner import Captioner
 from tellapart.language.claim_tuples import NO_SYNONYMS, claims_of
 from tellapart.language.claims import extract
+from tellapart.language.distinct_claims import confidences
 from tellapart.language.token_spans import spelled_spans, token_bytes
 from tellapart.models.training_mode import in_mode
-from tellapart.rewards.claims import confidences
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Rollout
 from tellapart.utils.blocks import blocks_of

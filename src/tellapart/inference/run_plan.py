@@ -11,8 +11,8 @@ from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
 from tellapart.captions.earlier_run import is_complete, recorded_precision
 from tellapart.captions.formats import LOG, PRINTED
+from tellapart.captions.paths_beside import check_beside
 from tellapart.captions.store import CaptionStore
-from tellapart.captions.texts_beside import check_beside
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures

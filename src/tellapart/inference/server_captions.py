@@ -23,7 +23,8 @@ from tellapart.inference.structured import AnswerSchema, caption_in
 from tellapart.language.markdown import tidy_lines, without_markdown
 from tellapart.language.phrases import without_repeats
 from tellapart.language.soften import soften
-from tellapart.language.token_spans import spelled_spans, word_of_span
+from tellapart.language.token_spans import spelled_spans
+from tellapart.language.token_words import word_of_span
 from tellapart.language.words import Word, content_words
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.types import Item, Picture

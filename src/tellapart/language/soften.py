@@ -16,7 +16,7 @@ from tellapart.language.phrase_tokens import (
     split_phrases,
 )
 from tellapart.language.phrases import ARTICLES
-from tellapart.language.words import Word, content_words
+from tellapart.language.words import content_words
 
 _GENERAL = word_set("thing things object objects item items shape shapes figure figures something stuff")
 
@@ -123,16 +123,3 @@ def _joined(tokens: list[Token]) -> str:
             word = word.capitalize() if token.text[0].isupper() else word
         text += word if not WORD.match(word) or not text else f" {word}"
     return text if any(token.kind or token.text.startswith(("thing", "something")) for token in tokens) else "something"
-
-
-def neutral(caption: str, word: Word) -> str:
-    """Removes a word's claim from the caption: drops a modifier or a verb, and replaces a head with "thing" and a
-    relation with "and".
-    """
-    stands_for = {"modifier": "", "head": "thing", "verb": "", "relation": "and"}[word.kind]
-    return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())
-
-
-def without(caption: str, word: Word) -> str:
-    """Returns the caption without the word."""
-    return " ".join(f"{caption[: word.start]}{caption[word.end :]}".split())

@@ -11,8 +11,9 @@ from tellapart.objectives.baselines import Baseline, RunningMean, group_mean, le
 from tellapart.objectives.contrastive import Contrastive
 from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.gem import Gem, gem_loss
+from tellapart.objectives.labels import shift_labels
 from tellapart.objectives.max_at_k import MaxAtK, max_at_k
-from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss, shift_labels
+from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss
 from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.objectives.set_quality import SetQuality
 from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss

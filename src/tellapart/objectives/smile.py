@@ -23,7 +23,8 @@ from tellapart.errors import UsageError, nearest
 from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike, Tokenizer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
+from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.objectives.mle import mle_loss, mle_term
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss
 

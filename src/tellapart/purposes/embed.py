@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tellapart.captions.log import JournaledRun
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.paths_beside import common_folder, files_beside
 from tellapart.captions.text_hash import text_hash
-from tellapart.captions.texts_beside import common_folder, files_beside
 from tellapart.data import xmp, xmp_files
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import transformers
 
-from tellapart.captions.texts_beside import NAMED_FILES
+from tellapart.captions.paths_beside import NAMED_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.language.tags import tag_contradictions, tags_and_prose
 from tellapart.purposes.training_text_files import text_of

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tellapart.captions.log import new_run
 from tellapart.captions.own_files import OwnFiles
+from tellapart.captions.paths_beside import common_folder
 from tellapart.captions.replacement import Replace
-from tellapart.captions.texts_beside import common_folder
 from tellapart.data import Dataset
 from tellapart.data.open import expanded
 from tellapart.data.pictures import FilePicture

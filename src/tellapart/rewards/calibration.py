@@ -8,20 +8,17 @@ should be made by most samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 
 from tellapart.errors import need_extra
+from tellapart.language.distinct_claims import confidences
+from tellapart.language.judged_claims import Judged, judged_by_references
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
-from tellapart.rewards.claims import confidences, distinct_claims
-from tellapart.scenes.parser import tokens
-from tellapart.scenes.truth import stated_claims
-from tellapart.scenes.world import Scene
+from tellapart.scenes.truth import judged_by_scene
 from tellapart.types import Batch, Item, Rollout
-
-Judged = Mapping[Hashable, bool]  # maps each distinct claim in a caption to whether it is true
 
 
 def brier_rewards(samples: Sequence[Judged]) -> list[float]:
@@ -29,26 +26,6 @@ def brier_rewards(samples: Sequence[Judged]) -> list[float]:
     q = confidences(samples)
     each = [[-((q[claim] - float(true)) ** 2) for claim, true in claims.items()] for claims in samples]
     return [sum(values) / len(values) if values else math.nan for values in each]
-
-
-def judged_by_scene(caption: str, scene: Scene) -> Judged:
-    """Checks the claims in a caption against a scene.
-
-    The key of a true claim is the fact that it states; the key of a false claim consists of its words.
-    """
-    words = tokens(caption)
-    return {
-        claim.fact if claim.fact is not None else ("false", *(words[word] for word in claim.words)): (
-            claim.fact is not None
-        )
-        for claim in stated_claims(caption, scene)
-    }
-
-
-def judged_by_references(caption: str, references: Sequence[str]) -> Judged:
-    """Checks the claims in a caption against its references: a claim is true if any reference makes it."""
-    known = {claim for text in references for claim in distinct_claims(text)}
-    return {claim: claim in known for claim in distinct_claims(caption)}
 
 
 class Calibration:

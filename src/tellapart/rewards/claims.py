@@ -9,16 +9,13 @@ needs no ground truth.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 
 from tellapart.errors import need_extra
-from tellapart.language.claim_tuples import NO_SYNONYMS, Tuple, claims_of
-from tellapart.language.claims import extract
+from tellapart.language.distinct_claims import confidences, distinct_claims
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.rewards.consensus import Consensus
@@ -30,7 +27,6 @@ from tellapart.utils.blocks import blocks_of
 SAMPLES = Decoding(kind="sample", samples=16, temperature=0.6)
 LEAST_SHARE = 0.05  # one of 16 samples is enough, because synonyms split the votes (docs/research/objectives.md)
 LEAST_DETAIL = 0.7  # lower bound of the third factor; for a single claim it is slightly higher
-Claim = tuple[str, Tuple]  # kind and words
 
 
 def claim_reward(
@@ -47,20 +43,6 @@ def claim_reward(
     right: float = epsilon + (1 - epsilon) * (1 - wrong / claims) ** alpha
     detail = min(1.0, math.log1p(claims) / math.log1p(most_claims))
     return right * math.exp(-wrong / kappa) * (LEAST_DETAIL + (1 - LEAST_DETAIL) * detail)
-
-
-def distinct_claims(caption: str) -> set[Claim]:
-    """Extracts the distinct claims (objects, attributes, relations) in a caption. Requires HanTa (extra ``words``)."""
-    return {(kind, claim) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)}
-
-
-def confidences(samples: Sequence[Iterable[Hashable]]) -> dict[Hashable, float]:
-    """Computes the confidence q in every claim: the fraction of a picture's samples that make the claim.
-
-    samples: the distinct claims of each sample.
-    """
-    counts = Counter(claim for claims in samples for claim in claims)
-    return {claim: count / len(samples) for claim, count in counts.items()}
 
 
 class ClaimReward:

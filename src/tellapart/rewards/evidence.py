@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tellapart.language.token_spans import NO_WORD, words_of_tokens
+from tellapart.language.token_words import NO_WORD, words_of_tokens
 from tellapart.language.words import FindWords, Word, content_words
 from tellapart.types import Rollout
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from tellapart.language.soften import neutral, without
-from tellapart.language.token_spans import NO_WORD, words_of_tokens
+from tellapart.language.removed_claim import neutral, without
+from tellapart.language.token_words import NO_WORD, words_of_tokens
 from tellapart.language.words import WORD_FINDERS, WORD_KINDS, FindWords, Word, check_words, content_words
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.rewards.evidence import WordEvidence, spread, word_evidence

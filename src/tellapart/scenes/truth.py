@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tellapart.language.judged_claims import Judged
 from tellapart.scenes.alignment import PLACE, align, related
-from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans
+from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans, tokens
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
@@ -240,6 +241,20 @@ def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
     stated = [StatedClaim(words, fact) for words, fact in count.true]
     false = [StatedClaim(words, None) for words, _ in count.false]
     return [claim for claim in (*stated, *false) if claim.words not in no_fact]
+
+
+def judged_by_scene(caption: str, scene: Scene) -> Judged:
+    """Checks the claims in a caption against a scene.
+
+    The key of a true claim is the fact that it states; the key of a false claim consists of its words.
+    """
+    words = tokens(caption)
+    return {
+        claim.fact if claim.fact is not None else ("false", *(words[word] for word in claim.words)): (
+            claim.fact is not None
+        )
+        for claim in stated_claims(caption, scene)
+    }
 
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:

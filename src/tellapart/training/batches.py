@@ -11,8 +11,8 @@ import torch
 from tellapart.bags.sampler import Sampler
 from tellapart.captioners import Captioner
 from tellapart.scorers import Scorer
-from tellapart.training.augmentation import random_crops
 from tellapart.training.pixels import TrainingPixels
+from tellapart.training.random_crops import random_crops
 from tellapart.types import Batch, Item, Rows
 from tellapart.utils.rng import ItemSeeds
 

@@ -14,8 +14,8 @@ from tellapart.captioners.parts import load_language_model
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.errors import UsageError
 from tellapart.models.grid_resnet import grid_resnet_config
-from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import width_of
+from tellapart.models.word_tokenizer import word_tokenizer
 from tellapart.recipe.schema import NewCaptioner, NewRecurrent, NewScorer
 from tellapart.scorers import Scorer
 

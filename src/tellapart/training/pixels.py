@@ -15,7 +15,7 @@ from PIL import Image
 from tellapart.captioners import Captioner
 from tellapart.features.row_makers import RowMaker
 from tellapart.scorers import Scorer
-from tellapart.training.augmentation import BLIP_DRAWS, blip_augmented
+from tellapart.training.blip_augmentation import BLIP_DRAWS, blip_augmented
 from tellapart.types import Picture
 from tellapart.utils.ahead import ahead
 from tellapart.utils.rng import ItemSeeds

@@ -19,24 +19,24 @@ import numpy as np
 
 from tellapart.evaluation.context import UNSTATED, EvalContext
 from tellapart.evaluation.facts import check_tagger
+from tellapart.language.distinct_claims import confidences
+from tellapart.language.judged_claims import Judged, judged_by_references
 from tellapart.metrics.corpus_scores import Bounds, Measurement, Sums
 from tellapart.metrics.metric import CaptionSetMetric
 from tellapart.metrics.metric_info import CLOSE, TRUTH
 from tellapart.metrics.registry import metric
 from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
+from tellapart.scenes.truth import judged_by_scene
 from tellapart.utils.progress import track
 
 BINS = 10  # bins of equal width, for the expected calibration error
 Claims = Sequence[tuple[float, bool]]  # (confidence, truth value) of each distinct claim about a picture
-Judged = Mapping[Hashable, bool]  # defined again here, because `tellapart.rewards.calibration` loads torch
 Key = TypeVar("Key", bound=Hashable)
 Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
 
 
 def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
     """Returns the claims in each caption of each picture. A claim is true if a reference makes it."""
-    from tellapart.rewards.calibration import judged_by_references
-
     pairs = list(zip(lists, context.references or [], strict=True))
     return [
         [judged_by_references(text, references) for text in texts]
@@ -46,8 +46,6 @@ def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Jud
 
 def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
     """Returns the claims in each caption of each picture. A claim is true if it holds in the scene."""
-    from tellapart.rewards.calibration import judged_by_scene
-
     assert context.items is not None
     return [
         [judged_by_scene(text, item.truth) for text in texts] for texts, item in zip(lists, context.items, strict=True)
@@ -56,8 +54,6 @@ def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]
 
 def claims_of_picture(samples: Sequence[Judged]) -> Claims:
     """Returns the confidence and truth value of each distinct claim in a picture's captions."""
-    from tellapart.rewards.claims import confidences
-
     truth: dict[Hashable, bool] = {claim: true for claims in samples for claim, true in claims.items()}
     return [(share, truth[claim]) for claim, share in confidences(samples).items()]
 

@@ -19,7 +19,7 @@ from tellapart.jobs.job import Job
 from tellapart.jobs.works.base import Done
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import hardware, resolve_device
-from tellapart.models.onednn import packed_linears
+from tellapart.models.packed_linears import packed_linears
 from tellapart.models.precision import resolve_precision
 from tellapart.utils.allowed_code import allow_code
 
