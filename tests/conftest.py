@@ -20,7 +20,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's client is im
 os.environ.setdefault("RAY_worker_niceness", "0")
 # oneDNN of torch 2.13 writes beyond its memory in the backward pass of convolutions of four channels on some AMD CPUs,
 # with AVX2 and AVX-512 kernels; the tests' tiny towers have such. Read before torch is imported. What needs those
-# kernels runs in a process of its own (tests/models/test_packing.py).
+# kernels runs in a process of its own (tests/models/test_packed_linears.py).
 if (cpu := Path("/proc/cpuinfo")).is_file() and "AuthenticAMD" in cpu.read_text(encoding="utf-8"):
     os.environ.setdefault("DNNL_MAX_CPU_ISA", "SSE41")
 

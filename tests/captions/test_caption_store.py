@@ -16,7 +16,7 @@ from command_line import Cli
 
 from tellapart.captions.authors import PERSON, Author
 from tellapart.captions.journal import Journal
-from tellapart.captions.log import LOG_NAME
+from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.data import xmp
 from tellapart.errors import UsageError

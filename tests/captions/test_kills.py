@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.captions.log import LOG_NAME
+from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.store import CaptionStore
 from tellapart.data import xmp
 from tellapart.scenes import Scenes

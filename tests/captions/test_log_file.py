@@ -11,7 +11,9 @@ import pytest
 
 from tellapart.captions.authors import Author
 from tellapart.captions.journal import Journal
-from tellapart.captions.log import LOG_NAME, TextRow, new_run
+from tellapart.captions.journaled_run import new_run
+from tellapart.captions.log_file import LOG_NAME
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.provenance import Provenance
 
 

@@ -19,7 +19,9 @@ from PIL import Image
 from tellapart.captioners import load_captioner
 from tellapart.captions.authors import UNKNOWN
 from tellapart.captions.journal import Journal
-from tellapart.captions.log import LOG_NAME, TextRow, new_run
+from tellapart.captions.journaled_run import new_run
+from tellapart.captions.log_file import LOG_NAME
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.texts_beside import text_of_person

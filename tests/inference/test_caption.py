@@ -18,7 +18,7 @@ from PIL import Image
 import tellapart
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captions.log import LOG_NAME
+from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset, open_data

@@ -20,7 +20,7 @@ from command_line import Cli
 from PIL import Image
 
 from tellapart.captions.formats import json_line
-from tellapart.captions.log import LOG_NAME
+from tellapart.captions.log_file import LOG_NAME
 from tellapart.captions.logged_captions import logged_captions
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.store import CaptionStore

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.formats import LOG, PRINTED, caption_lines, format_of
-from tellapart.captions.log import log_of
 from tellapart.captions.picture_matching import match_pictures
-from tellapart.captions.provenance import Provenance
+from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import KEEP_ALL
 from tellapart.captions.texts_beside import TextFiles
 from tellapart.errors import UsageError

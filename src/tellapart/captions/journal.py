@@ -1,4 +1,4 @@
-"""The journal of a folder's captions, read from the log (`captions.log`): the author, time and texts of each change.
+"""The journal of a folder's captions: the author, time and texts of each change in the log (`captions.log_file`).
 
 If a process is killed after writing the log and before writing the captions, the rows still have their previous text
 and count as unchanged.
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tellapart.captions.authors import PERSON, UNKNOWN, Author
-from tellapart.captions.log import LOG_NAME, TextRow, append_lines, lock_log, open_log
+from tellapart.captions.log_file import LOG_NAME, append_lines, lock_log, open_log
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.text_hash import text_hash
 from tellapart.utils.atomic_writes import replace_file
 from tellapart.utils.strict_json import parse_json

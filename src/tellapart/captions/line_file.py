@@ -19,7 +19,8 @@ from tellapart.captions.authors import Author
 from tellapart.captions.backups import back_up, undo_command
 from tellapart.captions.earlier_run import refuse_other_settings
 from tellapart.captions.formats import METADATA, CaptionLine, caption_lines, csv_header, csv_line, json_line
-from tellapart.captions.log import JournaledRun, TextRow, new_run
+from tellapart.captions.journaled_run import JournaledRun, new_run
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.picture_matching import match_pictures
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import Replace

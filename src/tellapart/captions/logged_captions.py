@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.earlier_run import refuse_other_settings
-from tellapart.captions.log import TextRow, log_of
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.picture_matching import match_pictures, renamed_ids
-from tellapart.captions.provenance import Provenance
+from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
 from tellapart.captions.written import Written
 from tellapart.types import Item

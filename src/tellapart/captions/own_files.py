@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.backups import back_up
-from tellapart.captions.log import JournaledRun, TextRow
+from tellapart.captions.journaled_run import JournaledRun
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.text_hash import text_hash

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from tellapart.captions.log import TextRow
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError

@@ -1,7 +1,7 @@
-"""Determines who wrote each text in a caption file, according to the log (`captions.log`).
+"""Determines who wrote each text in a caption file, according to the log (`captions.log_file`).
 
-A text that is not in the log, or that has changed, counts as a person's. The log keeps the last few texts of each
-row (`log.RECENT`), so a text that tellapart wrote never looks like a person's, even if the process is killed. A picture
+A text that is not in the log, or that has changed, counts as a person's. The log keeps the last few texts of each row
+(`log_row.RECENT`), so a text that tellapart wrote never looks like a person's, even if the process is killed. A picture
 is identified by the bytes that were decoded (`PictureRecord`), independently of its path and folder.
 """
 
@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.log import LOG_NAME, JournaledRun, TextRow, append_lines, lock_log, open_log
+from tellapart.captions.journaled_run import JournaledRun
+from tellapart.captions.log_file import LOG_NAME, append_lines, lock_log, open_log
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.text_hash import text_hash
 from tellapart.utils.strict_json import parse_json
 
@@ -93,3 +95,8 @@ class Provenance:
     def wrote(self, key: str, text: str) -> bool:
         """Returns whether tellapart wrote this text."""
         return key in self.rows and text_hash(text) in self.rows[key].hashes
+
+
+def log_of(out: Path) -> Path:
+    """Returns the name under which the log stores the captions that the texts in ``out`` are made from."""
+    return out.with_name(f"{out.name}#captions")

@@ -22,9 +22,10 @@ from typing import Any
 
 from tellapart.captions.authors import PERSON, Author
 from tellapart.captions.journal import Journal, JournalChange, LoggedRow, RowChange
+from tellapart.captions.journaled_run import JournaledRun, head_line, new_change_id, new_run
 from tellapart.captions.layout import CaptionLayout, TextPlace
 from tellapart.captions.layouts import open_layout
-from tellapart.captions.log import JournaledRun, TextRow, head_line, new_change_id, new_run
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.picture_record import PictureRecord
 from tellapart.captions.text_hash import text_hash
 from tellapart.data.dataset import Dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN
 from tellapart.captions.backups import say_replaced
-from tellapart.captions.log import JournaledRun, new_run
+from tellapart.captions.journaled_run import JournaledRun, new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import check_beside
 from tellapart.captions.picture_record import PictureRecord

@@ -23,8 +23,8 @@ from tellapart.captions.formats import (
     name_in,
     text_lines,
 )
+from tellapart.captions.journaled_run import new_run
 from tellapart.captions.line_file import LineFile
-from tellapart.captions.log import new_run
 from tellapart.captions.logged_captions import LogWriter
 from tellapart.captions.replacement import KEEP_ALL, Replace
 from tellapart.captions.texts_beside import TextFiles

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tellapart.boost.answer_checks import unusable
-from tellapart.captions.log import new_run
+from tellapart.captions.journaled_run import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import common_folder
 from tellapart.captions.replacement import Replace

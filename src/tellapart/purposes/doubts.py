@@ -8,8 +8,8 @@ from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import Author
+from tellapart.captions.journaled_run import JournaledRun
 from tellapart.captions.layouts import open_layout
-from tellapart.captions.log import JournaledRun
 from tellapart.captions.store import CaptionStore, Edit
 from tellapart.check.kinds import CAPTION, DEFECTS
 from tellapart.check.run import check_captions

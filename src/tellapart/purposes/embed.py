@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.log import JournaledRun
+from tellapart.captions.journaled_run import JournaledRun
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import common_folder, files_beside
 from tellapart.captions.text_hash import text_hash

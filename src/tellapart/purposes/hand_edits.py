@@ -10,9 +10,8 @@ from typing import Any
 
 from tellapart.captions.backups import back_up
 from tellapart.captions.journal import Journal
-from tellapart.captions.log import log_of
 from tellapart.captions.picture_matching import renamed_ids
-from tellapart.captions.provenance import Provenance
+from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.replacement import Replace
 from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError

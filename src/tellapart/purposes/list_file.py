@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.formats import name_in
+from tellapart.captions.journaled_run import JournaledRun
 from tellapart.captions.list_layout import ListFile
-from tellapart.captions.log import JournaledRun, TextRow
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.texts_beside import text_of_person

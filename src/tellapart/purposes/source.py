@@ -15,11 +15,11 @@ from typing import Any
 from tellapart import __version__
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.log import TextRow, log_of
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.logged_captions import logged_captions
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.picture_record import PictureRecord
-from tellapart.captions.provenance import Provenance
+from tellapart.captions.provenance import Provenance, log_of
 from tellapart.captions.text_hash import text_hash
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file

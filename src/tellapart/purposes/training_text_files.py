@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tellapart.captions.authors import UNKNOWN, Author
-from tellapart.captions.log import new_run
+from tellapart.captions.journaled_run import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import NAMED_FILES, files_beside
 from tellapart.captions.replacement import Replace

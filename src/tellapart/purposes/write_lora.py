@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.captions.log import new_run
+from tellapart.captions.journaled_run import new_run
 from tellapart.captions.own_files import OwnFiles
 from tellapart.captions.paths_beside import common_folder
 from tellapart.captions.replacement import Replace

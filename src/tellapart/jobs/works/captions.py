@@ -9,7 +9,7 @@ from typing import Any
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.formats import json_line
-from tellapart.captions.log import TextRow
+from tellapart.captions.log_row import TextRow
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.engine import CaptionEngine

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tellapart.captions.formats import METADATA
-from tellapart.captions.log import TextRow
+from tellapart.captions.log_row import TextRow
 from tellapart.captions.provenance import Provenance
 from tellapart.captions.replacement import KEEP_ALL, guard_edited
 from tellapart.captions.webdataset import end_tar, write_sample

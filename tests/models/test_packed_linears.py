@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from transformers.activations import NewGELUActivation
-from transformers.pytorch_utils import Conv1D
+from models.linear_layers import AVX512, layer
 
 from tellapart.captioners.replaced_forward import replaced_forward
 from tellapart.captioners.transformers import identity
+from tellapart.models import onednn
 from tellapart.models import packed_linears as packing
-from tellapart.models.onednn import OneDnnLinear, linear, packs, speed_up
+from tellapart.models.onednn import packs, speed_up
 from tellapart.models.packed_linears import PackedLinear, packed_linears
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
-
-
-def layer(kind: str, dtype: torch.dtype) -> Any:
-    torch.manual_seed(0)
-    made = Conv1D(30, 48) if kind == "Conv1D" else torch.nn.Linear(48, 30, bias=kind == "Linear")
-    return made.to(dtype)
 
 
 @pytest.mark.long
@@ -59,60 +51,9 @@ def test_products_are_those_of_torch(
         assert "forward" not in vars(module) and torch.equal(module(x), plain)
 
 
-AVX512 = pytest.mark.skipif(
-    not packs(torch.nn.Linear(2, 2)) or not torch.cpu._is_avx512_supported(), reason="torch has no oneDNN for this CPU"
-)
-
-
-@AVX512
-@pytest.mark.parametrize("kind", ["Linear", "without bias", "Conv1D"])
-@pytest.mark.parametrize("shape", [(5,), (577,), (2, 7), (3, 1, 5)])
-def test_large_models_learn_by_onednn_as_by_torch(
-    kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "LARGE", 0)
-    x = torch.randn(*shape, 48, generator=torch.manual_seed(1))
-    found = []
-    for fast in (False, True):
-        model = torch.nn.Sequential(layer(kind, torch.float32), NewGELUActivation(), torch.nn.Linear(30, 4))
-        if fast:
-            speed_up(model)
-            assert all(isinstance(vars(model[place])["forward"], OneDnnLinear) for place in (0, 2))
-            assert type(model[1]) is torch.nn.GELU
-            model = copy.deepcopy(model)  # its layers multiply by their own weights
-            assert vars(model[0])["forward"].module is model[0]
-        inner = x.clone().requires_grad_(True)
-        out = model(inner)
-        out.square().sum().backward()
-        named = dict(model.named_parameters())
-        assert all(parameter.grad.stride() == parameter.stride() for parameter in named.values())
-        with torch.no_grad():
-            assert torch.allclose(model(x), out, atol=1e-5)
-        found.append([out.detach(), inner.grad, *(named[name].grad for name in sorted(named))])
-    for ours, theirs in zip(*found, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-@AVX512
-def test_small_models_other_precisions_and_transposed_rows_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = torch.nn.Sequential(layer("Linear", torch.float32), NewGELUActivation())
-    speed_up(small)
-    assert "forward" not in vars(small[0]) and type(small[1]) is NewGELUActivation
-    monkeypatch.setattr(packing, "LARGE", 0)
-    speed_up(small)
-    x = torch.randn(48, 6, generator=torch.manual_seed(1)).T
-    plain = torch.nn.functional.linear(x, small[0].weight, small[0].bias)
-    assert torch.allclose(small[0](x), plain, atol=1e-5)
-    assert torch.allclose(linear(x, small[0].weight, small[0].bias), plain, atol=1e-5)
-    assert small[0](x[:0]).shape == (0, 30)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert small[0](x).dtype == linear(x, small[0].weight).dtype == torch.bfloat16
-    assert small.double()[0](x.double()).dtype == torch.float64
-
-
 @AVX512
 def test_layers_that_captioning_packs_are_given_back_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "LARGE", 0)
+    monkeypatch.setattr(onednn, "LARGE", 0)
     module = layer("Linear", torch.float32)
     speed_up(module)
     before = vars(module)["forward"]
@@ -191,7 +132,12 @@ def test_an_activation_is_computed_with_its_layer() -> None:
 @pytest.mark.skipif(os.environ.get("DNNL_MAX_CPU_ISA") != "SSE41", reason="this process has all kernels of oneDNN")
 def test_what_users_run_is_tested_with_all_kernels_of_onednn() -> None:
     """On AMD the tests limit oneDNN to kernels without bf16; here these and the families in bf16 run without limit."""
-    files = [__file__, str(Path(__file__).parents[1] / "captioners" / "test_families_in_bf16.py")]
+    here, tests = Path(__file__), Path(__file__).parents[1]
+    files = map(str, (here, here.with_name("test_onednn.py"), tests / "captioners" / "test_families_in_bf16.py"))
+        __file__,
+        str(Path(__file__).with_name("test_onednn.py")),
+        str(Path(__file__).parents[1] / "captioners" / "test_families_in_bf16.py"),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *files],
         capture_output=True, text=True, check=False, env=os.environ | {"DNNL_MAX_CPU_ISA": "ALL"},
