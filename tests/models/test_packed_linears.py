@@ -134,10 +134,6 @@ def test_what_users_run_is_tested_with_all_kernels_of_onednn() -> None:
     """On AMD the tests limit oneDNN to kernels without bf16; here these and the families in bf16 run without limit."""
     here, tests = Path(__file__), Path(__file__).parents[1]
     files = map(str, (here, here.with_name("test_onednn.py"), tests / "captioners" / "test_families_in_bf16.py"))
-        __file__,
-        str(Path(__file__).with_name("test_onednn.py")),
-        str(Path(__file__).parents[1] / "captioners" / "test_families_in_bf16.py"),
-    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *files],
         capture_output=True, text=True, check=False, env=os.environ | {"DNNL_MAX_CPU_ISA": "ALL"},
