@@ -1,4 +1,4 @@
-"""Detects a stage's bad answers by a few explainable rules, without a model.
+"""Detects a stage's bad answers with a few explainable rules. It needs no model.
 
 An answer is bad if it is broken text, is empty, repeats the API key, is a refusal, is too long for a caption, has more
 than one paragraph, talks about itself, repeats the prompt, or is not in the references' language.
@@ -16,8 +16,8 @@ from tellapart.boost.types import REDACTED
 from tellapart.language.stock_phrases import refusal
 from tellapart.utils.untrusted_text import broken
 
-RUN = 8  # a caption with this many consecutive words of the prompt was copied from it
-SCRIPT_SHARE = 0.3  # minimum fraction of letters in another script; quoted names and signs have less
+RUN = 8  # a caption that shares this many consecutive words with the prompt was copied from it
+SCRIPT_SHARE = 0.3  # minimum fraction of letters in another script; quoted names and signs stay below it
 WORDS_FOR_A_LANGUAGE = 3
 _LABEL = re.compile(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:")  # before a colon at the start of a line
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -27,7 +27,7 @@ _PREAMBLE = re.compile(
       |(?:assistant|user|system|caption|description|answer|output|response)\s*:)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Words so frequent that a sentence of ten words contains some, but rare in other languages.
+# Words that are so frequent that a ten-word sentence contains some of them, but that are rare in other languages.
 _FREQUENT = {
     "English": "the of and with is are in on to that an at by his her their has from which there",
     "German": "der die das und mit ist sind auf einem einer einen ein eine dem den im am zwei von steht vor",
@@ -41,11 +41,11 @@ _LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUEN
 
 
 def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: Sequence[str] = ()) -> str | None:
-    """Returns why the answer is bad, as words that complete "the answer was …"; None if it is usable.
+    """Returns why the answer is bad, in words that complete "the answer was …", or None if the answer is usable.
 
     sources: the captions quoted in the question. Words shared with them are not an echo, and the answer can be as long
-    as all of them together.
-    references: used to determine the expected language; without references, the prompt is used.
+    as all of the captions together.
+    references: used to determine the expected language; if there are no references, the prompt is used.
     """
     if (why := unusable(text)) is not None:
         return why
@@ -63,7 +63,7 @@ def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: 
 
 
 def unusable(text: str) -> str | None:
-    """Returns why the answer is unusable for any question; None if it can be usable."""
+    """Returns why the answer would be unusable for any question, or None if it may be usable."""
     if (why := broken(text)) is not None:
         return why
     if REDACTED in text:
@@ -74,13 +74,13 @@ def unusable(text: str) -> str | None:
 
 
 def length(text: str) -> int:
-    """Counts words; in scripts without spaces, two characters count as one word."""
+    """Counts words. In scripts that do not use spaces, two characters count as one word."""
     unspaced = sum(_script(letter) in ("CJK", "HIRAGANA", "KATAKANA", "THAI") for letter in text)
     return max(len(text.split()), unspaced // 2)
 
 
 def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
-    """Returns whether the answer repeats a label ("Reference caption 2:") or eight consecutive words of the prompt."""
+    """Returns whether the answer repeats a label ("Reference caption 2:") or `RUN` consecutive words of the prompt."""
     turns = [turn.text for turn in prompt.turns]
     labels = {re.escape(label) for label in _LABEL.findall("\n".join(turns))}
     if any(re.search(rf"{label}(?: \d+)?:", text, re.IGNORECASE) for label in labels):
@@ -89,7 +89,7 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Returns whether the text is in another script than ``expected``, or clearly in another of its languages."""
+    """Returns whether the text is in a different script than ``expected``, or clearly in a different language."""
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
         return False
@@ -107,18 +107,18 @@ def _scripts(text: str) -> Counter[str]:
 
 
 def _script(letter: str) -> str:
-    """Returns the script of a letter, e.g. LATIN, CYRILLIC or CJK; empty for other characters."""
+    """Returns the script of a letter, e.g. LATIN, CYRILLIC or CJK. Returns "" for characters that are not letters."""
     return unicodedata.name(letter, "").split(" ")[0].split("-")[0] if letter.isalpha() else ""
 
 
 def _evidence(text: str) -> Counter[str]:
-    """Counts, for each language, the words of the text that are frequent in it."""
+    """For each language, counts the words in the text that are frequent in that language."""
     words = _words(text)
     return Counter({language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()})
 
 
 def _runs(*texts: str) -> set[tuple[str, ...]]:
-    """Returns all runs of consecutive words that are too long to be a coincidence."""
+    """Returns all runs of `RUN` consecutive words, which are too long to match by coincidence."""
     return {tuple(words[at : at + RUN]) for words in map(_words, texts) for at in range(len(words) - RUN + 1)}
 
 

@@ -17,9 +17,9 @@ from tellapart.errors import UsageError, nearest
 
 
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
-    """Opens the backend that a specification describes; see the module's docstring for the syntax.
+    """Opens the backend that a specification describes. See the module's docstring for the syntax.
 
-    ``device`` and ``precision`` apply to local models, see `tellapart.models.devices`.
+    ``device`` and ``precision`` apply to local models. See `tellapart.models.devices`.
     """
     kind, _, rest = spec.partition(":")
     if kind == "openai":

@@ -1,7 +1,7 @@
-"""Batch endpoints of OpenAI and Anthropic, which answer within 24 hours for half the price.
+"""Batch endpoints of OpenAI and Anthropic, which answer within 24 hours at half the price.
 
 openai:MODEL?batch=1            uploads a file of requests to ``/files`` and has it answered by ``/batches``
-anthropic:MODEL?batch=1         ``/messages/batches``
+anthropic:MODEL?batch=1         sends the requests to ``/messages/batches``
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import TellapartError, UsageError, need_extra
 from tellapart.utils.strict_json import parse_json
 
-with suppress(ImportError):  # the extra boost is missing, which `BatchServer` reports
+with suppress(ImportError):  # `BatchServer` reports that the extra "boost" is not installed
     import httpx2
 
 RETRY_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0)
-TIMEOUT = 600.0  # seconds, enough to upload 190 MB over a slow line
-HALF = 0.5  # price of batched requests relative to single ones, for both companies
+TIMEOUT = 600.0  # in seconds; long enough to upload 190 MB over a slow connection
+HALF = 0.5  # price of a batched request relative to a single request, at both companies
 OPENAI_URL = "https://api.openai.com/v1"
 ANTHROPIC_URL, ANTHROPIC_KEY, ANTHROPIC_VERSION = "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", "2023-06-01"
 BATCH_EXAMPLE = "openai:MODEL?batch=1 or anthropic:MODEL?batch=1"
 
-Result = tuple[str, Answer | BackendError]  # the id of a request, and its answer
+Result = tuple[str, Answer | BackendError]  # a request's id and its answer
 
 
 @dataclass(frozen=True)
 class BatchState:
-    """State of a batch on the server. ``refusal``: why the server rejected the whole batch; "" if it did not."""
+    """State of a batch on the server. ``refusal``: why the server rejected the whole batch, or "" if it accepted it."""
 
     ended: bool
     done: int
@@ -49,7 +49,7 @@ class BatchState:
 
 
 class BatchServer(ABC):
-    """A provider's batch endpoint. Repeats requests after network failures and the statuses 429 and 5xx."""
+    """A provider's batch endpoint. Retries requests after network failures and after the statuses 429 and 5xx."""
 
     most_choices = 1
 
@@ -66,11 +66,11 @@ class BatchServer(ABC):
 
     @abstractmethod
     def line(self, key: str, request: Request) -> bytes:
-        """Returns one request as JSON. Raises `PictureError`."""
+        """Returns one request as JSON. Raises `PictureError` if its picture cannot be read."""
 
     @abstractmethod
     def send(self, lines: BinaryIO) -> str:
-        """Sends JSON lines as one batch, and returns its id."""
+        """Sends JSON lines as one batch and returns the batch's id."""
 
     @abstractmethod
     def state(self, batch: str) -> BatchState:
@@ -81,7 +81,9 @@ class BatchServer(ABC):
         """Yields the answers of a batch that has ended."""
 
     def _json(self, method: str, path: str, content: Callable[[], dict[str, Any]] = dict) -> Any:
-        """Returns the reply as JSON. ``content``: arguments of the request, built for each attempt."""
+        """Sends a request and returns the reply as JSON. ``content``: builds the request's arguments anew for each
+        attempt.
+        """
         for wait in (*RETRY_SECONDS, None):
             try:
                 response = self._client.request(method, path, **content())
@@ -89,7 +91,7 @@ class BatchServer(ABC):
                     return response.json()
                 error = self._error(response)
             except httpx2.TransportError as broken:
-                # Unless the first POST never reached the server, another one could pay for a second batch.
+                # If the first POST reached the server, a second POST could create, and charge for, a second batch.
                 again = method == "GET" or isinstance(broken, httpx2.ConnectError | httpx2.ConnectTimeout)
                 words = str(broken) or type(broken).__name__
                 error = BackendError(f"the server is unreachable or closed the connection ({words})", retry=again)
@@ -101,7 +103,7 @@ class BatchServer(ABC):
         raise self._failed(error)
 
     def _lines(self, path: str) -> Iterator[Any]:
-        """Yields the values of a file of JSON lines on the server."""
+        """Yields the values in a JSON Lines file on the server."""
         try:
             with self._client.stream("GET", path) as response:
                 if not response.is_success:
@@ -171,7 +173,7 @@ class OpenAIBatches(BatchServer):
 
 
 class AnthropicBatches(BatchServer):
-    """Anthropic's batch endpoint. It has no seeds, no log-probabilities and one choice per request."""
+    """Anthropic's batch endpoint. Supports neither seeds nor log-probabilities, and returns one choice per request."""
 
     def __init__(self, model: ServerModel) -> None:
         headers = {"x-api-key": model.key, "anthropic-version": ANTHROPIC_VERSION, "content-type": "application/json"}
@@ -220,7 +222,7 @@ class AnthropicBatches(BatchServer):
 
 
 def read_result(status: int, reply: bytes, key: str, retry_after: str | None = None) -> Answer | BackendError:
-    """Extracts the answer from one reply in a batch, or returns the error."""
+    """Returns the answer in one of a batch's replies, or the error that the reply reports."""
     if words := moderated(status, reply, key):
         return Answer("", finish=f"content_filter: {words}")
     try:

@@ -1,4 +1,4 @@
-"""Answers the requests of several threads in batches."""
+"""Answers requests from several threads in batches."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class _Queued:
 
 
 class Batcher:
-    """Answers requests from several threads, and batches similar ones that wait at the same time.
+    """Answers requests from several threads. Similar requests that are waiting at the same time share a batch.
 
-    work: ``work(requests, prepared)`` returns an answer or an error for each request; called by one thread at a time.
-        ``prepared`` has what each thread prepared for its request, such as its decoded picture.
-    like: requests with equal ``like(request)`` share a batch.
+    work: ``work(requests, prepared)`` returns an answer or an error for each request. Only one thread at a time calls
+        it. ``prepared`` contains what each thread prepared for its request, such as the decoded picture.
+    like: requests share a batch if they have the same ``like(request)``.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Batcher:
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def answer(self, request: Request, prepared: Any = None) -> Answer:
-        """Returns the answer. One thread at a time answers the requests of all. Raises the errors that ``work``
-        returns.
+        """Returns the answer to a request. One thread at a time answers all threads' requests. Raises the error if
+        ``work`` returns one for this request.
         """
         mine = _Queued(request, prepared)
         with self._lock:

@@ -1,10 +1,10 @@
 """Answers all requests of a job in advance, through a provider's batch endpoint.
 
-`BatchBackend.fill` sends all requests whose answers the ledger lacks, waits, and stores the answers in the ledger,
-where the job then finds them. A file next to the ledger lists the batches that were sent, so that the same command
-waits for them instead of paying twice. The id of a request is the address of its answer in the ledger. Bad answers are
-requested once more, in a second batch. Requests that failed or expired remain without an answer, and the same command
-sends them again.
+`BatchBackend.fill` sends all requests whose answers are not in the ledger, waits for the answers, and stores them in
+the ledger, where the job then finds them. A file next to the ledger lists the batches that were sent, so that repeating
+the command waits for them instead of paying twice. A request's id is the address of its answer in the ledger. After a
+bad answer, the request is repeated once, in a second batch. Requests that failed or expired remain unanswered.
+Repeating the command sends them again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 
-MAX_REQUESTS = 50_000  # requests per batch, OpenAI's limit; Anthropic's is 100,000
-MAX_BYTES = 190 << 20  # bytes per batch; OpenAI's limit is 200 MB, Anthropic's 256 MB
+MAX_REQUESTS = 50_000  # maximum number of requests per batch at OpenAI; Anthropic's limit is 100,000
+MAX_BYTES = 190 << 20  # bytes per batch; OpenAI's limit is 200 MB, Anthropic's limit is 256 MB
 POLL_SECONDS = 20.0
 PUT_AT_ONCE = 256  # answers per flush of the ledger
 
@@ -40,8 +40,8 @@ class BatchBackend:
         self._server, self.name, self.most_choices = server, server.name, server.most_choices
         self.prices, self.sampling = server.model.prices, server.model.sampling
         self.tally = Tally()
-        self._failures: dict[str, str] = {}  # by item
-        self._notes: dict[str, Mapping[str, Note]] = {}  # by the id of a request: the notes of its choices
+        self._failures: dict[str, str] = {}  # from item id to error message
+        self._notes: dict[str, Mapping[str, Note]] = {}  # from request id to the notes of the request's choices
 
     @classmethod
     def open(cls, spec: str) -> BatchBackend:
@@ -49,15 +49,16 @@ class BatchBackend:
         return cls(open_batch_server(spec))
 
     def complete(self, request: Request) -> Answer:
-        """Raises `UnansweredError`, because an answer, if there were one, would be in the ledger."""
+        """Always raises `UnansweredError`: the job calls it only if `fill` has stored no answer in the ledger."""
         reason = self._failures.get(request.item, "the batch contains no answer")
         raise UnansweredError(f"{self.name}: {reason}")
 
     def fill(self, stages: Sequence[Stage], items: Sequence[Item], ledger: Ledger) -> None:
-        """Requests the answers that the ledger lacks, and returns when all batches have ended.
+        """Requests the answers that are not in the ledger, and returns when all batches have ended.
 
-        stages: samples of the answer to one question, so that none depends on another's answer. Raises `TellapartError`
-        if the server rejects a batch or cannot be reached; the same command resumes.
+        stages: several samples of the answer to one question, so that no stage depends on another stage's answer.
+
+        Raises `TellapartError` if the server rejects a batch or cannot be reached. Repeating the command resumes.
         """
         log = BatchLog(ledger.path.with_name(ledger.path.name.removesuffix(".ledger.jsonl") + ".batches.json"))
         for attempt in (0, 1):
@@ -77,7 +78,7 @@ class BatchBackend:
         return missing
 
     def _send(self, missing: Sequence[MissingAnswer], log: BatchLog) -> None:
-        """Sends the requests in as few batches as the limits allow."""
+        """Sends the requests in as few batches as the provider's limits allow."""
         lines = self._lines(missing)
         line = next(lines, None)
         while line is not None:
@@ -94,7 +95,7 @@ class BatchBackend:
 
     def _lines(self, missing: Sequence[MissingAnswer]) -> Iterator[bytes]:
         for each in missing:
-            with suppress(PictureError):  # the job reports it
+            with suppress(PictureError):  # the job reports the picture later
                 yield self._server.line(each.address, each.request) + b"\n"
 
     def _collect(self, log: BatchLog, ledger: Ledger) -> None:
@@ -120,7 +121,7 @@ class BatchBackend:
                 time.sleep(POLL_SECONDS)
 
     def _store(self, results: Iterator[Result], ledger: Ledger) -> None:
-        """Adds answers to the ledger, and remembers why others are missing."""
+        """Adds the answers to the ledger, and records the reasons for missing answers in ``_failures``."""
         waiting: list[tuple[str, Answer, Note]] = []
         for key, result in results:
             notes = self._notes.get(key, {key: {"stage": "", "model": self.name, "id": ""}})
@@ -136,21 +137,21 @@ class BatchBackend:
 
 
 class BatchLog:
-    """Submitted batches whose answers are not in the ledger yet: a JSON object from id to model."""
+    """Lists the submitted batches whose answers are not in the ledger yet, in a JSON object that maps ids to models."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def pending(self, name: str) -> list[str]:
-        """Returns the batches of this model."""
+        """Returns the ids of this model's batches."""
         return [batch for batch, model in self._read().items() if model == name]
 
     def add(self, batch: str, name: str) -> None:
-        """Records a batch; it is on disk when this returns."""
+        """Records a batch. The record is on disk when this method returns."""
         self._write(self._read() | {batch: name})
 
     def end(self, batch: str) -> None:
-        """Removes a batch whose answers are in the ledger, or that the server rejected."""
+        """Removes a batch after its answers were added to the ledger, or after the server rejected it."""
         self._write({other: model for other, model in self._read().items() if other != batch})
 
     def _read(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Formats a request as the body of OpenAI's chat completions."""
+"""Formats a request as the body of a request to OpenAI's chat completions endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tellapart.boost.types import Request
 
 
 def chat_body(model: ServerModel, request: Request) -> dict[str, Any]:
-    """Returns the body; contains only what the request or the model's specification sets. Raises `PictureError`."""
+    """Returns the body, which contains only fields that the request or the model's specification sets.
+
+    Raises `PictureError` if the picture cannot be read.
+    """
     messages: list[dict[str, Any]] = [{"role": m.role, "content": m.text} for m in request.messages]
     if request.picture is not None:
         question = next(message for message in reversed(messages) if message["role"] == "user")
@@ -32,21 +35,21 @@ def chat_body(model: ServerModel, request: Request) -> dict[str, Any]:
 
 
 def sampling(model: ServerModel, request: Request) -> dict[str, float]:
-    """Returns the sampling settings: those of the request, otherwise of the model's specification."""
+    """Returns the sampling settings. The request's settings override those in the model's specification."""
     settings = {"temperature": request.temperature, "top_p": request.top_p}
     return model.sampling | {name: value for name, value in settings.items() if value is not None}
 
 
 def response_format(schema: str) -> dict[str, Any]:
-    """Returns the request field that makes OpenAI's and vLLM's servers answer in a JSON schema."""
+    """Returns the request field that makes OpenAI and vLLM servers answer with JSON that matches the schema."""
     content = json.loads(schema)
     strict = {"strict": True} if is_strict(content) else {}
     return {"type": "json_schema", "json_schema": {"name": "caption", "schema": content, **strict}}
 
 
 def is_strict(schema: Any) -> bool:
-    """Returns whether OpenAI's strict mode accepts the schema: objects require all their properties, and allow no
-    others.
+    """Returns whether OpenAI's strict mode accepts the schema. It does if every object requires all of its properties
+    and allows no additional ones.
     """
     if isinstance(schema, list):
         return all(map(is_strict, schema))

@@ -1,4 +1,4 @@
-"""Estimates the cost of requests before they are sent: tokens, and the price if the backend has prices."""
+"""Estimates what requests will cost before they are sent, in tokens and, if the backend has prices, in money."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A number of requests, with their input tokens and maximum output tokens."""
+    """The number of requests, with their number of input tokens and maximum number of output tokens."""
 
     requests: int = 0
     tokens_in: int = 0
@@ -20,7 +20,7 @@ class Load:
 
     @classmethod
     def of(cls, requests: Iterable[Request]) -> Load:
-        """Returns the total load of these requests; estimates the number of their input tokens."""
+        """Returns the total load of these requests. The number of input tokens is an estimate."""
         total = cls()
         for request in requests:
             letters = sum(len(message.text) for message in request.messages)
@@ -35,7 +35,7 @@ class Load:
         return Load(*(count * times for count in astuple(self)))
 
     def cost(self, backend: Backend) -> float | None:
-        """Returns the cost; None if the backend has no prices."""
+        """Returns the cost, or None if the backend has no prices."""
         return cost_of(backend, self.tokens_in, self.tokens_out)
 
 
@@ -51,7 +51,7 @@ def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backen
 
 
 def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") -> str:
-    """Describes the expected and maximum cost; ``note`` is inserted after the expected number."""
+    """Describes the expected and maximum cost. ``note`` is inserted after the expected number of requests."""
     line = (
         f"{expected.requests:,} requests expected{note}, at most {most.requests:,} including "
         f"retries of unusable answers; about {expected.tokens_in:,} tokens in and up to "

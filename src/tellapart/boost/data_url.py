@@ -1,4 +1,4 @@
-"""Writes a picture as a data URL."""
+"""Encodes a picture as a data URL."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.types import Picture
 
 AS_IT_IS = {"JPEG": "image/jpeg", "PNG": "image/png"}  # formats that every server decodes
-LARGEST_SIDE = 1024  # longer side in pixels; multimodal models use fewer
+LARGEST_SIDE = 1024  # length of the longer side in pixels; multimodal models use fewer pixels
 LARGEST_FILE = 2 << 20  # bytes
 ORIENTATION = 0x0112  # EXIF tag, which not all servers apply
 
 
 def data_url(picture: Picture) -> str:
-    """Returns ``data:image/…;base64,…``: the file itself if it is upright and small, otherwise re-encoded.
+    """Returns ``data:image/…;base64,…``. Keeps the file's bytes if the picture is upright and small, and re-encodes it
+    otherwise.
 
-    Raises `PictureError` for a damaged picture, before any request.
+    Raises `PictureError` for a damaged picture, before any request is sent.
     """
     read = picture.read() if isinstance(picture, FilePicture) else picture
     kind, data = _unchanged(read.data) if isinstance(read, BytesPicture) else (None, b"")
@@ -30,8 +31,8 @@ def data_url(picture: Picture) -> str:
 
 
 def _unchanged(data: bytes) -> tuple[str | None, bytes]:
-    """Returns the media type and the bytes of a file that can be sent unchanged: intact, small, upright and opaque. The
-    type is None for other files.
+    """Returns the media type and the bytes of a file that can be sent unchanged, i.e. one that is intact, small,
+    upright and opaque. The media type of any other file is None.
     """
     with suppress(Exception), Image.open(io.BytesIO(data), formats=list(AS_IT_IS)) as opened:
         # Pillow raises many error types; re-encoding reports the cause.
@@ -44,8 +45,8 @@ def _unchanged(data: bytes) -> tuple[str | None, bytes]:
 
 
 def _encoded(image: Image.Image) -> tuple[str, bytes]:
-    """Resizes a picture to `LARGEST_SIDE` and encodes it: as lossless PNG if that is small enough,
-    otherwise as JPEG.
+    """Resizes a picture to `LARGEST_SIDE` and encodes it as lossless PNG if the resized picture is small, otherwise as
+    JPEG.
     """
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Boosts a data set, or a shard of it, into a file, with progress and a summary."""
+"""Boosts a data set or one of its shards, writes the result to a file, shows the progress and returns a summary."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts items: written, with the last stage's caption, and without an answer because a server failed.
+    """Summary of a job.
 
-    captions_of: the stage whose texts are the captions; empty if no stage has a good answer.
+    items: number of items that were written.
+    boosted: number of items whose caption is the text of the stage ``captions_of``.
+    unanswered: number of items that lack an answer because a server failed.
+    captions_of: the stage whose texts are the captions, or "" if no stage has a good answer.
     without: stages that ran but have no good answer for any item.
-    failure: reason of the last failed request.
+    failure: why the last failed request failed.
     """
 
     out: Path
@@ -44,7 +47,7 @@ class Summary:
     failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of ``boost --json``."""
+        """Returns the JSON that ``boost --json`` prints."""
         value = {**asdict(self), "out": str(self.out), "ledger": str(self.ledger)}
         return {key: value[key] for key in value if key not in ("without", "failure")}
 
@@ -63,17 +66,17 @@ def boost_dataset(
 ) -> Summary:
     """Boosts a data set and writes it to ``out``. Resumes from the answers in ``ledger``.
 
-    Skips unreadable pictures and adds them to the data set's list.
+    Skips unreadable pictures and adds them to the data set's list of unreadable pictures.
 
     Args:
-        ledger: file of answers. Default: next to ``out``.
+        ledger: file that stores the answers. Default: a file next to ``out``.
         shard: (i, n) for the i-th of n consecutive parts.
         per_reference: see `BoostJob`.
         each: called with every written item.
         retry: options of `RetryingBackend`.
 
     Raises:
-        TellapartError: no request can succeed. Earlier answers remain in the ledger.
+        TellapartError: if no request can succeed. Earlier answers remain in the ledger.
     """
     check_out(out)
     check_same_data(out, dataset)
@@ -105,12 +108,12 @@ def boost_dataset(
 
 
 def ledger_of(out: Path) -> Path:
-    """Returns the default ledger path for a result."""
+    """Returns the default path of a result's ledger."""
     return out.with_name(f"{out.stem}.ledger.jsonl")
 
 
 def check_out(out: Path) -> None:
-    """Raises `UsageError` for a URL, for a suffix other than .jsonl, and for a file that must not be replaced."""
+    """Raises `UsageError` if ``out`` is a URL, has a suffix other than .jsonl, or must not be replaced."""
     if out.parts and out.parts[0].endswith(":"):  # as a path, s3://bucket/x.jsonl becomes s3:/bucket/x.jsonl
         raise UsageError(
             f"-o {out}: boost cannot write to a URL; use a local file, such as -o boosted.jsonl, "
@@ -123,7 +126,7 @@ def check_out(out: Path) -> None:
 
 
 def check_same_data(out: Path, dataset: Dataset) -> None:
-    """Raises `UsageError` if ``out`` exists and contains captions of other pictures, which would be lost."""
+    """Raises `UsageError` if ``out`` exists and contains captions of other pictures, which would be overwritten."""
     if out.exists() and {item.id for item in dataset}.isdisjoint(value["id"] for value in read_records(out)):
         raise UsageError(
             f"{out} contains captions of pictures that are not in {dataset.spec}; specify another file with -o"
@@ -131,7 +134,7 @@ def check_same_data(out: Path, dataset: Dataset) -> None:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Parses ``2/8`` as (2, 8). Raises `UsageError`."""
+    """Parses ``2/8`` as (2, 8). Raises `UsageError` for invalid text."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
     if not match or int(match[1]) > int(match[2]):
         raise UsageError(f"--shard {text}: expected I/N, such as 2/8 for the second of eight parts")

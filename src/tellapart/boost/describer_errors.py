@@ -1,4 +1,4 @@
-"""Counts a describer's errors on scenes, whose ground truth is known."""
+"""Counts a describer's errors on `scenes`, whose ground truth is known."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Claim = tuple[int, str, str]  # (object number or _GROUND, slot, value)
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Counts of the describer's false claims on `scenes`: all, those that references contradict, and their outcomes.
+    """Counts of the describer's false claims on `scenes`.
 
-    ``kept_out``: contradicted errors absent from the final caption. ``passed_on``: uncontradicted errors in the final
-    caption.
+    made: all false claims.
+    contradicted: false claims that the references contradict.
+    kept_out: contradicted false claims that are absent from the final caption.
+    passed_on: uncontradicted false claims that are in the final caption.
     """
 
     made: int = 0
@@ -34,9 +36,9 @@ class Errors:
 
 
 def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
-    """Counts the false values in ``texts["describe"]``, and how many of them are in ``texts["holistic"]``.
+    """Counts the false values in ``texts["describe"]``, and how many of them also occur in ``texts["holistic"]``.
 
-    A reference contradicts an error if it would be false for the same picture with the error made true.
+    A reference contradicts an error if the reference would be false of a picture for which the error were true.
     """
     references = list(references)
     wrong, final = _claims(texts["describe"], scene) - _truth(scene), _claims(texts["holistic"], scene)
@@ -45,7 +47,7 @@ def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene:
 
 
 def _claims(text: str, scene: Scene) -> set[Claim]:
-    """Returns the values claimed for objects or the background; aligns each mention with the best object."""
+    """Returns the values claimed for objects or the background. Aligns each mention with the best-matching object."""
     parsed = parse_caption(text)
     claims = {(_GROUND, "ground", ground) for ground in parsed.grounds}
     for mention, number in zip(parsed.mentions, align(parsed, scene)[1], strict=True):
@@ -55,7 +57,7 @@ def _claims(text: str, scene: Scene) -> set[Claim]:
 
 
 def _truth(scene: Scene) -> set[Claim]:
-    """Returns all true values for a scene: those of every object, and the background."""
+    """Returns a scene's true values: those of every object, and the background."""
     true = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
     return true | {(_GROUND, "ground", scene.ground)}
 

@@ -13,9 +13,9 @@ from tellapart.types import Item
 
 @dataclass(frozen=True, slots=True)
 class MissingAnswer:
-    """A request whose answer the ledger lacks. ``attempt``: 1 if it retries a bad answer, otherwise 0.
+    """A request whose answer is not in the ledger. ``attempt``: 1 if it retries a bad answer, otherwise 0.
 
-    notes: by the address of each choice that the request asks for.
+    notes: maps the address of each choice that the request asks for to its note.
     """
 
     request: Request
@@ -24,7 +24,7 @@ class MissingAnswer:
 
     @property
     def address(self) -> str:
-        """The address of the first choice."""
+        """The first choice's address."""
         return next(iter(self.notes))
 
 
@@ -42,7 +42,10 @@ class _DryRun(BoostJob):
 
 
 def missing_answers(stages: Sequence[Stage], items: Iterable[Item], ledger: Ledger) -> list[MissingAnswer]:
-    """Returns the requests in the order of the items. Equal requests count once; unreadable pictures have none."""
+    """Returns the requests that would be sent, in item order.
+
+    Equal requests count once. Items with unreadable pictures have no requests.
+    """
     job = _DryRun(stages, ledger)
     for item in items:
         job.boost(item)

@@ -1,8 +1,8 @@
-"""Runs every item through the stages, many items concurrently, and yields them in the order of the data.
+"""Runs every item through the stages, many items concurrently, and yields the results in the order of the data.
 
-The result for an item depends only on the item, the stages and the answers. Answers come from the ledger. If it lacks
-one, the backend answers, and the answer is added to the ledger. An interrupted or sharded job therefore writes the same
-lines as an uninterrupted one.
+The result for an item depends only on the item, the stages and the answers. Answers come from the ledger. If an answer
+is missing, the backend provides it, and it is added to the ledger. An interrupted or sharded job therefore writes the
+same lines as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ from tellapart.language.answers import answer_text
 from tellapart.types import Item
 from tellapart.utils.untrusted_text import clean_text
 
-WINDOW = 64  # items that are started but not yet written, per item in flight
-SAME_REFUSALS = 8  # number of identical rejections before any answer that end the job
-FIRST_ITEMS = 20  # the job ends if all new answers for this many first items are bad
-IN_A_ROW = 32  # number of consecutive items without an answer that end the job
+WINDOW = 64  # maximum number of items that are started but not yet written, per item in flight
+SAME_REFUSALS = 8  # the job ends if this many requests are rejected with the same message before any is answered
+FIRST_ITEMS = 20  # the job ends if the new answers for this many items are bad before any answer is good
+IN_A_ROW = 32  # the job ends if this many consecutive requests receive no answer
 STRIPES = 4096
-SPARE = 4  # one extra thread per this many in flight, to send requests while answers are flushed to disk
+SPARE = 4  # one extra thread per this many items in flight sends requests while others flush answers to disk
 COMPLETE = ("stop", "eos", "end_turn")  # finish reasons of complete answers
 CUT = ("length", "max_tokens")  # finish reasons of truncated answers
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts for one stage: ledger answers, new answers and their tokens, retries of bad answers, bad items.
+    """Counts for one stage.
 
-    One request (``requests``) can return several answers (``asked``).
+    kept: answers that came from the ledger.
+    asked: new answers; one of the ``requests`` can return several.
+    second: retries of bad answers.
+    bad: items without a good answer.
     """
 
     kept: int = 0
@@ -75,10 +78,13 @@ class Tally:
 
 
 class BoostJob:
-    """Runs items through stages. ``tally`` (by stage) and ``retries`` count while it runs; ``stop`` ends it early.
+    """Runs items through stages.
 
-    failure: reason of the last failed request.
-    per_reference: whether the stages in `PER_REFERENCE` write one text per reference, which comes first in their input.
+    tally: counts for each stage so far.
+    stop: ends the job early when set.
+    failure: why the last failed request failed.
+    per_reference: whether the stages in `PER_REFERENCE` write one text per reference. For each text, its reference
+    comes first in the input.
     """
 
     def __init__(
@@ -94,14 +100,14 @@ class BoostJob:
         self.failure = ""
         self._failed_in_a_row = 0
         self._served = False  # whether a server has answered any request of this job
-        self._refusals: Counter[str] = Counter()  # counts by message, without digits
+        self._refusals: Counter[str] = Counter()  # number of rejections by message, ignoring digits
         self._good: set[str] = set()  # stages with a good answer
-        self._bad = {stage.name: Counter[str]() for stage in stages}  # reasons, until the first good answer
-        self._arrived: set[str] = set()  # addresses of unused choices that came with another stage's answer
+        self._bad = {stage.name: Counter[str]() for stage in stages}  # why answers before the first good one are bad
+        self._arrived: set[str] = set()  # addresses of choices that came with another stage's answer and are unused
 
     @property
     def retries(self) -> int:
-        """Returns the number of requests repeated because a backend failed."""
+        """Returns how many times a request was repeated because a backend failed."""
         return sum(backend.retries for backend in self._backends.values())
 
     def run(self, items: Iterator[Item], finished: Callable[[], None] = lambda: None) -> Iterator[Boosted]:
@@ -117,8 +123,8 @@ class BoostJob:
             yield from done
 
     def boost(self, item: Item) -> Boosted:
-        """Runs one item through the stages. Marks a stage without a good answer as bad, but still runs later stages,
-        which may not need it.
+        """Runs one item through the stages. If a stage has no good answer, records why, and still runs the later
+        stages, which may not need that answer.
         """
         first = self._run_stages(item, self.stages, {})
         again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
@@ -156,7 +162,7 @@ class BoostJob:
         return Boosted(item, texts, bad, unanswered)
 
     def _read_stage(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
-        """Returns (text, reason if it is bad, whether it is new) for a stage. Retries a bad answer once."""
+        """Returns (text, why it is bad or None, whether it is new) for a stage. Retries once after a bad answer."""
         try:
             request = stage.build_request(item, texts)
         except BackendError as error:  # the item lacks an input of the stage
@@ -173,8 +179,8 @@ class BoostJob:
     def _answer(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[Answer, bool]:
-        """Returns the answer from the ledger, otherwise from the backend, and whether it is new. Identical requests
-        wait for the first one.
+        """Returns the answer and whether it is new. Takes it from the ledger or, if it is missing there, from the
+        backend. While a request is running, identical requests wait for its answer.
 
         One request asks for the choices of all stages in the group that have no answer yet.
         """
@@ -195,8 +201,8 @@ class BoostJob:
         return answer, True
 
     def _later_choices(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> dict[str, Note]:
-        """Returns the addresses of further choices that the same request can ask for: those of the later stages in the
-        group that have no answer yet.
+        """Returns the addresses of further choices that the same request can ask for: one for each later stage in the
+        group that has no answer yet.
         """
         most = most_choices(stage.backend) - 1
         notes: dict[str, Note] = {}
@@ -208,7 +214,7 @@ class BoostJob:
         return notes
 
     def _send(self, stage: Stage, request: Request, notes: Mapping[str, Note], attempt: int) -> Answer:
-        """Sends a request and stores its choices under the addresses in ``notes``. Returns the first."""
+        """Sends a request and stores its choices under the addresses in ``notes``. Returns the first choice."""
         with self._slots:
             answer = self._backends[id(stage.backend)].complete(request)
         first, *others = self.ledger.put_all(choices_at(notes, answer))
@@ -217,7 +223,7 @@ class BoostJob:
         return first
 
     def _raise_if_hopeless(self, error: BackendError) -> None:
-        """Raises the error of a request without an answer if no other request can succeed."""
+        """Raises ``error``, or a `TellapartError` that summarizes several, if no other request is likely to succeed."""
         if error.fatal:
             raise error
         if isinstance(error, UnansweredError):
@@ -260,7 +266,7 @@ def _note(stage: Stage, item: Item) -> Note:
 
 
 def choices_at(notes: Mapping[str, Note], answer: Answer) -> list[tuple[str, Answer, Note]]:
-    """Pairs the choices of an answer with their addresses, for the ledger; a server can return fewer than asked."""
+    """Pairs the choices with their addresses for the ledger. A server can return fewer choices than requested."""
     choices = [replace(answer, others=()), *answer.others]
     return [(key, choice, note) for (key, note), choice in zip(notes.items(), choices, strict=False)]
 
@@ -268,7 +274,7 @@ def choices_at(notes: Mapping[str, Note], answer: Answer) -> list[tuple[str, Ans
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """Returns an answer's text without reasoning and control tokens, and the reason if it is bad (otherwise None)."""
+    """Returns an answer's text without reasoning and control tokens, and why the answer is bad (None if it is good)."""
     text, finish = answer_text(answer.text), answer.finish.lower()
     if finish in CUT:
         during = ", during its reasoning" if text is None else ""

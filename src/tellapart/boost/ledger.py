@@ -1,16 +1,17 @@
-"""The ledger of answers. Each is on disk before it is used, so an interrupted job never repeats a request.
+"""The ledger, a file of answers. Every answer is on disk before it is used, so an interrupted job never repeats a
+request.
 
-One JSON object per line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
-tokens. The key is the request's `address`, so the file maps requests to answers: the order of its lines does not
-matter, the first line for a key counts, and ``cat`` can join two ledgers.
+Each answer is appended as one line of JSON: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``,
+plus the answer's tokens. The key is the request's `address`, so the file maps requests to answers. The order of the
+lines does not matter, only the first line for a key counts, and ``cat`` can join two ledgers.
 
-- **Group commit.** Threads queue their answers; the first in the queue writes all of them at once and flushes them to
-disk (fsync). `put` returns when its own answer is on disk.
-- **A torn last line**, left by a killed process or a full disk, is removed by the next holder of the lock; a complete
-  answer without a line break gets one. A file that is not a ledger is rejected.
+- **Group commit.** Threads queue their answers. The first thread writes the whole queue at once and flushes it to disk
+  (fsync). `put` returns when its own answer is on disk.
+- **A torn last line**, left by a killed process or a full disk, is removed by the next holder of the lock. If the last
+  line is complete except for its line break, the line break is added. A file that is not a ledger is rejected.
 - **Several processes** can write to one ledger: writing, flushing and truncating happen under a file lock.
-- **Constant memory**: the offsets of answers are in a private SQLite table in a temporary file, which is rebuilt when
-  the ledger is opened and removed with the process; the answers are only in the file.
+- **Constant memory.** The answers' offsets are in a private SQLite table in a temporary file, which is rebuilt when
+  the ledger is opened and removed when the process exits. The answers themselves are only in the ledger file.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ CACHE_KB = 512
 CHUNK_BYTES = 1 << 20
 BEGINS = b'{"key": "'
 MAX_TOKENS = 1 << 53
-Note = Mapping[str, str]  # stage, model and item of an answer, added to its line for human readers
+Note = Mapping[str, str]  # an answer's stage, model and item, which are added to its line for human readers
 
 
 def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     """Computes the key of a request's answer: 128 bits, as 32 hexadecimal digits.
 
     Hashes the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
-    settings, and the attempt; but not the server's address, `Request.truth`, or the number of choices per request.
-    Raises `PictureError`.
+    settings, and the attempt. Does not hash the server's address, `Request.truth`, or the number of choices per
+    request. Raises `PictureError` if the picture cannot be read.
     """
     top_p = 1.0 if request.top_p is None else request.top_p
     content: dict[str, object] = {
@@ -64,10 +65,10 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
 
 
 class Ledger:
-    """Answers by request address. Thread-safe; several processes can open the same file.
+    """Maps request addresses to answers. Thread-safe. Several processes can open the same file.
 
-    Raises `UsageError` for any other kind of file, without changing it, and `TellapartError` if the file cannot be read
-    or written. Use it as a context manager, or call `close`.
+    Raises `UsageError`, without changing the file, if it is not a ledger, and `TellapartError` if it cannot be read or
+    written. Use the ledger as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, file: int, read: FileIO, table: sqlite3.Connection) -> None:
@@ -101,7 +102,7 @@ class Ledger:
         return ledger
 
     def get(self, key: str) -> Answer | None:
-        """Returns the answer at an address, or None."""
+        """Returns the answer at an address, or None if there is no such answer."""
         with self._index:
             row = self._table.execute("SELECT start, size FROM at WHERE key = ?", (bytes.fromhex(key),)).fetchone()
             if row is None:
@@ -111,14 +112,16 @@ class Ledger:
         return None if entry is None else entry[1]
 
     def put(self, key: str, answer: Answer, note: Note) -> Answer:
-        """Stores an answer unless there is an earlier one. Returns the valid answer as soon as it is on disk."""
+        """Stores an answer unless the ledger already has one for this key. Returns the answer that counts, i.e. the
+        earlier one if there is one, as soon as it is on disk.
+        """
         return self.put_all([(key, answer, note)])[0]
 
     def put_all(self, entries: Sequence[tuple[str, Answer, Note]]) -> list[Answer]:
         """Stores several answers with a single flush; see `put`."""
         with self._line:
             self._waiting += [(key, _line_of(key, answer, note)) for key, answer, note in entries]
-        with self._commit:  # the previous thread has usually written the answers of the waiting ones
+        with self._commit:  # the thread that held the lock before has usually written this thread's answers too
             if self._waiting:
                 self._write_all()
         return [answer for key, _, _ in entries if (answer := self.get(key)) is not None]
@@ -141,14 +144,14 @@ class Ledger:
             os.close(self._file)
 
     def _write_all(self) -> None:
-        """Writes and flushes the queue with one write and one flush. Called by one thread at a time."""
+        """Writes the queue with one write and one flush. Only one thread may call this at a time."""
         with self._line:
             group, self._waiting = self._waiting, []
         try:
             with _write_errors(self.path), self._locked():
                 self._append(group)
         except BaseException:
-            with self._line:  # the other threads retry by themselves
+            with self._line:  # puts the answers back, so that the other threads can retry
                 self._waiting = group + self._waiting
             raise
 
@@ -178,12 +181,13 @@ class Ledger:
         with self._index:
             self._read.seek(self._end)
             rest = b""
-            # Reads no more than available: threads that each allocate a megabyte for a few lines fragment memory.
+            # Reads no more than is available. Otherwise, each thread would allocate a megabyte for a few lines, which
+            # fragments memory.
             while chunk := self._read.read(min(CHUNK_BYTES, size - self._read.tell())):
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._enter(lines)
             self._table.commit()
-        if rest and _entry(rest) is not None:  # complete, e.g. after an editor or a copy
+        if rest and _entry(rest) is not None:  # only the line break is missing, e.g. after editing or copying the file
             os.write(self._file, b"\n")
             self._catch_up()
             return
@@ -193,7 +197,7 @@ class Ledger:
             os.ftruncate(self._file, self._end)
 
     def _refuse_another_kind(self) -> None:
-        """Raises `UsageError` for a file that is not a ledger, unless it can be an interrupted first line."""
+        """Raises `UsageError` if the file is not a ledger and cannot be the start of an interrupted first line."""
         head = os.pread(self._file, len(BEGINS) + 32, 0)
         key = head[len(BEGINS) :]
         if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
@@ -203,7 +207,7 @@ class Ledger:
             )
 
     def _enter(self, lines: list[bytes]) -> None:
-        """Indexes complete lines from `_end` on. The first line for a key wins."""
+        """Indexes complete lines, the first of which starts at `_end`. For each key, only its first line counts."""
         for line in lines:
             if (entry := _entry(line)) is not None:
                 row = (entry[0], self._end, len(line))
@@ -214,7 +218,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the file lock between processes."""
+        """Holds the file lock, which excludes other processes."""
         lock_or_say(self._file, self.path)
         try:
             yield
@@ -227,7 +231,7 @@ def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flushes a folder to disk, including a new file's name, if the system supports it."""
+    """Flushes a folder to disk, including the names of new files, if the system supports it."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -237,7 +241,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _new_table() -> sqlite3.Connection:
-    """Creates a private table in a temporary file that SQLite removes (requested by an empty name)."""
+    """Creates a private table in a temporary file. The empty name makes SQLite remove the file on closing."""
     table = sqlite3.connect("", check_same_thread=False)
     table.execute("PRAGMA journal_mode = OFF")
     table.execute("PRAGMA synchronous = OFF")
@@ -254,7 +258,7 @@ def _line_of(key: str, answer: Answer, note: Note) -> bytes:
 
 
 def _entry(line: bytes) -> tuple[bytes, Answer] | None:
-    """Returns the key and the answer in a line; None for any other line."""
+    """Returns the key and the answer in a line, or None if the line is not a valid entry."""
     try:
         value = parse_json(line)
         counts = value["prompt_tokens"], value["completion_tokens"]

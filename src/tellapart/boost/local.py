@@ -26,15 +26,15 @@ from tellapart.utils.messages import say
 from tellapart.utils.strict_json import parse_json
 
 EXPECTED = "a chat model in transformers format (config.json, weights, tokenizer with a chat template)"
-HASHED_BYTES = 1 << 20  # bytes at each end of a weights file that are hashed for the name
+HASHED_BYTES = 1 << 20  # number of bytes at each end of a weights file that are hashed for the model's name
 
 
 @dataclass
 class Local:
     """A model in a folder or on the hub, loaded on first use.
 
-    Requests that wait at the same time are answered in one batch, except for sampled ones, which have their own seeds.
-    If the chat template rejects system prompts, they go into the first user turn.
+    Requests that are waiting at the same time are answered in one batch, except for those that are sampled, because
+    each has its own seed. If the chat template rejects system prompts, they are moved to the first user turn.
     """
 
     source: str
@@ -49,9 +49,10 @@ class Local:
 
     @classmethod
     def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
-        """Finds the model's files. Their hash ends the model's name, because different weights give different answers.
+        """Finds the model's files. Their hash is part of the model's name, because different weights give different
+        answers.
 
-        The name includes the precision if it differs from the files'. ``device`` and ``precision``: see
+        The name includes the precision if it differs from that of the files. For ``device`` and ``precision``, see
         `tellapart.models.devices`.
         """
         if not source:
@@ -72,7 +73,9 @@ class Local:
         return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
 
     def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
-        """Generates the answers of one batch; requests share their settings, and all or none have pictures."""
+        """Generates the answers to one batch. All requests have the same settings, and either all have pictures or
+        none do.
+        """
         model, processor = self._loaded
         request, tokenizer = requests[0], _tokenizer(processor)
         if images[0] is not None and tokenizer is processor:
@@ -105,7 +108,9 @@ class Local:
         return answers
 
     def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any) -> Any:
-        """Tokenizes the requests, padded on the left, together with the pictures. Raises `UsageError`."""
+        """Applies the chat template to the requests, tokenizes them with padding on the left, and processes the
+        pictures. Raises `UsageError` if the template rejects the requests.
+        """
         asked = [request.without_system() for request in requests] if self._no_system else requests
         parts = _tokenizer(processor) is not processor
         turns = [_turns(request, image, parts=parts) for request, image in zip(asked, images, strict=True)]
@@ -123,7 +128,7 @@ class Local:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """The model and its processor, or its tokenizer for a text-only model."""
+        """The model and its processor, or a text-only model and its tokenizer."""
         with loading_errors(self.source, EXPECTED):
             config = transformers.AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
             sees = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -135,19 +140,21 @@ class Local:
         if not processor.chat_template:
             raise UsageError(f"{self.source} has no chat template, so it cannot answer requests; specify a chat model")
         tokenizer = _tokenizer(processor)
-        tokenizer.padding_side = "left"  # padding is on the left, because generation continues at the right end
+        tokenizer.padding_side = "left"  # because generation continues at the right end
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         return model.to(self.device), processor
 
 
 def _tokenizer(processor: Any) -> Any:
-    """Returns a processor's tokenizer; a text-only model has a tokenizer instead of a processor."""
+    """Returns a processor's tokenizer. For a text-only model, ``processor`` is already the tokenizer."""
     return getattr(processor, "tokenizer", processor)
 
 
 def _turns(request: Request, image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
-    """Formats messages for a chat template. ``parts``: as content parts, with the picture in the last user turn."""
+    """Formats messages for a chat template. ``parts``: whether to split the content into parts, with the picture in the
+    last user turn.
+    """
     if not parts:
         return [{"role": message.role, "content": message.text} for message in request.messages]
     turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in request.messages]
@@ -158,12 +165,14 @@ def _turns(request: Request, image: Image.Image | None, *, parts: bool) -> list[
 
 
 def _greedy_settings(request: Request) -> object:
-    """Returns a key that is equal for requests that can share a batch: the settings if greedy, unique if sampled."""
+    """Returns a key that is equal for requests that can share a batch. Greedy requests with the same settings have the
+    same key; the key of a sampled request is unique.
+    """
     return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
 
 
 def has_chat_template(source: str) -> bool:
-    """Returns whether a model's files (for a hub model, those in the cache) include a chat template."""
+    """Returns whether a model's files (for a hub model, its cached files) include a chat template."""
     folder = _folder(source)
     if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
         return True
@@ -182,7 +191,7 @@ def _folder(source: str) -> Path:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Hashes the names and sizes of the model's files, small files entirely, and both ends of weights files."""
+    """Hashes the name and size of each of the model's files, and its content. Hashes only both ends of large files."""
     digest = hashlib.blake2b(digest_size=6)
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):

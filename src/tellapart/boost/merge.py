@@ -12,13 +12,14 @@ from tellapart.errors import UsageError
 from tellapart.utils.listed_names import differing
 from tellapart.utils.strict_json import parse_json
 
-OWN_KEYS = ("data", "shard", "captions_of")  # what can differ between the parts of one job
+OWN_KEYS = ("data", "shard", "captions_of")  # keys whose values can differ between the parts of one job
 
 
 def merge(parts: Iterable[Path], out: Path) -> int:
-    """Joins the results of ``--shard 1/n`` to ``n/n``, given in any order, into what a single job would have written.
+    """Joins the results of ``--shard 1/n`` to ``n/n``, given in any order, into the file that an unsharded job would
+    have written.
 
-    Returns the number of items. Raises `UsageError` if a part is missing, duplicate, or from another job.
+    Returns the number of items. Raises `UsageError` if a part is missing, duplicated, or from another job.
     """
     paths: dict[int, Path] = {}
     made: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Finds the words in a caption that are in none of its source texts."""
+"""Finds the words in a caption that occur in none of its source texts."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from tellapart.language.tagged_words import analyser
 from tellapart.utils.strict_json import json_value
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
-# CLAWS 5 tags of nouns and names, adjectives, verbs (except be, have and do) and numbers
+# Prefixes of the CLAWS 5 tags for nouns and names, adjectives, verbs (except be, have and do) and numbers.
 CONTENT = ("NN", "NP", "AJ", "VV", "CRD", "ORD")
 
 
 @dataclass(slots=True)
 class NewWordShare:
-    """The fraction of new words: ``new`` of ``total`` content words."""
+    """The share of new words: ``new`` out of ``total`` content words."""
 
     new: int = 0
     total: int = 0
 
     def add(self, new: Sequence[str], words: Sequence[str]) -> None:
-        """Counts the ``new`` ones of some words."""
+        """Adds the counts for one text: ``words`` are its content words, and ``new`` are those that are new."""
         self.new, self.total = self.new + len(new), self.total + len(words)
 
     @property
     def percent(self) -> float:
-        """The percentage of new words; NaN if there are no words."""
+        """The percentage of new words, or NaN if there are no words."""
         return 100 * self.new / self.total if self.total else math.nan
 
 
 class NewWords:
-    """Fractions of new content words, by stage.
+    """Shares of new content words, by stage.
 
-    in_no_reference: a stage's words that are in no reference.
-    in_no_source: a stage's words that are in none of its inputs (a describer has no text input).
-    left_out: the describer's words that are neither in a reference nor in the holistic caption: conflicts, and words
-    dropped for brevity.
+    in_no_reference: a stage's words that occur in no reference.
+    in_no_source: a stage's words that occur in none of its input texts (the describer has none).
+    left_out: out of the describer's words that occur in no reference, those that are not in the holistic caption
+    either, because they contradict the references or were dropped for brevity.
     """
 
     def __init__(self) -> None:
@@ -87,29 +87,31 @@ class NewWords:
 
 
 def percent(value: float) -> str:
-    """Formats a percentage; a dash for NaN."""
+    """Formats a percentage. NaN becomes a dash."""
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
 def word_analyser() -> Analyser:
-    """Returns HanTa's word analysis. Raises `MissingExtra` if it is not installed."""
+    """Returns HanTa's word analyser. Raises `MissingExtra` if HanTa is not installed."""
     need_extra("words", "the word analysis", "HanTa")
     return analyser()
 
 
 def content_words(text: str, analyse: Analyser) -> list[str]:
-    """Returns the content words: nouns, adjectives, verbs."""
+    """Returns the content words of a text: nouns, adjectives, verbs and numbers."""
     return [word for word, _, tag in analyse(text) if tag.startswith(CONTENT)]
 
 
 def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
-    """Returns the content words of ``text`` that occur in no source, neither as words nor as lemmas."""
+    """Returns the content words of ``text`` that occur in no source, either as words or as lemmas."""
     known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
     return [word for word, lemma, tag in analyse(text) if tag.startswith(CONTENT) and known.isdisjoint((word, lemma))]
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """Returns (start, end, why) for every content word of ``text`` that is in no source, in characters."""
+    """Returns (start, end, why), with offsets in characters, for every content word of ``text`` that occurs in no
+    source.
+    """
     plain = text.replace("’", "'")
     words = set(new_words(text, sources, analyse))
     spans = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}

@@ -1,10 +1,10 @@
 """A model on an OpenAI-compatible server.
 
 Requests are sent as ``POST URL/chat/completions``. A reply becomes either an `Answer` or a `BackendError` that says
-whether a retry can help. What the server rejects by name is left out of all later requests, and this is reported once.
-The first request for an optional feature (several choices, log-probabilities) shows whether the server supports it. The
-API key is sent in one header, and redacted, whole or in part, from the server's replies before anything is truncated,
-stored or shown.
+whether a retry can help. If the server rejects a field by name, the field is left out of all later requests, which is
+reported once. The first request for an optional feature (several choices, log-probabilities) shows whether the server
+supports it. The API key is sent in one header. If a server's reply repeats the key or part of it, that text is redacted
+before anything is truncated, stored or shown.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tellapart.utils.messages import say
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 OPTIONAL = (*LIMITS, *SAMPLING, "seed", "response_format")  # fields to leave out if the server rejects them
 CONNECT_TIMEOUT = 10.0  # seconds
-SYSTEM = "system"  # stands for the system prompt among the fields that a server rejects
-ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # how templates word the rejection of a system prompt
+SYSTEM = "system"  # represents the system prompt among the names of rejected fields
+ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # words in templates' errors about a system prompt
 MOST_CHOICES = 128  # the limit on OpenAI's servers
-REFUSALS = (400, 422, 501)  # and 500 about a choice, llama.cpp's reply to n = 2 in 2024
+REFUSALS = (400, 422, 501)  # and 500 if the message mentions a choice: llama.cpp's reply to n = 2 in 2024
 LACKS = {
     "logprobs": "the server does not return log-probabilities of its answers (logprobs)",
     "scored": (
@@ -47,12 +47,12 @@ LARGEST_REPLY = 8 << 20  # bytes; a caption's reply is about a thousand times sm
 
 
 class OpenAI:
-    """A model on a server, accessed with OpenAI's SDK.
+    """A model on a server, accessed through OpenAI's SDK.
 
-    Thread-safe; each request uses one connection. The first request for an optional feature is sent alone; the others
-    wait for its result.
+    Thread-safe. Each request uses one connection. While the first request for an optional feature is running, other
+    requests for that feature wait for its result.
 
-    most_choices: largest known number of choices per request.
+    most_choices: the maximum number of choices per request, as far as it is known.
     """
 
     def __init__(self, model: ServerModel) -> None:
@@ -62,23 +62,23 @@ class OpenAI:
         weakref.finalize(self, _close, self._client, self._loop)
         self._lock, self._first = threading.Lock(), threading.Lock()
         self._served = False
-        self._rejected: dict[str, str] = {}  # what is no longer sent, with the server's message
-        self._settled: set[str] = set()  # features that the server has, or lacks in a way that is taken into account
+        self._rejected: dict[str, str] = {}  # from each field that is no longer sent to the server's message
+        self._settled: set[str] = set()  # features that the server supports, or whose absence has been handled
 
     @classmethod
     def open(cls, spec: str) -> OpenAI:
-        """Opens the model of ``openai:MODEL@URL?key=value``. Raises `UsageError`."""
+        """Opens the model that ``openai:MODEL@URL?key=value`` specifies. Raises `UsageError` if it is invalid."""
         return cls(ServerModel.parse(spec, url=os.environ.get(URL_VARIABLE, "")))
 
     def complete(self, request: Request) -> Answer:
-        """Returns one answer within the timeout. Raises `BackendError`."""
+        """Returns one answer. Raises `BackendError` if the server returns none within the timeout."""
         if not self._unsettled(request):
             return self._complete(request)
         with self._first:
             return self._complete(request)
 
     def _unsettled(self, request: Request) -> set[str]:
-        """Returns the features that the request needs and that no answer has shown yet."""
+        """Returns the features that the request needs and whose support is not known yet."""
         features = {"n": request.n > 1, "logprobs": request.logprobs, "scored": request.scored}
         return {name for name, needed in features.items() if needed} - self._settled
 
@@ -100,11 +100,11 @@ class OpenAI:
                 words = str(error)
                 name = self._rejected_part(request, body, status, reply, words, rejected)
                 if name is None:
-                    at_fault = status == 403 and self._served  # the request, not the key
+                    at_fault = status == 403 and self._served  # the request is at fault, because the key has worked
                     raise error.reworded(f"{self.name}: {words}", fatal=error.fatal and not at_fault) from None
                 rejected[name] = words
         self._served = True
-        if request.logprobs and "logprobs" in rejected and not request.lenient:  # it was answered only without them
+        if request.logprobs and "logprobs" in rejected and not request.lenient:  # the answer has no log-probabilities
             raise self._lacking("logprobs", rejected["logprobs"])
         self._leave_out(rejected)
         return self._with_features(request, answer, reply, rejected)
@@ -118,14 +118,17 @@ class OpenAI:
         words: str,
         rejected: Mapping[str, str],
     ) -> str | None:
-        """Returns what to leave out of a request that failed; None if this cannot help. Raises `BackendError`."""
+        """Returns which field to leave out of a failed request, or None if leaving one out cannot help.
+
+        Raises `BackendError` if the server lacks a required feature.
+        """
         has_system = request.messages[0].role == "system" and SYSTEM not in rejected
         if has_system and status in (400, 422, 500) and ROLES.search(words):
             return SYSTEM
         refused = status in REFUSALS or (status == 500 and "choice" in words)
         unsettled = self._unsettled(request)
         if "scored" in unsettled and (refused or status >= 500):
-            if not refused:  # a server that also fails without the feature is down
+            if not refused:  # if the server also fails without the feature, it is down, and this call raises the error
                 self._complete(replace(request, messages=request.messages[:-1], scored=False))
             raise self._lacking("scored", words)
         named = refused_field(status, reply, [name for name in OPTIONAL if name in body])
@@ -163,17 +166,17 @@ class OpenAI:
             say(f"{self.name}: the server returns {each} per request ('n'{why}), so more requests are sent")
 
     def _leave_out(self, rejected: Mapping[str, str]) -> None:
-        """Leaves out of all later requests what was rejected before a request succeeded, and reports it once."""
+        """Omits the rejected fields from all later requests, and reports each of them once."""
         with self._lock:
             new = {name: words for name, words in rejected.items() if name not in self._rejected}
             self._rejected |= new
         for name, words in new.items():
             what = f"'{name}' is sent as '{LIMITS[name]}'" if name in LIMITS else f"'{name}' is omitted"
-            if name != "n":  # `_limit_choices` reports it
+            if name != "n":  # which `_limit_choices` reports
                 say(f"{self.name}: {IN_USER_TURN if name == SYSTEM else what} from now on: {words}")
 
     def _exchange(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
-        """Returns the reply's status, ``Retry-After`` and body, within the timeout. Raises `BackendError`."""
+        """Returns the reply's status, ``Retry-After`` and body. Raises `BackendError` if none arrives in time."""
         import openai
 
         try:
@@ -190,7 +193,9 @@ class OpenAI:
             ) from None
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
-        """Posts a request with one deadline for connection, headers and body; the SDK's timeout is per read."""
+        """Posts a request with a single deadline for connection, headers and body, because the SDK's timeout applies to
+        each read.
+        """
         import openai
 
         reply = bytearray()
@@ -215,7 +220,8 @@ def _new_client(model: ServerModel) -> Any:
         import openai
     except ImportError:
         raise MissingExtra("boost", "a server's model") from None
-    # Ignores proxies from the environment for this machine, and redirects, which would send the key elsewhere.
+    # Ignores redirects, which would send the key to another server, and, for a server on this machine, proxies from the
+    # environment.
     client: Any = openai.AsyncOpenAI(
         api_key=model.key,
         admin_api_key="",
@@ -224,19 +230,19 @@ def _new_client(model: ServerModel) -> Any:
         max_retries=0,
         http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not model.on_this_machine),
     )
-    client.organization = client.project = None  # from the environment, for OpenAI's servers
+    client.organization = client.project = None  # the SDK reads them from the environment, for OpenAI's servers only
     return client
 
 
 @lru_cache(maxsize=1)
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop for all servers. It runs in its own thread, so that requests can be cancelled."""
+    """Returns the event loop that all servers share. It runs in its own thread, so that requests can be cancelled."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # requests that are interrupted at exit
+    loop.set_exception_handler(lambda *_: None)  # silences errors of requests that are interrupted at exit
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
 
 def _close(client: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Closes a client's connections, in the thread that uses them."""
+    """Closes a client's connections in the thread that uses them."""
     asyncio.run_coroutine_threadsafe(client.close(), loop)

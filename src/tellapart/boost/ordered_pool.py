@@ -1,4 +1,4 @@
-"""An ordered thread pool: threads process a stream, and results are yielded in the stream's order."""
+"""An ordered thread pool. Threads process a stream, and the results are yielded in the stream's order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def in_order(
 ) -> Iterator[R]:
     """Yields ``work(value)`` for every value, in order, using ``threads`` threads.
 
-    At most ``window`` values are taken but not yet yielded, which bounds the memory; a slow value delays the others
-    only when the window is full. Raises the first error. When the iteration ends (error, Ctrl-C, or the caller), sets
-    ``stop`` and waits at most `GRACE_SECONDS` for running threads, which are daemons.
+    At any time, at most ``window`` values have been taken from the stream but not yielded, which bounds the memory. A
+    slow value delays the others only when the window is full. Raises the first error. When the iteration ends (by an
+    error, by Ctrl-C, or because the caller stops), sets ``stop`` and waits at most `GRACE_SECONDS` for running threads,
+    which are daemons.
 
-    finished: called as soon as a value is done.
-    waiting: called after every second in which no value is done.
+    finished: called whenever a value has been processed.
+    waiting: called whenever a second passes in which no value has been processed.
     """
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()

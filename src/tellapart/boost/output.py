@@ -1,7 +1,7 @@
-"""Writes the result atomically, with ``RESULT.made.json``, which records how it was made.
+"""Writes the result atomically, together with ``RESULT.made.json``, which records how the result was made.
 
-If the last stage has no good answer for any item, the captions are the texts of another stage (`FALLBACK`), which
-``captions_of`` in ``RESULT.made.json`` names.
+If the last stage has no good answer for any item, the captions are the texts of another stage (see `FALLBACK`). The key
+``captions_of`` in ``RESULT.made.json`` names that stage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tellapart.boost.types import Stage
 from tellapart.utils.atomic_writes import temporary_beside, writable_file
 from tellapart.utils.outputs import write_output
 
-FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, in order: those based on references first
+FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, starting with those that use references
 
 
 @dataclass
@@ -38,13 +38,13 @@ class Output:
 
 @contextlib.contextmanager
 def open_output(path: Path, made: dict[str, Any]) -> Iterator[Output]:
-    """Opens a result, whose lines go to a temporary file until the ``with`` block succeeds.
+    """Opens a result. Its lines go to a temporary file until the ``with`` block succeeds.
 
-    made: how the result is made; its last stage, if there is one, is the one that the captions are of.
+    made: records how the result is made. If it lists stages, the captions come from the last one.
     """
     with keeping_answers(path):
         real = writable_file(path)
-        temporary = temporary_beside(real.with_name(f"{real.name}.lines"))  # `write_output` has its own
+        temporary = temporary_beside(real.with_name(f"{real.name}.lines"))  # not the temporary file of `write_output`
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with keeping_answers(path), _open(temporary) as file:
@@ -77,8 +77,8 @@ def _open(path: Path) -> TextIO:
 
 
 def stage_of_captions(good: Collection[str], last: str) -> str:
-    """Returns the stage whose texts become the captions: ``last`` or, if it has none, the first in `FALLBACK` that has
-    texts; "" if no stage has any. ``good``: the stages that have texts.
+    """Returns the stage whose texts become the captions: ``last`` or, if that stage has no texts, the first stage in
+    `FALLBACK` that has some. Returns "" if no stage has texts. ``good``: the stages that have texts.
     """
     return next((name for name in (last, *FALLBACK) if name in good), "")
 
@@ -86,7 +86,8 @@ def stage_of_captions(good: Collection[str], last: str) -> str:
 def made_by(
     spec: str, ids: Iterable[str], stages: Sequence[Mapping[str, str]], shard: tuple[int, int], per_reference: bool
 ) -> dict[str, Any]:
-    """Returns how a result is made. Parts of one job, on any machine, differ only in ``data`` and ``shard``.
+    """Returns a record of how a result is made. The records for the parts of one job differ only in ``data`` and
+    ``shard``, even if the parts ran on different machines.
 
     ``stages``: see `stage_identities`.
     """
@@ -99,7 +100,7 @@ def made_by(
 
 
 def stage_identities(stages: Sequence[Stage]) -> list[dict[str, str]]:
-    """Returns what decides the answers of each stage: its name, its model, and the hash of its prompt."""
+    """Returns what determines each stage's answers: the stage's name, its model, and the hash of its prompt."""
     prompts = (hashlib.blake2b(stage.prompt.encode("utf-8", "backslashreplace"), digest_size=16) for stage in stages)
     return [
         {"name": stage.name, "model": stage.backend.name, "prompt": prompt.hexdigest()}

@@ -18,9 +18,10 @@ from tellapart.utils.outputs import write_output
 
 @dataclass(frozen=True)
 class Caption:
-    """One stage's caption for an item, as pieces, some of which are marked. ``why``: why there is no caption, if so.
+    """One stage's caption for an item, split into pieces, some of which are marked.
 
-    ``claims``: numbers of (true, all) claims, if the ground truth is known.
+    why: why there is no caption, or "" if there is one.
+    claims: number of true claims and of all claims, if the ground truth is known.
     """
 
     title: str
@@ -40,7 +41,7 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 
 
 def render(statistics: Statistics, command: str = "") -> str:
-    """Renders the page in the style of the report. Escapes captions, which are untrusted."""
+    """Renders the page in the style of the report. Escapes the captions, because they are untrusted."""
     album = Album()
     cards = [
         (done.item, album.add_picture(done.item.picture), [*_captions(statistics, done)]) for done in statistics.shown

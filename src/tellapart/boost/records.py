@@ -1,11 +1,12 @@
-"""The lines of the result: a data set that every reader and recipe accepts.
+"""The lines of the result, which is a data set that every reader and recipe accepts.
 
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
      "references": ["written by people", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
-``captions`` contains the last stage's text, or its texts for each reference. Then ``others`` has all but the first (as
-``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions`` contains the
-references. Pictures without a file (of `scenes`) are drawn into a folder next to the result.
+``captions`` contains the last stage's text. If the stages ran once per reference, it contains one text for each
+reference, and ``others`` contains the texts for all references except the first (as
+``[{"blend": "…", "holistic": "…"}, …]``). If the last stage has no good answer for an item, ``captions`` contains the
+references. Pictures that have no file (those of `scenes`) are drawn into a folder next to the result.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tellapart.utils.write_errors import write_errors
 
 
 class _Record(BaseModel):
-    """The keys and types of a line."""
+    """A line's keys and their types."""
 
     model_config = ConfigDict(strict=True)
 
@@ -41,7 +42,7 @@ class _Record(BaseModel):
 
 
 def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
-    """Returns the line of an item; ``last`` is the stage whose text becomes the caption."""
+    """Returns an item's line. ``last``: the stage whose text becomes the caption."""
     item = boosted.item
     value: dict[str, Any] = {"id": item.id, "image": _picture_path(item.picture, out), "captions": []}
     if item.split:
@@ -53,13 +54,13 @@ def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
 
 
 def with_captions_of(stage: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a line whose captions are the stage's texts, or the references if it has none."""
+    """Returns a line whose captions are the stage's texts, or the references if the stage has no texts."""
     texts = [texts[stage] for texts in (value["stages"], *value.get("others", ())) if stage in texts]
     return {**value, "captions": texts or list(value.get("references", ()))}
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a result. Raises `UsageError` with the number of an invalid line."""
+    """Yields the lines of a result. Raises `UsageError`, with the line number, if a line is invalid."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -74,7 +75,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def relative(path: Path, out: Path) -> str:
-    """Returns a POSIX path, relative if it is below the result's folder, otherwise absolute."""
+    """Returns a path in POSIX form: relative to the result's folder if the file is inside it, otherwise absolute."""
     path, folder = path.absolute(), out.parent.absolute()
     return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
 
@@ -92,5 +93,5 @@ def _picture_path(picture: Picture, out: Path) -> str:
 
 
 def keeping_answers(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turns an `OSError` in writing a file of the result into a `TellapartError`."""
+    """Turns an `OSError` that occurs while a file of the result is written into a `TellapartError`."""
     return write_errors(path, "the answers are stored in the ledger; fix the problem and run the same command again")

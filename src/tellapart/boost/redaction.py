@@ -8,13 +8,13 @@ from functools import lru_cache
 from tellapart.boost.types import REDACTED
 from tellapart.utils.untrusted_text import clean_line
 
-SHORTEST = 8  # shorter keys are placeholders, such as EMPTY for local servers, and can be ordinary words
+SHORTEST = 8  # shorter keys are placeholders (such as EMPTY for local servers) and can be ordinary words
 
 
 def redact(text: str, key: str) -> str:
-    """Replaces every run of at least half of ``key`` with `REDACTED`, even if it is split by white space.
+    """Replaces every substring that contains at least half of ``key`` with `REDACTED`, even if white space splits it.
 
-    Also redacts the key in base64, alone or after other bytes as in basic authentication.
+    Also redacts the key if it is encoded in base64, alone or after other bytes, as in basic authentication.
     """
     if len(key) < SHORTEST:
         return text
@@ -24,16 +24,16 @@ def redact(text: str, key: str) -> str:
 
 
 def readable(text: str, key: str) -> str:
-    """Reduces a server's text to one clean line, and redacts the key, which some servers repeat."""
+    """Reduces a server's text to one clean line and redacts the API key, which some servers repeat."""
     return clean_line(redact(text, key))
 
 
 @lru_cache(8)
 def _base64_forms(key: str) -> tuple[str, ...]:
-    """Returns the forms of ``key`` inside base64 of a longer text, for each offset modulo three bytes and each
-    alphabet.
+    """Returns how ``key`` can appear inside the base64 encoding of a longer text: one form for each offset modulo three
+    bytes and each base64 alphabet.
 
-    Omits letters that also encode neighbouring bytes.
+    The forms omit characters that also encode neighbouring bytes.
     """
     data = key.encode("utf-8", "replace")
     forms = []
@@ -50,7 +50,7 @@ def _redact_form(text: str, key: str) -> str:
     packed = "".join(text.split())
     if not any(window in packed for window in windows):
         return text
-    runs: list[tuple[int, int]] = []  # adjacent and overlapping windows are one run
+    runs: list[tuple[int, int]] = []  # adjacent and overlapping windows are merged into one run
     for at in range(len(packed) - least + 1):
         if packed[at : at + least] in windows:
             start = runs.pop()[0] if runs and at <= runs[-1][1] else at

@@ -1,6 +1,7 @@
-"""Parses a server's reply: an answer with its log-probabilities, or an error, which is classified by its body.
+"""Parses a server's reply, which is either an answer with its log-probabilities or an error.
 
-An error concerns this picture (`moderated`), concerns the key (``fatal``), or is temporary (``retry``).
+An error's body shows whether it concerns this picture (`moderated`), concerns the key (``fatal``), or is temporary
+(``retry``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tellapart.boost.types import Answer, BackendError
 from tellapart.language.token_spans import spelled_spans
 from tellapart.utils.untrusted_text import clean_text
 
-NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
+NOT_NOW = frozenset({429, 503})  # the rate limit is exceeded, or the server is starting or overloaded
 LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
 _ACCOUNT = re.compile(
     r"insufficient[_ ](?:quota|credits?|balance|funds)|billing_(?:hard_limit|not_active)|credit balance is too low"
@@ -40,7 +41,7 @@ _SCHEMA = re.compile(  # vLLM with xgrammar; llama.cpp; SGLang: servers that can
 )
 _OTHER_KEY = "the server expects a different API key: set OPENAI_API_KEY, or specify the variable with ?key=NAME"
 _NO_CREDIT = "the account has no credit, or the API key lacks permission"
-FOR_ALL = {  # statuses that every request would get
+FOR_ALL = {  # statuses with which every other request would fail, too
     401: _OTHER_KEY,
     402: _NO_CREDIT,
     403: _OTHER_KEY,
@@ -53,10 +54,10 @@ _MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, StopI
 
 
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
-    """Returns the answer in a reply. Raises `BackendError` for any other reply.
+    """Returns the answer in a reply. Raises `BackendError` if the reply contains no answer.
 
-    Redacts ``key`` in answers and errors. Otherwise leaves the answer unchanged; `answer_checks.trouble` detects bad
-    ones.
+    Redacts ``key`` in answers and errors but does not change the answer otherwise. `answer_checks.trouble` detects bad
+    answers.
     """
     value = _parsed(reply)
     status = _true_status(status, value)
@@ -81,7 +82,7 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
 
 
 def moderated(status: int, reply: bytes, key: str = "") -> str:
-    """Returns the server's message if it rejects the content of this request; "" if it does not."""
+    """Returns the server's message if it rejects the content of this request, otherwise ""."""
     value = _parsed(reply)
     error = _error(value)
     if not error or _true_status(status, value) not in (400, 403, 422, 451):
@@ -93,9 +94,10 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first one in the error message.
+    """Returns which of the ``sent`` fields the server rejected: the one in the error's ``param`` or, without ``param``,
+    the first one that the error message mentions. Returns None if the error names no field.
 
-    An error about the schema rejects ``response_format`` without naming it.
+    An error about the schema means that ``response_format`` was rejected, even if the error does not name this field.
     """
     if status not in (400, 422):
         return None
@@ -106,7 +108,9 @@ def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
 
 
 def seconds(retry_after: str | None) -> float | None:
-    """Parses ``Retry-After``, a number or a date (RFC 9110, 10.2.3), into seconds from now; None if it is neither."""
+    """Converts ``Retry-After``, which is a number or a date (RFC 9110, 10.2.3), to seconds from now. Returns None if it
+    is neither.
+    """
     if retry_after is None:
         return None
     try:
@@ -120,9 +124,10 @@ def seconds(retry_after: str | None) -> float | None:
 
 
 def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
-    """Returns the tokens of ``text`` in vLLM's ``prompt_logprobs`` of a prompt that ends with the text.
+    """Returns the tokens of ``text`` and their log-probabilities from vLLM's ``prompt_logprobs``. The prompt must end
+    with the text.
 
-    Returns () if the reply contains no log-probabilities, or if their tokens do not spell the text.
+    Returns () if the reply contains no log-probabilities, or if its tokens do not spell the text.
     """
     try:
         entries = _parsed(reply).get("prompt_logprobs") or ()
@@ -136,7 +141,7 @@ def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
 
 
 def _parsed(reply: bytes) -> Any:
-    """Returns a reply as JSON; None if it is not JSON."""
+    """Parses a reply as JSON. Returns None if it is not JSON."""
     try:
         return json.loads(reply)
     except (ValueError, RecursionError):
@@ -144,7 +149,7 @@ def _parsed(reply: bytes) -> Any:
 
 
 def _completion(value: Any, reply: bytes, key: str) -> Answer:
-    """Parses a completion. Raises a retryable error for a malformed reply."""
+    """Parses a completion. Raises a retryable error if the reply is malformed."""
     try:
         first, *others = [_choice(choice, key) for choice in value["choices"]]
         usage = value.get("usage")
@@ -156,12 +161,12 @@ def _completion(value: Any, reply: bytes, key: str) -> Answer:
 
 
 def _choice(choice: Any, key: str) -> Answer:
-    """Parses one of a reply's choices. Raises ValueError or other errors for a malformed choice."""
+    """Parses one of a reply's choices. Raises one of the errors in `_MALFORMED` if the choice is malformed."""
     content = choice["message"]["content"]
     finish = choice.get("finish_reason") or "stop"
     if not content and choice["message"].get("refusal"):  # OpenAI's refusal to fill in a schema
         finish = "refusal"
-    if isinstance(content, list):  # some servers return parts
+    if isinstance(content, list):  # some servers return the content in parts
         content = "".join(part.get("text") or "" for part in content)
     # None means an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.
     if not isinstance(content, str | None) or not isinstance(finish, str):
@@ -172,10 +177,10 @@ def _choice(choice: Any, key: str) -> Answer:
 
 
 def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
-    """Returns tokens and their log-probabilities in nats. A token's text comes from ``bytes`` or, if absent, from
-    ``named``.
+    """Returns tokens and their log-probabilities in nats. A token's text comes from the key ``bytes`` or, if that is
+    missing, from the key ``named``.
 
-    Raises ValueError or other errors for malformed entries.
+    Raises one of the errors in `_MALFORMED` if an entry is malformed.
     """
     tokens = []
     for entry in entries:
@@ -193,8 +198,8 @@ def _count(usage: Any, name: str) -> int:
 
 
 def _true_status(status: int, value: Any) -> int:
-    """Returns the status of a reply, or the error's ``code`` if a reply with status 200 contains an error instead of
-    choices.
+    """Returns the reply's status. If a reply with status 200 contains an error instead of choices, returns the error's
+    ``code``.
     """
     if status != 200 or not (error := _error(value)):
         return status
@@ -204,18 +209,20 @@ def _true_status(status: int, value: Any) -> int:
 
 
 def _error(value: Any) -> dict[str, Any]:
-    """Returns the ``error`` of a reply that has no choices; empty if there is none."""
+    """Returns the ``error`` of a reply that has no choices. Returns an empty dict if there is no error."""
     error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
     return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
 
 
 def _error_message(reply: bytes, key: str) -> str:
-    """Returns the server's error message on one line, redacted before it is shortened."""
+    """Returns the server's error message on one line. Redacts the key before shortening the message."""
     return readable(_error_text(reply), key)[:MAX_MESSAGE_CHARACTERS]
 
 
 def _error_text(reply: bytes) -> str:
-    """Returns the error text: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI), else the reply."""
+    """Returns the error text from ``error.message`` (OpenAI), ``message`` (vLLM) or ``detail`` (FastAPI). Returns the
+    whole reply if it has none of these keys.
+    """
     value = _parsed(reply)
     if value is None:
         return reply.decode("utf-8", "replace")

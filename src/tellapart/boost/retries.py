@@ -1,7 +1,7 @@
 """Retries failed requests with exponential backoff and full jitter, obeys ``Retry-After``, and decides when to give up.
 
-Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): wait n is uniform in [0, min(cap, base · 2ⁿ)] seconds,
-so that requests that failed together are not retried together.
+Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015) draws the n-th wait uniformly from
+[0, min(cap, base · 2ⁿ)] seconds, so that requests that failed together are not retried together.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tellapart.utils.messages import say
 TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 PATIENCE_SECONDS = 900.0
-SILENT_SECONDS = 10.0  # seconds without an answer before this is reported
+SILENT_SECONDS = 10.0  # seconds without an answer before the silence is reported
 MAX_DOUBLINGS = 30  # keeps the power of two finite; the cap is reached long before
 
 
 class Stopped(Exception):
-    """Raised for a request that waits for its next attempt while the job is stopping."""
+    """Raised if the job stops while a request is waiting to be retried."""
 
 
 class RetryingBackend:
     """Retries failed requests to ``backend`` if a retry can help. Thread-safe.
 
     While other requests succeed, a request fails after ``tries`` attempts. While no request succeeds, the server is
-    considered down, and all requests wait until ``patience`` seconds after its last answer; a server that has never
-    answered gets ``tries`` attempts. Replies such as 429 do not count as attempts, and their ``Retry-After`` delays all
-    threads.
+    considered down, and all requests keep waiting until ``patience`` seconds have passed since its last answer. If the
+    server has never answered, a request fails after ``tries`` attempts. Replies such as 429 do not count as attempts,
+    and their ``Retry-After`` delays all threads.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RetryingBackend:
         self._lock = threading.Lock()
         self._answered: float | None = None  # time of the server's last answer to any request
         self._not_before = 0.0
-        self._waiting, self._waiting_since = 0, 0.0  # number of pending requests, and since when there have been any
+        self._waiting, self._waiting_since = 0, 0.0  # number of pending requests, and when it last rose above zero
         self._reported, self._failure = -1.0, ""
 
     def complete(self, request: Request) -> Answer:
@@ -84,9 +84,10 @@ class RetryingBackend:
                 self._waiting -= 1
 
     def report_silence(self) -> None:
-        """Reports once that a server is not answering, with its address, since when, and how long requests will wait.
+        """Reports once that the server is not answering. The report contains its address, the time of its last answer,
+        and how long requests will wait.
 
-        Call it regularly. Raises `BackendError` once that time has passed, even if a request still hangs.
+        Must be called regularly. Raises `BackendError` once that time has passed, even if a request is still pending.
         """
         since = max(self._waiting_since, self._answered or 0.0)
         silent = time.monotonic() - since

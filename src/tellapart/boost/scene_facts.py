@@ -1,7 +1,7 @@
-"""Extracts and matches the facts in captions of scenes, without using ground truth.
+"""Extracts the facts from captions of scenes and matches the facts of different captions. Uses no ground truth.
 
 A thing maps slots ("shape", "colour", "size", "texture", "motion") to (value, the word used for it). "Near" counts only
-if a pair has no other relation; "between" is ignored.
+if a pair of things has no other relation. "Between" is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ MAX_COMPARED = 6  # maximum number of things in a caption for which all assignme
 
 @dataclass
 class SceneFacts:
-    """The facts of a caption. ``relations``: by pair (i, j) of things; ``number``: minimum number of things."""
+    """A caption's facts.
+
+    relations: maps pairs (i, j) of things to the relation of i to j.
+    number: minimum number of things.
+    """
 
     things: list[Thing] = field(default_factory=list)
     relations: dict[tuple[int, int], Word] = field(default_factory=dict)
@@ -37,7 +41,7 @@ class SceneFacts:
             self.relations[i, j] = relation
 
     def between(self, i: int, j: int) -> Word | None:
-        """Returns the relation of i to j, whichever is mentioned first."""
+        """Returns the relation of i to j, or None. It does not matter which of the two the caption mentions first."""
         if (i, j) in self.relations or (j, i) not in self.relations:
             return self.relations.get((i, j))
         kind, word = self.relations[j, i]
@@ -45,7 +49,7 @@ class SceneFacts:
 
 
 def facts_of(caption: str) -> SceneFacts:
-    """Extracts the facts of one caption. Never fails: skips phrases that are unknown in `scenes`."""
+    """Extracts the facts from one caption. Never fails, because phrases that `scenes` does not know are skipped."""
     parsed, used = parse_caption(caption), _used_phrases(caption)
 
     def word(slot: str, value: str) -> Word:
@@ -76,7 +80,7 @@ def _used_phrases(caption: str) -> dict[tuple[str, str], str]:
 
 @lru_cache(maxsize=1)
 def _usual_forms() -> dict[tuple[str, str], str]:
-    """Maps plurals to singulars, participles to finite verbs, and backgrounds to their phrase with its preposition."""
+    """Maps plurals to singulars, participles to finite verbs, and backgrounds to a phrase with its preposition."""
     forms: dict[tuple[str, str], str] = {}
     for key, sense in v.senses().items():
         if sense.kind == "shape" and not sense.plural:
@@ -94,11 +98,12 @@ def _usual_forms() -> dict[tuple[str, str], str]:
 def matched(
     theirs: SceneFacts, ours: SceneFacts, score: Callable[[Thing, Thing], float | None], agreeing: float
 ) -> list[int]:
-    """Assigns one of our things, or -1 for none, to each of theirs, so that the total score is maximal.
+    """Assigns one of the things in ``ours``, or -1, to each thing in ``theirs``, so that the total score is maximal.
+    Assigns no thing twice.
 
-    score: the score of a pair; None if the two cannot be the same thing.
-    agreeing: added for each relation that both texts state for the same things, subtracted for each contradiction. A
-    thing is never assigned twice.
+    score: returns the score of a pair, or None if the two cannot be the same thing.
+    agreeing: added for each relation that both captions state for the same things, and subtracted for each relation
+    that they contradict.
     """
     scores: list[dict[int, float]] = []
     for thing in theirs.things[:MAX_COMPARED]:
@@ -122,7 +127,7 @@ def _assignments(scores: Sequence[Mapping[int, float]]) -> Iterator[tuple[int, .
 
 
 def _agreement(theirs: SceneFacts, ours: SceneFacts, meant: Sequence[int]) -> int:
-    """Returns the number of relations that both texts state, minus the number that they contradict."""
+    """Returns the number of relations on which both captions agree, minus the number that contradict each other."""
     place = {number: our for number, our in enumerate(meant) if our >= 0}
     total = 0
     for (i, j), (kind, _) in theirs.relations.items():

@@ -1,4 +1,4 @@
-"""Phrases the facts of a scene as one sentence, in the words of the texts that stated them."""
+"""Describes the facts of a scene in one sentence, in the words of the captions that stated them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERS = {number: word for word, number in v.NUMBERS.items()}
 
 
 def say(facts: SceneFacts) -> str:
-    """Phrases all facts as one sentence."""
+    """Describes all facts in one sentence."""
     mentioned: list[int] = []
     text = ""
     while len(mentioned) < len(facts.things):
@@ -26,7 +26,9 @@ def say(facts: SceneFacts) -> str:
 
 
 def _next(facts: SceneFacts, mentioned: Sequence[int]) -> tuple[int, str]:
-    """Returns the next thing and its phrase: if possible by its relation to the last or an earlier one."""
+    """Returns the next thing to mention and its phrase, which if possible states its relation to the last mentioned
+    thing or to an earlier one.
+    """
 
     def thing(number: int) -> str:
         return with_article(_noun_phrase(facts.things[number]))
@@ -46,7 +48,7 @@ def _next(facts: SceneFacts, mentioned: Sequence[int]) -> tuple[int, str]:
 
 
 def _start(facts: SceneFacts) -> int:
-    """Returns a thing that starts a chain of relations or, if there is none, the thing with the most facts."""
+    """Returns a thing that starts a chain of relations or, if there is no chain, the thing with the most facts."""
 
     def worth(number: int) -> tuple[bool, bool, int]:
         pairs = [pair for pair in facts.relations if number in pair]
@@ -56,14 +58,16 @@ def _start(facts: SceneFacts) -> int:
 
 
 def _noun_phrase(thing: Thing) -> str:
-    """Phrases the facts of a thing without an article, e.g. "small red star that slides left"."""
+    """Describes a thing without an article, e.g. "small red star that slides left"."""
     words = [thing[slot][1] for slot in ("size", "colour", "texture", "shape") if slot in thing]
     phrase = " ".join(words if "shape" in thing else [*words, "thing"])
     return f"{phrase} that {thing['motion'][1]}" if "motion" in thing else phrase
 
 
 def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
-    """Returns "the star", or "the red star" if two stars were mentioned; empty if nothing distinguishes it."""
+    """Returns "the star", or "the red star" if two stars were mentioned. Returns "" if no phrase distinguishes the
+    thing from the others.
+    """
     others = [facts.things[number] for number in mentioned if number != old]
     for slots in (("shape",), ("colour", "shape"), ("size", "colour", "texture", "shape")):
         name = {slot: facts.things[old][slot] for slot in slots if slot in facts.things[old]}

@@ -1,7 +1,7 @@
-"""A backend without a model that describes `scenes` and blends captions using a grammar.
+"""A backend that describes `scenes` and blends captions with a grammar instead of a model.
 
-It is meant for trials, tests and replication. Like a language model, blending and adding use only their input texts.
-Only the describer sees the picture; it knows the ground truth, and gets some of it wrong on purpose.
+It is meant for trials, tests and replication. Blending and adding use only their input texts, as a language model
+would. Only the describer sees the picture. It knows the ground truth and gets some of it wrong on purpose.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ VERSION = 1  # version of the grammar; changing it invalidates old answers
 
 
 class Scripted:
-    """The scripted backend. ``error``: probability of a wrong shape, colour, size, texture, motion or background, 0 to
-    1.
+    """The scripted backend. ``error``: probability, from 0 to 1, that a shape, colour, size, texture, motion or
+    background is wrong.
 
     The errors depend only on ``seed``, the picture's content and the question.
     """
@@ -43,7 +43,7 @@ class Scripted:
         self.name = f"scripted:v{VERSION},error={self.error:g},seed={self.seed}"
 
     def complete(self, request: Request) -> Answer:
-        """Answers a request. Raises `BackendError` for data that are not from `scenes`, and for unknown questions."""
+        """Answers a request. Raises `BackendError` if the data are not from `scenes` or the question is unknown."""
         question = request.messages[-1].text
         if request.picture is not None:
             text = self._describe(request)
@@ -70,7 +70,7 @@ class Scripted:
 
 
 def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
-    """Returns each item's texts by stage, using the paper's prompts, in memory and without a ledger."""
+    """Boosts items with the paper's prompts, in memory and without a ledger. Returns each item's texts by stage."""
     backend = Scripted(error, seed)
     chosen = stages(STAGE_NAMES, backend, backend)
     boosted: list[dict[str, str]] = []
@@ -100,11 +100,11 @@ def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
 
 
 def blend(captions: Sequence[str]) -> str:
-    """Merges all captions of one picture into one without repetitions. All of them are assumed to be true."""
+    """Merges all captions of one picture into one caption without repetitions. Assumes that all captions are true."""
     facts = [facts_of(caption) for caption in captions]
     facts.sort(key=lambda each: sum(map(len, each.things)) + len(each.relations), reverse=True)
     whole = SceneFacts()
-    for named in (True, False):  # "a red thing" can be resolved only when all others are known
+    for named in (True, False):  # "a red thing" can be resolved only when all other things are known
         for each in facts:
             _take_in(whole, each, named)
     return say(whole)
@@ -113,7 +113,7 @@ def blend(captions: Sequence[str]) -> str:
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
     """Adds the facts of another caption. ``named``: whether to add new things only if they have a name.
 
-    "A red thing" is new if it matches none of the known things; if it could be one of them, it is left out.
+    "A red thing" is new if it contradicts every known thing that is still unmatched. Otherwise, it is left out.
     """
     meant = matched(facts, whole, _same_thing, agreeing=1.0)
     others = [thing for number, thing in enumerate(whole.things) if number not in meant]
@@ -130,7 +130,7 @@ def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
 
 
 def _relate(whole: SceneFacts, facts: SceneFacts, meant: Sequence[int]) -> None:
-    """Adds the relations of ``facts`` between things that ``meant`` finds in ``whole``."""
+    """Adds the relations in ``facts`` to ``whole``. ``meant`` maps the things in ``facts`` to those in ``whole``."""
     for (i, j), relation in facts.relations.items():
         if min(meant[i], meant[j]) >= 0:
             whole.relate(meant[i], meant[j], relation)
@@ -154,13 +154,17 @@ def add(correct: str, new: str) -> str:
 
 
 def _same_thing(one: Thing, other: Thing) -> float | None:
-    """Scores whether two true captions refer to the same thing; None if they contradict each other."""
+    """Scores whether things in two true captions are the same. Returns None if they share no slot or contradict each
+    other.
+    """
     shared = one.keys() & other.keys()
     return sum(map(_weight, shared)) if shared and not _contradict(one, other) else None
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores how likely two things are the same, since one caption can be wrong. Any match is better than none."""
+    """Scores how likely two things are the same if one caption can be wrong. Even the worst match has a positive score,
+    so it is better than no match.
+    """
     shared = ours.keys() & theirs.keys()
     return max(10.0 + sum(_weight(slot) * (1 if ours[slot][0] == theirs[slot][0] else -1) for slot in shared), 1.0)
 
@@ -174,7 +178,7 @@ def _contradict(one: Thing, other: Thing) -> bool:
 
 
 def _of_scenes(captions: Sequence[str]) -> list[str]:
-    """Returns the captions unchanged. Raises `BackendError` if most of their words are unknown in `scenes`."""
+    """Returns the captions unchanged. Raises `BackendError` if `scenes` does not know most of their words."""
     parsed = [parse_caption(caption) for caption in captions]
     if 2 * sum(len(each.unknown) for each in parsed) > sum(len(each.words) for each in parsed):
         raise BackendError(

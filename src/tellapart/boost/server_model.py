@@ -1,4 +1,4 @@
-"""The model that a specification such as ``openai:MODEL@URL?key=VARIABLE&timeout=60`` names, with its settings."""
+"""Parses specifications of server models and their settings, such as ``openai:MODEL@URL?key=VARIABLE&timeout=60``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TIMEOUT = 120.0  # seconds
 class ServerModel:
     """A model on a server.
 
-    name: excludes the address, so that a model's answers stay valid when it moves to another server.
-    sampling: settings for requests that do not set them themselves; part of the name.
-    prices: per million input and output tokens; None: unknown.
-    timeout: seconds for one whole answer.
-    limit: the field that limits an answer.
+    name: does not contain the address, so that a model's answers stay valid when it moves to another server.
+    sampling: default sampling settings for requests, which are part of the name.
+    prices: prices per million input tokens and output tokens, or None if they are unknown.
+    timeout: maximum number of seconds for one complete answer.
+    limit: name of the request field that limits the length of an answer.
     """
 
     name: str
@@ -45,8 +45,8 @@ class ServerModel:
         limit: str = "max_tokens",
         price_factor: float = 1.0,
     ) -> ServerModel:
-        """Parses a specification. ``url``, ``key_variable`` and ``limit`` apply if it does not set them; prices are
-        multiplied by ``price_factor``. Raises `UsageError`.
+        """Parses a specification. ``url``, ``key_variable`` and ``limit`` are the defaults for settings that are not
+        specified. Prices are multiplied by ``price_factor``. Raises `UsageError` for an invalid specification.
         """
         kind, _, rest = spec.partition(":")
         body, settings = spec_settings(rest, spec, SETTINGS)
@@ -76,7 +76,9 @@ class ServerModel:
 
 
 def _checked_address(url: str, name: str) -> str:
-    """Validates an address and returns it without the last slash. Raises `UsageError`, e.g. for credentials."""
+    """Validates an address and returns it without a trailing slash. Raises `UsageError`, e.g. if the address contains
+    credentials.
+    """
     if not url:
         raise UsageError(f"{name}: missing server; use {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
     try:
@@ -94,7 +96,9 @@ def _checked_address(url: str, name: str) -> str:
 
 
 def _api_key(variable: str | None, default: str, name: str) -> str:
-    """Reads the API key from an environment variable; empty if ``default`` is unset (local servers need no key)."""
+    """Reads the API key from an environment variable. Returns "" if only ``default`` is given and it is not set,
+    because local servers need no key.
+    """
     key = os.environ.get(variable or default, "").strip()
     if variable and not key:
         raise UsageError(

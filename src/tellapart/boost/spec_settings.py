@@ -1,4 +1,4 @@
-"""Reads the settings in the specification of a backend: ``openai:MODEL@URL?key=value``."""
+"""Reads the settings in a backend's specification, such as ``openai:MODEL@URL?key=value``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def number_setting(settings: dict[str, str], key: str, default: float) -> float:
 
 
 def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    """Splits a specification into the part before ``?`` and the settings after it."""
+    """Splits ``text`` into the part before ``?`` and the settings after it. Raises `UsageError` for unknown settings.
+
+    spec: the whole specification, for error messages.
+    """
     body, _, query = text.partition("?")
     values = {}
     for pair in filter(None, query.split("&")):
@@ -33,7 +36,9 @@ def spec_settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, di
 
 
 def without_setting(model: str, key: str) -> tuple[str, str | None]:
-    """Returns a model's name without one setting (``NAME?key=value``), and the setting's value (None if absent)."""
+    """Removes the setting ``key`` from a model's name (``NAME?key=value``). Returns the remaining name and the
+    setting's value, or None if the setting is absent.
+    """
     name, _, written = model.partition("?")
     pairs = written.split("&") if written else []
     values = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{key}=")]

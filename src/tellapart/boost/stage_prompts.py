@@ -1,9 +1,9 @@
 """Reads the prompt files for the stages.
 
-A prompt is a text file with sections, each of which starts with its name in brackets on a line of its own:
-``[settings]``, ``[system]``, alternating ``[user]`` and ``[assistant]``, and ``[again]``, which is added after a bad
-answer. The last ``[user]`` is the question; earlier turns are examples. Placeholders in braces are filled in; a line
-with ``{reference}`` is repeated for each reference.
+A prompt is a text file with sections. Each section starts with its name in brackets on a separate line:
+``[settings]``, ``[system]``, alternating ``[user]`` and ``[assistant]``, and ``[again]``, which is added to the
+question after a bad answer. The last ``[user]`` is the question; earlier turns are examples. Placeholders in braces are
+replaced with their values. A line that contains ``{reference}`` is repeated for each reference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tellapart.boost.types import Message
 from tellapart.errors import UsageError, nearest
 
 BUILTIN = Path(__file__).parent / "prompts"
-# Placeholders that the question of each stage must have.
+# Placeholders that each stage's question must contain.
 INPUTS: dict[str, tuple[str, ...]] = {"blend": ("reference",), "describe": (), "holistic": ("blend", "describe")}
 _OTHER_PLACEHOLDERS = {"blend": ("count", "number")}
 _SECTION = re.compile(r"^\[(\w+)\][ \t]*$", re.MULTILINE)
@@ -30,7 +30,12 @@ _LEAST: Mapping[str, float] = {"temperature": 0, "max_tokens": 1, "max_words": 1
 
 @dataclass(frozen=True, slots=True)
 class StagePrompt:
-    """A prompt file. ``turns``: messages with placeholders, the question last; ``max_words``: limit for answers."""
+    """A prompt file.
+
+    turns: messages with placeholders; the last one is the question.
+    again: text that is added to the question after a bad answer.
+    max_words: maximum number of words in an answer.
+    """
 
     name: str
     text: str
@@ -43,7 +48,7 @@ class StagePrompt:
     def messages(
         self, values: Mapping[str, str], references: Sequence[str] = (), more: str = ""
     ) -> tuple[Message, ...]:
-        """Fills in the placeholders of all turns and adds ``more`` to the question."""
+        """Fills in the placeholders in all turns and adds ``more`` to the question."""
         known = {**values, "count": str(len(references))}
         *examples, question = (replace(turn, text=_fill(turn.text, known, references)) for turn in self.turns)
         return (*examples, replace(question, text=f"{question.text}\n\n{more}" if more else question.text))
@@ -55,7 +60,10 @@ class StagePrompt:
 
 
 def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
-    """Reads the prompt of a stage: ``folder/NAME.txt`` if it exists, otherwise the paper's. Raises `UsageError`."""
+    """Reads a stage's prompt from ``folder/NAME.txt`` or, if there is no such file, uses the paper's prompt.
+
+    Raises `UsageError` if the file is invalid.
+    """
     path = (folder or BUILTIN) / f"{name}.txt"
     if not path.is_file():
         path = BUILTIN / f"{name}.txt"
@@ -70,7 +78,7 @@ def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises `UsageError` if ``folder`` contains no stage's prompt, so that typos do not go unnoticed."""
+    """Raises `UsageError` if ``folder`` contains no prompt for any stage, so that typos do not go unnoticed."""
     files = [f"{name}.txt" for name in INPUTS]
     if not any((folder / file).is_file() for file in files):
         what = "contains none of" if folder.is_dir() else "is not a folder with"

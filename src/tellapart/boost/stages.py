@@ -25,16 +25,16 @@ STAGE_NAMES = tuple(INPUTS)
 HUMAN = "human"
 CAPTION_KINDS = (HUMAN, *STAGE_NAMES)
 TITLES = {HUMAN: "human", "blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as in paper 2
-SEES = "describe"  # the stage of the multimodal model
+SEES = "describe"  # the stage that uses the multimodal model
 PER_REFERENCE = ("blend", "holistic")  # stages that can run once per reference; in paper 2, five times per picture
 AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0, the same question gives the same answer
 
 
 def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prompts: Path | None = None) -> list[Stage]:
-    """Creates the named stages in their order, each with its backend and prompt.
+    """Creates the named stages, each with its backend and prompt, in the order in which they run.
 
-    ``prompts``: a folder with custom ``NAME.txt`` files; stages without one use the paper's prompts. Raises
-    `UsageError` if names and backends do not fit together.
+    ``prompts``: a folder with custom ``NAME.txt`` files. Stages for which it has no file use the paper's prompts.
+    Raises `UsageError` if a stage lacks its backend or a backend has no stage.
     """
     _check_names(names)
     chosen = [name for name in STAGE_NAMES if name in names]
@@ -59,7 +59,7 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
 
 
 def sources_of(stage: str, references: Sequence[str], texts: Mapping[str, str]) -> list[str]:
-    """Returns the texts that a stage's request quotes; the describer's quotes none."""
+    """Returns the texts that a stage's request quotes. The describer's request quotes none."""
     inputs = INPUTS[stage]
     return [*references] if "reference" in inputs else [texts[name] for name in inputs if name in texts]
 
@@ -76,23 +76,23 @@ def _check_names(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PromptRequests:
-    """Builds the requests of one prompt for an item, and checks the answers."""
+    """Builds a prompt's requests for an item and checks the answers."""
 
     prompt: StagePrompt
 
     def build_request(self, item: Item, answers: Mapping[str, str]) -> Request:
-        """Builds the first request. Raises `BackendError` if the item lacks an input of the stage."""
+        """Builds the first request. Raises `BackendError` if the item lacks one of the stage's inputs."""
         return self._request(item, answers, "", self.prompt.temperature, None)
 
     def build_retry(self, item: Item, answers: Mapping[str, str], bad: str) -> Request:
-        """Builds the request after a ``bad`` answer: it states the problem, and samples the new answer."""
+        """Builds the request that follows a ``bad`` answer. It states the problem and samples a new answer."""
         more = self.prompt.again
         if reason := self.check(item, answers, bad):
             more = f"{more} (The last answer was {reason}.)"
         return self._request(item, answers, more, max(AGAIN_TEMPERATURE, self.prompt.temperature), AGAIN_SEED)
 
     def check(self, item: Item, answers: Mapping[str, str], text: str) -> str | None:
-        """Returns why an answer cannot be used, or None."""
+        """Returns why an answer cannot be used, or None if it can."""
         return trouble(text, sources_of(self.prompt.name, item.references, answers), self.prompt, item.references)
 
     def _request(

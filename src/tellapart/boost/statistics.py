@@ -25,21 +25,21 @@ from tellapart.types import Item
 from tellapart.utils.progress import track
 from tellapart.utils.tables import table_of
 
-# Table 9 of paper 2, on COCO: mean and standard deviation of the numbers of words and of CLIP tokens.
+# From Table 9 in paper 2 (COCO): mean and standard deviation of the number of words and of CLIP tokens per caption.
 PAPER = {
     HUMAN: ("10.5 ±2.4", "13.5 ±2.7"),
     "blend": ("20.1 ±6.0", "25.4 ±7.0"),
     "holistic": ("41.5 ±13.1", "50.2 ±15.4"),
     "describe": ("51.1 ±14.4", "59.2 ±12.8"),
 }
-ANALYSED_ITEMS = 200  # maximum number of items whose words are analyzed, because tagging takes milliseconds per caption
+ANALYSED_ITEMS = 200  # maximum number of items whose words are analysed; tagging takes milliseconds per caption
 MAX_EXAMPLES = 24
 BIN = 5  # words
 BARS = 40  # length of the longest bar, in characters
 
 
 class Lengths(Counter[int]):
-    """The number of captions by length."""
+    """The number of captions of each length."""
 
     @property
     def mean(self) -> float:
@@ -59,8 +59,9 @@ class Lengths(Counter[int]):
 
 
 class Statistics:
-    """Statistics of items; ``add`` all items before reading them. ``count_tokens``: returns a text's
-    number of tokens.
+    """Statistics of items. Add all items with `add` before reading the statistics.
+
+    count_tokens: returns the number of tokens in a text.
     """
 
     def __init__(self, count_tokens: Callable[[str], int] | None = None) -> None:
@@ -74,7 +75,7 @@ class Statistics:
         self.sample: list[Boosted] = []
         self.shown: list[Boosted] = []
         self._chance = random.Random(0)
-        self._new_words: tuple[int, NewWords | None] = (0, NewWords())  # of that many items
+        self._new_words: tuple[int, NewWords | None] = (0, NewWords())  # number of items when counted, and the counts
 
     def add(self, done: Boosted) -> None:
         """Adds an item."""
@@ -95,12 +96,12 @@ class Statistics:
             self.errors += describer_errors(done.texts, done.item.references, scene)
 
     def add_record(self, record: Mapping[str, Any], folder: Path) -> None:
-        """Adds one line of the boosted data set whose pictures are in ``folder``; uses no ground truth."""
+        """Adds one line of a boosted data set whose pictures are in ``folder``. Uses no ground truth."""
         item = Item(record["id"], FilePicture(folder / record["image"]), tuple(record.get("references", ())))
         self.add(Boosted(item, record["stages"], record.get("bad") or {}, others=record.get("others", ())))
 
     def _select(self, done: Boosted) -> None:
-        """Keeps the first few items for the page, and a uniform sample of the data set."""
+        """Keeps the first few items for the page and a uniform sample of all items for the analysis of words."""
         if len(self.shown) < MAX_EXAMPLES and done.texts:
             self.shown.append(done)
         if len(self.sample) < ANALYSED_ITEMS:
@@ -115,14 +116,16 @@ class Statistics:
 
     @cached_property
     def analyse(self) -> Analyser | None:
-        """The analysis of words; None if HanTa is not installed."""
+        """The word analyser, or None if HanTa is not installed."""
         try:
             return word_analyser()
         except MissingExtra:
             return None
 
     def new_words(self) -> NewWords | None:
-        """Counts words in the sample's captions that are not in their sources; None if HanTa is not installed."""
+        """Counts the words in the sample's captions that do not occur in their sources. Returns None if HanTa is not
+        installed.
+        """
         if self._new_words[0] != self.items and self.analyse is not None:
             counts = NewWords()
             for done in track(self.sample, label="analysing words"):
@@ -131,17 +134,21 @@ class Statistics:
         return None if self.analyse is None else self._new_words[1]
 
     def new_word_spans(self, done: Boosted, stage: str) -> list[tuple[int, int, str]]:
-        """Returns the spans of a caption's words that are in none of its sources; empty if words cannot be analyzed."""
+        """Returns the spans of a caption's words that occur in none of its sources. Returns no spans if HanTa is not
+        installed or the stage has no source texts.
+        """
         sources = sources_of(stage, done.item.references, done.texts)
         return new_word_spans(done.texts[stage], sources, self.analyse) if self.analyse and sources else []
 
     def rate(self, kind: str, what: str, of: str) -> float:
-        """Returns a rate in percent; ("blend", "correct", "claims") is precision. NaN if there is no ground truth."""
+        """Returns a rate in percent, e.g. BlendCap's precision for ("blend", "correct", "claims"). Returns NaN if there
+        is no ground truth.
+        """
         below = self.claims[kind][of]
         return 100 * self.claims[kind][what] / below if below else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all statistics as plain numbers; without ``new_words`` if HanTa is not installed."""
+        """Returns all statistics as plain numbers. Omits ``new_words`` if HanTa is not installed."""
         captions: dict[str, dict[str, Any]] = {}
         for kind in self.kinds:
             captions[kind] = {"words": self.words[kind].to_json(), "histogram": dict(sorted(self._bins(kind).items()))}
@@ -161,8 +168,8 @@ class Statistics:
         return table_of(*self.rows(), f"{self.items:,} items")
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Returns the heads and the rows of a table of word and token counts per caption kind, next to the paper's
-        Table 9; on `scenes`, also of precision and recall.
+        """Returns the header and the rows of a table. For each kind of caption, it shows the number of words and
+        tokens, next to the numbers in the paper's Table 9. On `scenes`, it also shows precision and recall.
         """
         columns: dict[str, Callable[[str], str]] = {
             "caption": TITLES.__getitem__,
@@ -178,7 +185,7 @@ class Statistics:
         return [*columns], [[cell(kind) for cell in columns.values()] for kind in self.kinds]
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines after the table in a terminal: a histogram of lengths, then the summary."""
+        """Yields the lines that follow the table in a terminal: a histogram of lengths, then the summary."""
         for kind in self.kinds:
             yield f"words per caption: {TITLES[kind]}"
             rows = self.histogram(kind)
@@ -206,7 +213,7 @@ class Statistics:
             )
 
     def histogram(self, kind: str) -> list[tuple[str, int]]:
-        """Returns (bin, number of captions) pairs for ``kind``, over the range of lengths of all kinds."""
+        """Returns (bin, number of captions) pairs for ``kind``. The bins cover the lengths of all kinds of captions."""
         filled = [place for each in self.kinds for place in self._bins(each)]
         places, own = range(min(filled), max(filled) + 1) if filled else (), self._bins(kind)
         return [(f"{place * BIN}–{place * BIN + BIN - 1}", own[place]) for place in places]
@@ -219,16 +226,17 @@ class Statistics:
 
 
 def captions_of(done: Boosted) -> Iterator[tuple[str, str]]:
-    """Yields (kind, text) of every caption of an item."""
+    """Yields (kind, text) for each of an item's captions."""
     yield from ((HUMAN, text) for text in done.item.references)
     for texts in (done.texts, *done.others):
         yield from ((stage, texts[stage]) for stage in STAGE_NAMES if stage in texts)
 
 
 def tokens_of(name: str) -> Callable[[str], int]:
-    """Returns a function that counts a text's tokens, including start and end, with a tokenizer (folder or hub name).
+    """Returns a function that counts the tokens in a text, including start and end tokens, with the named tokenizer
+    (a folder or a name on the hub).
 
-    The paper uses ``openai/clip-vit-base-patch32``. Raises `UsageError` if there is no tokenizer.
+    The paper uses ``openai/clip-vit-base-patch32``. Raises `UsageError` if ``name`` has no tokenizer.
     """
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)

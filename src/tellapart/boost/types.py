@@ -1,4 +1,4 @@
-"""Shared types of boosting: request, answer, backend and stage."""
+"""The types that boosting uses throughout: request, answer, backend and stage."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Request:
     """A request to a backend. All fields except ``truth``, ``item``, ``n`` and ``lenient`` are part of the answer's
     address.
 
-    picture: shown with the last user message.
-    max_tokens: limit of the answer, in the model's tokens.
-    temperature, top_p: sampling settings. None: the server's default, or greedy decoding for a local model.
-    n: number of choices, sampled independently.
+    picture: the picture to show with the last user message.
+    max_tokens: maximum length of the answer, in the model's tokens.
+    temperature, top_p: sampling settings. If None, a server uses its defaults, and a local model decodes greedily.
+    n: number of choices, which are sampled independently.
     logprobs: whether to return the log-probabilities of the answer's tokens.
-    scored: whether to generate nothing, and return the log-probabilities of the tokens in the last (assistant) message.
-    schema: a JSON schema that the answer must match; "" for plain text.
-    lenient: whether to accept answers without ``logprobs`` if the server does not support them; not sent or hashed.
-    truth: a `Scene` for the scripted backend; not sent or hashed.
-    item: the item's id, for descriptions from a file; not sent or hashed.
+    scored: whether to return the log-probabilities of the tokens in the last (assistant) message instead of generating.
+    schema: a JSON schema that the answer must match, or "" for plain text.
+    lenient: whether to accept answers without ``logprobs`` if the server does not support them. Not sent or hashed.
+    truth: a `Scene` for the scripted backend. Not sent or hashed.
+    item: the item's id, for descriptions from a file. Not sent or hashed.
     """
 
     messages: tuple[Message, ...]
@@ -63,12 +63,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A backend's answer. ``finish`` is "stop", "length" if it was truncated at ``max_tokens``, or the server's own
-    reason.
+    """A backend's answer.
 
-    tokens: text and log-probability in nats of each token, if requested; bytes of partial characters are lone
+    prompt_tokens, completion_tokens: number of tokens, including those of the other choices.
+    finish: "stop", "length" if the answer was truncated at ``max_tokens``, or the server's own reason.
+    tokens: text and log-probability (in nats) of each token, if requested. Bytes of partial characters are lone
         surrogates (``surrogateescape``).
-    others: the other choices, whose tokens are counted with this answer's.
+    others: the other choices.
     """
 
     text: str
@@ -83,19 +84,22 @@ class Backend(Protocol):
     """A model that answers requests, on this machine or on a server."""
 
     name: str
-    """Such as "openai:MODEL": part of the address under which answers are kept."""
+    """The model's name, such as "openai:MODEL". It is part of the address under which answers are stored."""
 
     def complete(self, request: Request) -> Answer:
-        """Answers one request. Several threads may call it concurrently. Raises `BackendError`."""
+        """Answers one request. Several threads may call this method concurrently. Raises `BackendError` if the request
+        fails.
+        """
         ...
 
 
 class BackendError(TellapartError):
-    """Raised for a request that received no answer.
+    """Raised if a request received no answer.
 
-    ``retry``: whether another attempt can succeed. ``after``: how long the server asked to wait, in seconds (0.0 if it
-    did not say, None if it did not ask). ``fatal``: whether no request can succeed (wrong key, unknown model), so that
-    the job ends.
+    retry: whether another attempt can succeed.
+    after: how many seconds the server asked the client to wait. 0.0 if the server asked it to wait but did not say how
+    long, None if the server did not ask it to wait.
+    fatal: whether no request can succeed (e.g. because the key is wrong or the model unknown), so that the job ends.
     """
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, fatal: bool = False) -> None:
@@ -108,38 +112,39 @@ class BackendError(TellapartError):
 
 
 class UnansweredError(BackendError):
-    """Raised for a request that its batch did not answer, which says nothing about other requests."""
+    """Raised for a request that its batch did not answer. Other requests may still have answers."""
 
 
 class LacksFeature(BackendError):
-    """Raised if a server lacks a feature that every request of a job needs, so that the same job would fail again."""
+    """Raised if the server lacks a feature that all of a job's requests need. Running the job again would not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, fatal=True)
 
 
 def cost_of(backend: Backend, tokens_in: int, tokens_out: int) -> float | None:
-    """Returns the cost of these tokens; None if the backend has no ``prices`` per million input and output tokens."""
+    """Returns the cost of these tokens, or None if the backend has no ``prices`` per million tokens."""
     prices: tuple[float, float] | None = getattr(backend, "prices", None)
     return None if prices is None else (tokens_in * prices[0] + tokens_out * prices[1]) / 1e6
 
 
 def most_choices(backend: Backend) -> int:
-    """Returns the maximum number of choices per request; 1 if the backend has no ``most_choices``."""
+    """Returns the maximum number of choices per request, which is 1 if the backend has no ``most_choices``."""
     most: int = getattr(backend, "most_choices", 1)
     return most
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One request to one model per item; ``answers`` are the earlier stages' texts, by stage name.
+    """A stage, which sends one request to one model per item. Its functions take the earlier stages' texts by stage
+    name.
 
-    prompt: the full text of the prompt file; changing it invalidates only this stage's answers.
-    check: returns why an answer is bad, or None.
-    build_retry: builds a different request after a bad answer, its last argument.
+    prompt: the full text of the prompt file. Changing it invalidates only this stage's answers.
+    check: returns why an answer is bad, or None if it is good.
+    build_retry: builds a different request after a bad answer, which is the last argument.
     edit: turns a good answer and its text into the stage's text.
-    group: stages in the same group sample answers to one question; one request may ask for the choices of several
-    stages.
+    group: stages in the same group sample answers to the same question, so that one request may ask for the choices of
+    several stages.
     """
 
     name: str
@@ -154,11 +159,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """The result for an item: good answers by stage, and why the other stages have none.
+    """An item's result.
 
+    texts: the good answers by stage.
+    bad: why the other stages have no good answer.
     others: answers of the stages in `stages.PER_REFERENCE` for the second reference, the third, and so on.
-    unanswered: whether a server failed, so that the job can succeed another time.
-    unreadable: what is wrong with the picture; the item is left out of the result.
+    unanswered: whether an answer is missing because a server failed, so that running the job again may succeed.
+    unreadable: the error if the picture cannot be read. In this case, the item is left out of the result.
     """
 
     item: Item
