@@ -1,4 +1,4 @@
-"""Embeds each picture on a page once, as a data URI; the page refers to it as ``<use href="#p0">``."""
+"""Embeds each picture on a page once, as a data URI, which the page refers to as ``<use href="#p0">``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tellapart.utils.listed_names import few
 # Pictures whose sides have at most this many pixels are stored as PNG and scaled without smoothing. Larger ones become
 # JPEG.
 CRISP_SIDE = 96
-# Limit for all pictures on a page, in base64 characters, and the sides in pixels to try until they fit.
+# Maximum size of all pictures on a page together, in base64 characters, and the side lengths in pixels to try until the
+# pictures fit.
 BUDGET = 3_800_000
 SIDES = (288, 224, 176, 136, 104)
 
 
 @dataclass(frozen=True)
 class PageSprite:
-    """One embedded picture: ``symbol`` is its id on the page, ``uri`` its data."""
+    """One embedded picture. ``symbol`` is its id on the page, and ``uri`` contains its data."""
 
     symbol: str
     uri: str
@@ -38,15 +39,13 @@ class PageSprite:
 
 @dataclass
 class Album:
-    """The pictures on a page. Call `add` for all files, then `sprites`; files with the same content become one
-    picture.
-    """
+    """The pictures on a page. Call `add` for all files, then `sprites`. Embeds files with the same content once."""
 
     _by_hash: dict[str, bytes] = field(default_factory=dict)
     _symbols: dict[str, str] = field(default_factory=dict)
 
     def add(self, root: Path, name: str) -> str:
-        """Adds the picture ``root``/``name`` and returns its symbol. Raises `PictureError`."""
+        """Adds the picture ``root``/``name`` and returns its symbol. Raises `PictureError` if it cannot be read."""
         inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or ".." in inside.parts:
             raise PictureError(f"{name} is outside the run folder")
@@ -56,13 +55,13 @@ class Album:
         """Adds an encoded picture and returns its symbol. Raises `PictureError` if it cannot be decoded."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
-            _open(content)  # raise here, where the caller still knows the name
+            _open(content)  # raises errors here, where the caller still knows the picture's name
             self._symbols[digest] = f"p{len(self._symbols)}"
             self._by_hash[digest] = content
         return self._symbols[digest]
 
     def add_picture(self, picture: Picture) -> str | None:
-        """Adds a drawn picture or a file and returns its symbol; None if it cannot be read."""
+        """Adds a drawn picture or a file and returns its symbol, or None if the picture cannot be read."""
         stream = io.BytesIO()
         try:
             picture.image().save(stream, "PNG")
@@ -71,7 +70,7 @@ class Album:
             return None
 
     def sprites(self) -> list[PageSprite]:
-        """Returns all pictures, as large as the limit for the page allows."""
+        """Returns all pictures at the largest size that the page's limit allows."""
         images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
         side = SIDES[0]
         while True:
@@ -79,13 +78,15 @@ class Album:
             total = sum(len(s.uri) for s in made)
             if total <= BUDGET or side == SIDES[-1]:
                 return made
-            # The size of a photo is roughly proportional to its area, so skip sides that would not fit.
+            # A photo's size in bytes is roughly proportional to its area, so sides that would not fit are skipped.
             smaller = [s for s in SIDES if s < side]
             side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
 
 
 def _open(content: bytes) -> Image.Image:
-    """Decodes to upright RGB no larger than the largest side. Drops metadata, which can contain a photo's location."""
+    """Decodes a picture to upright RGB and shrinks it to the largest side in `SIDES`. Drops the metadata, which can
+    contain the location where a photo was taken.
+    """
     with open_image(content, "picture") as image:
         image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of the work for a large photo
         upright = to_rgb(image)
@@ -95,7 +96,7 @@ def _open(content: bytes) -> Image.Image:
 
 
 def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
-    """Encodes ``image``. Shrinks photos in place, so that the next smaller side starts from the result."""
+    """Encodes ``image``. Shrinks photos in place, so that shrinking to the next smaller side starts from the result."""
     crisp = max(image.size) <= CRISP_SIDE
     if not crisp:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -110,6 +111,6 @@ def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
 
 
 def unreadable_line(names: Iterable[str]) -> str:
-    """Returns the page's note about unreadable pictures, with the names of the first few."""
+    """Returns the page's note about unreadable pictures, which names the first few."""
     names = list(names)
     return f"{len(names)} picture(s) in the gallery cannot be read and are left blank: {few(names)}."

@@ -1,4 +1,4 @@
-"""Decides which results are comparable: same pictures, measured in the same way."""
+"""Decides which results are comparable. They are if they use the same pictures and are measured in the same way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = {
     "references": "the references",
     "tellapart": "the version of tellapart",
 }
-_SHORT = 60  # maximum number of characters for a part in a message
+_SHORT = 60  # maximum number of characters of a signature's part in a message
 
 
 def test_conditions(results: Results, key: str) -> tuple[object, ...]:
@@ -28,7 +28,7 @@ def test_conditions(results: Results, key: str) -> tuple[object, ...]:
 
 
 def differences(a: Results, b: Results, key: str) -> list[str]:
-    """Returns the reasons why two values of a metric are not comparable; empty if they are.
+    """Returns the reasons why two values of a metric are not comparable. The list is empty if they are comparable.
 
     Example: ``["the pictures (3 vs. 6)", "the scorer (clip@1 vs. clip@2)"]``.
     """
@@ -52,7 +52,9 @@ def _pictures(results: Results) -> tuple[int, str]:
 
 
 def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
-    """Returns the parts of the signature that affect the value, by name; unnamed parts are joined into one."""
+    """Returns (name, value) pairs for the parts of the signature that affect the metric's value. Unnamed parts are
+    joined into one.
+    """
     named: dict[str, str] = {}
     plain: list[str] = []
     for part in filter(None, results.signatures.get(key, "").split("|")):

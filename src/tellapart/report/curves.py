@@ -1,4 +1,4 @@
-"""Draws learning curves as SVG that can be read without scripts."""
+"""Prepares learning curves to be drawn as SVG, which needs no scripts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cached_property
 from tellapart.report.plot import PlotFrame, nice_ticks, value_text
 from tellapart.report.training_log import TrainingLog
 
-POINTS = 120  # maximum number of points in a learning curve; if there are more log lines, they are averaged
+POINTS = 120  # maximum number of points in a learning curve; values are averaged if the log has more lines
 _FIRST = ("loss", "reward")
 CURVE = PlotFrame(360, 210, left=44, right=10, top=14, bottom=28)
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Neighbouring log lines that are drawn as one point: their mean and range."""
+    """The mean and range of consecutive log lines that are drawn as one point."""
 
     first: int
     last: int
@@ -39,10 +39,10 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Chart:
-    """The curve of one logged value, for the template; coordinates are those of the view box `CURVE`.
+    """The curve of one logged value, for the template. Coordinates refer to the view box `CURVE`.
 
-    series: values by step, at least one. best: the step of the selected checkpoint, to be marked; None if it has no
-    value.
+    series: maps each step to its value; contains at least one step.
+    best: the step of the selected checkpoint, which is marked, or None if the series has no value at that step.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Chart:
 
     @cached_property
     def _range(self) -> tuple[float, float]:
-        """Returns the range of the means plus a margin; single spikes may exceed it, so that they do not flatten the
+        """Returns the range of the means plus a margin. Single spikes can exceed it, so that they do not flatten the
         curve.
         """
         means = [bucket.mean for bucket in self.buckets]
@@ -64,22 +64,22 @@ class Chart:
         return min(means) - margin, max(means) + margin
 
     def x(self, step: float) -> float:
-        """Returns the position of a step."""
+        """Returns the horizontal position of a step."""
         return round(CURVE.x(self.buckets[0].step, self.buckets[-1].step)(step), 1)
 
     def y(self, value: float) -> float:
-        """Returns the position of a value, at the edge if it is out of range."""
+        """Returns the vertical position of a value. If the value is out of range, the position is at the edge."""
         low, high = self._range
         return round(CURVE.y(low, high)(min(max(value, low), high)), 1)
 
     @property
     def x_ticks(self) -> list[tuple[float, str]]:
-        """Returns positions and labels of steps."""
+        """Returns the positions and labels of the ticks on the step axis."""
         return [(self.x(t), step_text(t)) for t in nice_ticks(self.buckets[0].step, self.buckets[-1].step)]
 
     @property
     def y_ticks(self) -> list[tuple[float, str]]:
-        """Returns positions and labels of values."""
+        """Returns the positions and labels of the ticks on the value axis."""
         return [(self.y(t), value_text(t)) for t in nice_ticks(*self._range)]
 
     @property
@@ -100,7 +100,7 @@ class Chart:
 
 
 def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
-    """Averages a series into at most ``points`` buckets of consecutive steps, nearly equal in size."""
+    """Averages a series into at most ``points`` buckets of consecutive steps. All buckets have nearly the same size."""
     items = sorted(series.items())
     buckets = []
     count = min(points, len(items))
@@ -120,7 +120,9 @@ def step_text(step: float) -> str:
 
 
 def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
-    """Returns the main curves (loss, reward, and validation R@1, or else validation loss), and all others."""
+    """Returns the main curves and all other curves. The main ones are loss, reward and validation R@1 or, if that was
+    not logged, validation loss.
+    """
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
     first = [Chart(key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]

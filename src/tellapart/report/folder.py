@@ -1,4 +1,4 @@
-"""Reads a run folder for the report. Only ``run.json`` is required; the page lists other files that are missing."""
+"""Reads a run folder for the report. Only ``run.json`` is required. The page lists any other missing files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.utils.strict_json import parse_json
 
 
 class _Lenient(BaseModel):
-    """Base model that ignores unknown keys, so that newer files can be read, and accepts numbers for strings."""
+    """Base model that ignores unknown keys, so that newer files can be read, and accepts numbers as strings."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
@@ -39,9 +39,13 @@ class RunInfo(_Lenient):
 
 
 class StoredClaims(_Lenient):
-    """The number of claims in a caption that are true, and (start, end, why) for the false words.
+    """A caption's claims.
 
-    ``unverified``: the words are not known to be false, but the sources that they were compared with lack them.
+    correct: number of true claims.
+    of: number of all claims.
+    false: (start, end, why) for the false words.
+    unverified: whether the words in ``false`` are not known to be false, but were not found in the sources with which
+    they were compared.
     """
 
     correct: int
@@ -51,9 +55,10 @@ class StoredClaims(_Lenient):
 
 
 class SetAnswer(_Lenient):
-    """A system's caption for a set's target, and the candidate that the scorer retrieved.
+    """A system's caption for a set's target, and the candidate that the scorer retrieved with the caption.
 
-    words: (start, end, worth in nats, belief from 0 to 1) for content words (see `tellapart.evaluation.word_values`).
+    words: (start, end, worth in nats, belief from 0 to 1) for each content word. See
+    `tellapart.evaluation.word_values`.
     """
 
     caption: str = ""
@@ -73,26 +78,27 @@ class LookalikeSet(_Lenient):
 
 
 class Gallery(_Lenient):
-    """The content of ``gallery.json``. ``pictures`` maps ids to files in the run folder."""
+    """The content of ``gallery.json``. ``pictures`` maps picture ids to files in the run folder."""
 
     sets: list[LookalikeSet] = []
     pictures: dict[str, str] = {}
 
 
-Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key of results
+Describe = Callable[[str, Candidates | None], MetricInfo]  # describes the metric that a key in the results stands for
 
 
 def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
-    """Returns the key as its own label, for metrics without a description."""
+    """Uses the key itself as the label of a metric that has no description."""
     return MetricInfo(key.replace("_", " "), "no description available")
 
 
 @dataclass
 class RunFolder:
-    """The content of a run folder. ``gaps`` has one line for each part that the page cannot show.
+    """The content of a run folder.
 
-    ``evaluation``: whether this is an evaluation of caption files rather than a run. If so, the folder contains only
-    the gallery's pictures.
+    gaps: one line for each part that the page cannot show.
+    evaluation: whether this is an evaluation of caption files instead of a run. If so, the folder contains only the
+    gallery's pictures.
     """
 
     path: Path
@@ -111,9 +117,9 @@ class RunFolder:
 
 
 def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
-    """Reads the run folder ``path``. Raises a `UsageError` that says what is missing if it is not a run folder.
+    """Reads the run folder ``path``. If it is not a run folder, raises a `UsageError` that says what is missing.
 
-    ``describe``: describes validation keys, and metrics that the results do not describe. Usually
+    ``describe``: describes validation keys, and metrics that the results do not describe. This is usually
     `evaluation.metric_of_key.describe`, which uses the registry.
     """
     info = _read_info(path)

@@ -1,4 +1,6 @@
-"""The gallery: a row of pictures for each set, and each system's caption with the picture that the scorer retrieved."""
+"""Builds the gallery. For each set, it shows a row of pictures, and for each system, the caption and the picture that
+the scorer retrieved.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.number_text import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 
-# Limits the sets on a page: nobody looks through more, and they would slow the page down.
+# Maximum number of sets on a page. Nobody looks through more, and they would slow the page down.
 MOST_SETS = 60
 OUTCOMES = {
     "improved": "improved",
@@ -24,14 +26,14 @@ OUTCOMES = {
     "hit": "both hit",
     "open": "no picks to compare",
 }
-# Used for a single system.
+# Used if the page shows a single system.
 LONE_OUTCOMES = {"hit": "hit", "missed": "missed", "open": "no pick"}
 HIGHLIGHTS = 3  # number of sets at the top of a page
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One picture in a set. ``taken_by``: systems with whose caption the scorer retrieved it instead of the target."""
+    """One picture in a set. ``taken_by``: the systems for whose captions the scorer retrieved it, not the target."""
 
     number: int
     id: str
@@ -43,8 +45,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """A system's answer for the target, and the picture that the scorer retrieved. rival: the look-alike with the
-    highest score. places: decimals of scores.
+    """A system's answer for the target.
+
+    picked: the picture that the scorer retrieved.
+    rival: the look-alike with the highest score.
+    places: number of decimals with which scores are shown.
     """
 
     name: str
@@ -56,18 +61,18 @@ class SetVerdict:
     words: tuple[JudgedWord, ...]
 
     def score(self, candidate: Candidate) -> str:
-        """Returns the score of a candidate; ``–`` if it is missing."""
+        """Formats a candidate's score. A missing score becomes ``–``."""
         return format_number(self.answer.scores.get(candidate.id), self.places)
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """Returns the words that make a false claim, each with a reason."""
+        """Returns the words that make false claims, each with the reason why it is false."""
         return tuple(piece for piece in self.pieces if piece.why)
 
 
 @dataclass(frozen=True)
 class SetView:
-    """One set as shown on the page. ``outcome`` is a key in `OUTCOMES`, ``outcome_words`` its label."""
+    """One set as shown on the page. ``outcome`` is a key in `OUTCOMES`, and ``outcome_words`` is its label."""
 
     number: int
     target: str
@@ -79,19 +84,21 @@ class SetView:
 
     @property
     def judged(self) -> bool:
-        """Returns whether any word has a known worth and confidence."""
+        """Returns whether the worth of any word, and the belief in it, are known."""
         return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> SetVerdict | None:
-        """Returns a system's verdict; None if it has none."""
+        """Returns the verdict on a system, or None if there is no verdict on it."""
         return next((v for v in self.verdicts if v.name == name), None)
 
 
 @dataclass(frozen=True)
 class GalleryView:
-    """The sets to show, their total number, and (key, label, count) for each outcome that occurs.
+    """The sets to show.
 
-    highlights: a few sets with titles for the top of the page.
+    total: number of sets in the gallery, including those that are not shown.
+    outcomes: (key, label, count) for each outcome that occurs.
+    highlights: (title, set) pairs for the top of the page.
     marked: whether false words are marked, which requires ground truth.
     unverified: whether words that a factuality metric could not verify are marked.
     """
@@ -106,14 +113,14 @@ class GalleryView:
 
     @property
     def scored(self) -> bool:
-        """Returns whether a scorer chose among candidates; otherwise the page shows only pictures and captions."""
+        """Returns whether a scorer chose among candidates. If not, the page shows only pictures and captions."""
         return any(len(one.candidates) > 1 for one in self.sets)
 
 
 def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
-    """Adds the pictures of a run's gallery to ``album`` and returns the gallery; None if there is none.
+    """Adds the pictures of a run's gallery to ``album`` and returns the gallery, or None if the run has none.
 
-    Unreadable pictures are left blank and noted in the run's gaps.
+    Unreadable pictures are left blank and reported in the run's gaps.
     """
     if run.gallery is None:
         return None
@@ -134,7 +141,7 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
 
 
 def _pair(run: RunFolder) -> tuple[str, ...]:
-    """Returns the two systems that the page compares, or the only one."""
+    """Returns the two systems that the page compares, or the only system."""
     comparison = compare(run.results) if run.results else None
     if comparison:
         return comparison.before, comparison.after
@@ -144,9 +151,9 @@ def _pair(run: RunFolder) -> tuple[str, ...]:
 
 
 def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
-    """Selects three representative sets: a gain without a false word, a gain with one (or a miss), and a loss.
+    """Selects three representative sets: a gain without false words, a gain with false words, and a loss.
 
-    Takes the first set of each kind in the order of the gallery. If a kind is missing, another set takes its place.
+    Takes the first set of each kind, in gallery order. If there is no set of a kind, another set takes its place.
     """
     last = pair[-1]
 
@@ -154,7 +161,7 @@ def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[s
         answer = one.of(last)
         return answer is not None and not answer.false
 
-    # In order of preference: outcomes in which the caption retrieves its picture, and in which it does not.
+    # The kinds of sets, in order of preference.
     gained, lost = ("improved", "worse") if len(pair) == 2 else ("hit", "missed")
     kinds = [
         ("Identified", [one for one in views if one.outcome == gained and faithful(one)]),
@@ -186,7 +193,7 @@ def _ids(s: LookalikeSet) -> list[str]:
 
 
 def picked(answer: SetAnswer) -> str | None:
-    """Returns the candidate that was retrieved: the one stored, otherwise the one with the highest score."""
+    """Returns the candidate that was retrieved. If none is stored, returns the candidate with the highest score."""
     if answer.picked is not None:
         return answer.picked
     scores = {id: x for id, x in answer.scores.items() if x is not None and math.isfinite(x)}
@@ -217,7 +224,7 @@ def _view(
 
 
 def _outcome(taken: Sequence[str | None], target: str) -> str:
-    """Returns a key of `OUTCOMES`; "open" if the scorer retrieved nothing for one of the two systems."""
+    """Returns a key in `OUTCOMES`, which is "open" if the scorer retrieved nothing for one of the systems."""
     if None in taken:
         return "open"
     before, after = taken[0] == target, taken[-1] == target
@@ -249,7 +256,7 @@ def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
 
 
 def _places(scores: list[float]) -> int:
-    """Returns how many decimals to show: enough for the size of the scores, and to distinguish the best two."""
+    """Returns how many decimals to show: few for large scores, but enough to distinguish the two best ones."""
     best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
     if not best:
         return 0

@@ -1,4 +1,4 @@
-"""The headline of a page: what got better and what got worse, in one sentence, and the statistics of its number."""
+"""Writes a page's headline, which says what got better and what got worse, and the statistics behind it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "bindin
 
 
 def headline(results: Results | None) -> str:
-    """Returns one sentence on what got better and what got worse. `statistics` returns its numbers."""
+    """Returns one sentence on what got better and what got worse. `statistics` returns the numbers behind it."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so there are no results to compare."
     comparison = compare(results)
@@ -40,7 +40,7 @@ def _sentence(text: str) -> str:
 
 
 def _values(results: Results, comparison: BeforeAfter, main: Change) -> str:
-    """Formats the value of each system, highest first, e.g. ``68.0 (“b”), 41.2 (“a”)``."""
+    """Formats the systems' values, starting with the highest, e.g. ``68.0 (“b”), 41.2 (“a”)``."""
     pair = {name: found[main.metric.key].value for name, found in results.systems.items()
             if name not in YARDSTICKS and main.metric.key in found}  # fmt: skip
     ranked = sorted(pair, key=lambda name: -pair[name])
@@ -56,7 +56,7 @@ def _tally(comparison: BeforeAfter) -> str:
 
 
 def statistics(results: Results | None) -> str:
-    """Returns the statistics for the headline's number; "" if there are none."""
+    """Returns the statistics for the number in the headline, or "" if there are none."""
     if results is None or not any(results.systems.values()):
         return ""
     comparison = compare(results)
@@ -76,7 +76,7 @@ def statistics(results: Results | None) -> str:
 
 
 def _doubt(comparison: BeforeAfter, main: Change) -> str:
-    """Returns a caveat if a held-out scorer does not confirm the gain, which may then be reward hacking."""
+    """Returns a caveat if a held-out scorer does not confirm the gain. In this case, the gain may be reward hacking."""
     others = [
         c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
     ]
@@ -103,7 +103,7 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
 
 
 def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:
-    """Returns the only system, its metric and its value for the headline."""
+    """Returns the only system, with its metric and its value for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
     return name, metric_of(results, key), results.systems[name][key]

@@ -1,4 +1,4 @@
-"""The words of a caption with bars for their worth and for the belief in them."""
+"""Prepares a caption's words for display with two bars: one for a word's worth, one for the belief in it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tellapart.report.number_text import format_number
 
 @dataclass(frozen=True)
 class JudgedWord:
-    """A content word with its bars: ``worth`` and ``belief`` as text, bar widths in percent.
+    """A content word with its two bars. ``worth`` and ``belief`` are text, and the widths of the bars are in percent.
 
-    ``against``: whether its worth is negative, because it describes a look-alike.
+    against: whether the word's worth is negative, because it describes a look-alike.
     """
 
     text: str
@@ -24,11 +24,11 @@ class JudgedWord:
     belief_width: float
 
 
-MOST_NATS = 3.0  # the worth at which bars have their full length; the maximum reward for a word
+MOST_NATS = 3.0  # the worth at which a bar has its full length, which is the maximum reward for a word
 
 
 def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> tuple[JudgedWord, ...]:
-    """Returns the words at the spans that lie within ``text``, in order."""
+    """Returns the words at the given spans, in order. Ignores spans outside ``text`` and values that are not finite."""
     words = []
     for start, end, worth, belief in sorted(found):
         if 0 <= start < end <= len(text) and math.isfinite(worth) and math.isfinite(belief):

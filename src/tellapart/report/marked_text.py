@@ -1,4 +1,4 @@
-"""Splits texts into pieces, so that a page can mark words."""
+"""Splits text into pieces, so that a page can mark words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text. ``why``: the reason for its mark; "" if it is not marked.
+    """A piece of text. ``why``: the reason why it is marked, or "" if it is not marked.
 
     ``new``: True if the words are not known to be false but occur in no source.
     """

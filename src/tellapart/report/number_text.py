@@ -6,7 +6,7 @@ MINUS = "\u2212"
 
 
 def format_number(x: float | None, places: int, *, signed: bool = False) -> str:
-    """Formats ``x`` with a true minus sign and thousands separators; an en dash for None and NaN."""
+    """Formats ``x`` with a true minus sign and thousands separators. None and NaN become an en dash."""
     if x is None or x != x:
         return "–"
     text = f"{abs(x):,.{places}f}"

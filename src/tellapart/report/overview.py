@@ -1,4 +1,4 @@
-"""Compares several runs: a table, and a sentence that says which run has the highest final value."""
+"""Compares several runs in a table, and writes a sentence that says which run has the highest final value."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tellapart.report.verdict import BeforeAfter, Change, compare, main_metric, 
 _OVERVIEW_METRICS = 6
 
 
-# A run's value, its change, and whether it is not comparable with most others in its column.
+# A run's value, its change, and whether it cannot be compared with most other values in its column.
 Cell = tuple[Interval | None, Change | None, bool]
 
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """One run in the table: its final values and their changes, metric by metric."""
+    """A run's row in the table. ``cells`` contains the final value of each metric and how it changed."""
 
     name: str
     anchor: str
@@ -36,7 +36,8 @@ class OverviewRow:
 class Overview:
     """The comparison of several runs.
 
-    ``settings``: the text below each metric's name. ``unlike``: lines that say which cells are not comparable, and why.
+    settings: the text below each metric's name.
+    unlike: lines that say which cells are not comparable, and why.
     """
 
     metrics: tuple[ShownMetric, ...]
@@ -47,7 +48,7 @@ class Overview:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A run, and the values of its final system: ``after``, or the first one that is not a reference system."""
+    """A run and the values of its final system, which is ``after`` or else the first system that is not a reference."""
 
     name: str
     folder: RunFolder
@@ -68,7 +69,9 @@ def _runs(folders: Sequence[RunFolder]) -> list[_Run]:
 
 
 def _comparable(runs: Iterable[_Run], key: str) -> list[list[_Run]]:
-    """Groups the runs with a value of this metric into groups within which it is comparable, largest first."""
+    """Groups the runs that have a value for this metric, so that values in the same group are comparable. Returns the
+    largest group first.
+    """
     groups: dict[tuple[object, ...], list[_Run]] = {}
     for run in runs:
         if key in run.values:
@@ -77,9 +80,7 @@ def _comparable(runs: Iterable[_Run], key: str) -> list[list[_Run]]:
 
 
 def overview(folders: Sequence[RunFolder]) -> Overview:
-    """Builds the table for several runs: first the headline's metric, then the metrics that most runs have in
-    common.
-    """
+    """Builds the table for several runs. Its columns are the metrics that most runs have in common."""
     runs = _runs(folders)
     metrics = arrange(metric_of(run.results, key) for run in runs for key in run.values)
     metrics = sorted(metrics, key=lambda metric: -sum(metric.key in run.values for run in runs))[:_OVERVIEW_METRICS]
@@ -115,23 +116,23 @@ def _cell(run: _Run, key: str, unlike: bool) -> Cell:
 
 
 def _described(runs: Sequence[_Run], key: str) -> ShownMetric:
-    """Describes a metric with what the first run that knows it says."""
+    """Describes a metric with the information from the first run that describes it."""
     candidates = (run.results.candidates.get(key) for run in runs)
     infos = (run.results.metrics.get(key) for run in runs)
     return describe(key, next(filter(None, candidates), None), next(filter(None, infos), None))
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
-    """Returns the runs' names, with the folder if several runs have the same name."""
+    """Returns the runs' names. If several runs have the same name, adds their folders."""
     names = [folder.name for folder in folders]
     return [f"{folder.name} ({folder.path})" if names.count(folder.name) > 1 else folder.name for folder in folders]
 
 
 def overview_headline(folders: Sequence[RunFolder]) -> str:
-    """Returns one sentence: which run has the highest final value of the headline's metric, and whether the difference
-    is clear.
+    """Returns one sentence that says which run has the highest final value of the headline's metric, and whether the
+    difference is clear.
 
-    Ranks only runs with the same pictures and signature; for the others, says what differs.
+    Ranks only runs with the same pictures and signature. For the other runs, says that they are not comparable.
     """
     runs = _runs(folders)
     keys = dict.fromkeys(key for run in runs for key in run.values)

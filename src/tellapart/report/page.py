@@ -1,4 +1,4 @@
-"""Renders run folders as one self-contained HTML page that needs no network, no other files and no scripts."""
+"""Renders run folders as one self-contained HTML page. It can be read without a network, other files or scripts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ KEPT_START = "Validation selected step 0, so the saved model has the initial wei
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything that the template shows for one run. ``anchor`` is its id on the page.
+    """Everything that the template shows for one run.
 
-    tests: for each additional test set, its name, its table, and the notes below it.
+    anchor: the run's id on the page.
+    tests: maps the name of each additional test set to its table and the notes below the table.
     """
 
     anchor: str
@@ -54,8 +55,8 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
     """Writes one HTML page about ``runs`` (run folders) and returns its path.
 
     ``out`` defaults to ``report.html`` in the run folder, or in the current folder if there are several runs. The file
-    is replaced atomically, so readers never see a partial page. Raises `UsageError` if a path is not a run folder, and
-    `TellapartError` if the page cannot be written. ``describe``: see `read_run`.
+    is replaced atomically, so that readers never see a partial page. For ``describe``, see `read_run`. Raises
+    `UsageError` if a path is not a run folder, and `TellapartError` if the page cannot be written.
     """
     if not runs:
         raise UsageError("no run specified; use tellapart report RUN")
@@ -72,7 +73,7 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
 
 
 def render(folders: Sequence[RunFolder], command: str) -> str:
-    """Renders the page as text. ``command``: the command that reproduces it."""
+    """Renders the page. ``command``: the command that reproduces it, which the page shows."""
     album = Album()
     views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
     several: Overview | None = overview(folders) if len(folders) > 1 else None
@@ -131,7 +132,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
 
 
 def moment(text: str) -> str:
-    """Formats an ISO time for readers; returns any other text unchanged."""
+    """Formats an ISO time for readers. Returns any other text unchanged."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -140,7 +141,7 @@ def moment(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds in the two largest units: ``3 min 12 s``."""
+    """Formats a duration in seconds with its two largest units, e.g. ``3 min 12 s``."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

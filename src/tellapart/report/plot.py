@@ -11,7 +11,7 @@ from tellapart.report.number_text import MINUS
 
 @dataclass(frozen=True)
 class PlotFrame:
-    """The view box of a plot, ``width``×``height``, with its margins."""
+    """A plot's view box, which is ``width``×``height`` in size, and its margins."""
 
     width: int
     height: int
@@ -21,16 +21,18 @@ class PlotFrame:
     bottom: int
 
     def x(self, low: float, high: float) -> Callable[[float], float]:
-        """Maps a value in ``low``..``high`` to a horizontal position inside the margins."""
+        """Returns a function that maps values in ``low``..``high`` to horizontal positions inside the margins."""
         return scale(low, high, self.left, self.width - self.right)
 
     def y(self, low: float, high: float) -> Callable[[float], float]:
-        """Maps a value in ``low``..``high`` to a vertical position inside the margins, from the bottom up."""
+        """Returns a function that maps values in ``low``..``high`` to vertical positions inside the margins. Higher
+        values are further up.
+        """
         return scale(low, high, self.height - self.bottom, self.top)
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Returns about ``count`` round values within ``low``..``high``, spaced by 1, 2 or 5 times a power of ten."""
+    """Returns about ``count`` round values in ``low``..``high``, spaced by 1, 2 or 5 times a power of ten."""
     if not high > low:
         return [low]
     raw = (high - low) / count
@@ -49,7 +51,9 @@ def value_text(x: float) -> str:
 
 
 def scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Returns the linear map of ``low``..``high`` to ``start``..``end``; a single value maps to the middle."""
+    """Returns a linear function that maps ``low``..``high`` to ``start``..``end``. If ``low`` equals ``high``, it maps
+    that value to the middle.
+    """
     span = (high - low) or 1.0
     middle = 0.0 if high > low else 0.5
     return lambda value: start + (end - start) * ((value - low) / span + middle)

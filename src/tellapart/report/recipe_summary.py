@@ -1,4 +1,4 @@
-"""The main entries of a run's recipe, for readers."""
+"""Selects the main entries of a run's recipe and formats them for readers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from tellapart.report.folder import RunFolder
 
-# The most informative recipe entries; a details element contains the whole recipe.
+# The most informative recipe entries. A details element on the page contains the whole recipe.
 _SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
             "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
 
 
 def recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """Returns the recipe's main entries, with dotted keys; the page's details element contains the whole recipe."""
+    """Returns the recipe's main entries as (dotted key, text) pairs."""
     if run.recipe is None:
         return []
     try:
@@ -41,7 +41,9 @@ def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
 
 
 def entry_text(value: Any) -> str:
-    """Formats a recipe entry for readers: lists with commas, tables as ``kind, key value``; "" for an empty list."""
+    """Formats a recipe entry for readers. Separates list entries with commas and formats tables as ``kind, key value``.
+    An empty list becomes "".
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Presents metrics to readers: the meaning of result keys, the group, and the better direction."""
+"""Prepares metrics for readers: explains result keys, and says which group and which direction they have."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tellapart.metrics.results import Results
 class ShownMetric:
     """A metric as shown in reports.
 
-    ``direction``: +1 if higher is better, -1 if lower is better, 0 if neither. ``scorer``: the held-out scorer that
-    measured it; "" for the first scorer.
+    direction: +1 if higher is better, -1 if lower is better, 0 if neither is better.
+    scorer: the held-out scorer with which the metric was measured, or "" for the first scorer.
     """
 
     key: str
@@ -48,15 +48,15 @@ class ShownMetric:
 
     @property
     def base(self) -> str:
-        """Returns the key without the suffix for a held-out scorer."""
+        """Returns the key without the suffix that names a held-out scorer."""
         return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
 
 
 def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
     """Returns the metric for a key such as ``recall@1.random100@held-out``.
 
-    ``info``: its description in the results; without one, the key is the name. ``candidates``: their number [default:
-    the number in the key].
+    info: the metric's description in the results. If it is None, the key becomes the name.
+    candidates: the candidates among which the scorer chooses. Default: those that the key names.
     """
     parsed = parse_key(key)
     info = info or MetricInfo(label=parsed.base.replace("_", " "))
@@ -67,12 +67,14 @@ def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | 
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:
-    """Returns the metric for a key in these results."""
+    """Returns the metric that a key in these results stands for."""
     return describe(key, results.candidates.get(key), results.metrics.get(key))
 
 
 def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
-    """Sorts metrics for tables: by group, then in the given order, held-out scorers after the first scorer."""
+    """Sorts metrics for tables: by group, then in the given order. A metric's value with a held-out scorer comes right
+    after its value with the first scorer.
+    """
     metrics = list({metric.key: metric for metric in metrics}.values())
     seen: dict[str, int] = {}
     for metric in metrics:

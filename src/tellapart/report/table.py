@@ -1,4 +1,4 @@
-"""Builds the table for one run: systems by metric, with intervals and differences."""
+"""Builds the table for one run. It shows each system's metrics, with intervals and differences."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from tellapart.report.verdict import (
     order,
 )
 
-# Width of the strip that shows intervals; defines its units.
+# Width of the strip that shows intervals, in the strip's own units.
 STRIP = 120.0
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One metric: ``estimates`` by system, and the change in each comparison; None if a system lacks the metric."""
+    """A metric's row in the table.
+
+    estimates: one for each system, None if the system lacks the metric.
+    changes: one for each comparison, None if one of its systems lacks the metric.
+    """
 
     metric: ShownMetric
     estimates: list[Interval | None]
@@ -33,9 +37,9 @@ class TableRow:
 
     @property
     def strip(self) -> list[list[float]]:
-        """Returns value, low and high of the first comparison's two systems on a common scale, 0..`STRIP`.
+        """Returns [value, low, high] for both systems of the first comparison, on a common scale from 0 to `STRIP`.
 
-        Empty if an interval is missing.
+        The list is empty if an interval is missing.
         """
         if not self.changes or self.changes[0] is None:
             return []
@@ -49,7 +53,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ResultsTable:
-    """Systems by metric, in groups of rows."""
+    """A table with one column per system and one row per metric, in groups of rows."""
 
     systems: tuple[str, ...]
     compared: tuple[tuple[str, str], ...]
@@ -57,7 +61,7 @@ class ResultsTable:
 
 
 def results_table(results: Results) -> ResultsTable | None:
-    """Builds the table for one run; returns None if nothing was measured."""
+    """Builds the table for one run. Returns None if nothing was measured."""
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
         return None

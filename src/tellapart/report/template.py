@@ -1,4 +1,4 @@
-"""Loads page templates, which reject undefined names and, in HTML, escape all text."""
+"""Loads page templates. They reject undefined names, and HTML templates escape all text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 @cache
 def template(path: Path) -> jinja2.Template:
-    """Loads a page's template, which rejects undefined names; ``base.html`` is its frame.
+    """Loads a page's template, which can extend ``base.html`` and rejects undefined names.
 
-    Templates in HTML escape all text; others escape none.
+    HTML templates escape all text. Other templates escape nothing.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([path.parent, HERE]),
@@ -34,7 +34,7 @@ def template(path: Path) -> jinja2.Template:
 
 
 def printable(value: Any) -> Any:
-    """Replaces characters that UTF-8 cannot encode with U+FFFD, because captions are untrusted."""
+    """Replaces control characters and lone surrogates with U+FFFD, because captions are untrusted."""
     if not isinstance(value, str):
         return value
     return _UNPRINTABLE.sub("\ufffd", value) if _UNPRINTABLE.search(value) else value

@@ -9,7 +9,7 @@ from tellapart.report.template import HERE, template
 
 
 def draw_token_losses(title: str, losses: Sequence[tuple[str, float, float, str, float]]) -> str:
-    """Draws an SVG with the loss of each token under MLE and SMILE, side by side, and the likeliest token below it.
+    """Draws an SVG that shows each token's losses under MLE and SMILE side by side, and the likeliest token below them.
 
     losses: the result of `tellapart.evaluation.token_losses.token_losses`.
     """

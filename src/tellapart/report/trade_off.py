@@ -1,4 +1,4 @@
-"""Draws the trade-off of several runs: recall against CIDEr over the course of training."""
+"""Draws the trade-off between recall and CIDEr over the course of training, for several runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.report.shown_metric import ShownMetric, metric_of
 from tellapart.report.verdict import compare, main_metric
 
 TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
-VALIDATIONS = 60  # maximum number of points per line; additional validations are omitted evenly
+VALIDATIONS = 60  # maximum number of points per line; if there are more validations, evenly spaced ones are drawn
 COST = "cider"
 IN_TRAINING = "on the validation pictures, during training"
 BY_TEST = "on the test pictures, before and after training"
@@ -25,7 +25,7 @@ BY_TEST = "on the test pictures, before and after training"
 
 @dataclass(frozen=True)
 class Spot:
-    """One validation or test of a run: its coordinates and hover text."""
+    """The coordinates and hover text of one of a run's validations or tests."""
 
     x: float
     y: float
@@ -44,7 +44,7 @@ class Course:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Everything that the template needs to draw the chart, in the coordinates of ``frame``'s view box."""
+    """Everything that the template needs to draw the chart. Coordinates refer to ``frame``'s view box."""
 
     recall: str
     measured: str
@@ -57,15 +57,17 @@ class TradeOff:
 
     @property
     def has_later(self) -> bool:
-        """Returns whether a run went on after its selected checkpoint."""
+        """Returns whether any run continued after its selected checkpoint."""
         return any(course.kept + 1 < len(course.spots) for course in self.courses)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Points (when, CIDEr, recall in percent) in order; ``kept`` is the index of the selected checkpoint.
+    """A run's measurements.
 
-    Runs with the same ``test`` use the same ``n`` pictures and the same measurement.
+    points: (when, CIDEr, recall in percent), in order.
+    kept: index of the selected checkpoint in ``points``.
+    test: equal for runs that were measured in the same way on the same ``n`` pictures.
     """
 
     points: list[tuple[str, float, float]]
@@ -76,10 +78,10 @@ class Measured:
 
 
 def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | None:
-    """Builds the chart for the runs that measured both metrics; returns None if none did so at least twice.
+    """Builds the chart for the runs that measured both metrics. Returns None if no run measured them at least twice.
 
-    Uses the validation logs if all runs that can be drawn logged both metrics, otherwise the test results before and
-    after training. The two are not mixed, because they are about different pictures.
+    Uses the validation logs unless more runs have test results before and after training. The two are not mixed,
+    because validation and test use different pictures.
     """
     log_key = main_metric([key for folder in folders for key in folder.log.validation])
     test_key = main_metric([key for folder in folders for key in _tested_keys(folder.results)])
@@ -94,7 +96,9 @@ def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | 
 
 
 def _logged(folder: RunFolder, key: str | None) -> Measured | None:
-    """Returns the steps at which validation logged both metrics; None if there are fewer than two."""
+    """Returns the measurements at the steps at which validation logged both metrics, or None if there are fewer than
+    two such steps.
+    """
     costs, recalls = folder.log.validation.get(COST, {}), folder.log.validation.get(key or "", {})
     steps = sorted(costs.keys() & recalls.keys())
     if key is None or len(steps) < 2:
@@ -103,13 +107,13 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     best = folder.log.best_step if folder.log.best_step in steps else steps[-1]
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
-    # Validation has as many candidates as the test but different pictures.
+    # Validation uses as many candidates as the test, but different pictures.
     recall = metric_of(folder.results or Results([]), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
 def _validation(folder: RunFolder) -> tuple[object, ...]:
-    """Returns the recipe settings that must agree for the validations of two runs to share a chart."""
+    """Returns the recipe settings that must be the same in two runs for their validations to share a chart."""
     try:
         recipe = tomllib.loads(folder.recipe or "")
     except tomllib.TOMLDecodeError:
@@ -120,7 +124,7 @@ def _validation(folder: RunFolder) -> tuple[object, ...]:
 
 
 def _tested(results: Results | None, key: str | None) -> Measured | None:
-    """Returns the results before and after training if both metrics were measured for both."""
+    """Returns the results before and after training, or None if one of the metrics is missing in either of them."""
     comparison = compare(results) if results else None
     if results is None or comparison is None or key is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads the training log of a run: the logged values by key and step."""
+"""Reads a run's training log: the logged values by key and step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Series = dict[int, float]
 
 @dataclass
 class TrainingLog:
-    """Values in ``log.jsonl`` by key and step. Later lines replace earlier lines for the same step (resumed runs)."""
+    """Values in ``log.jsonl`` by key and step. For the same step, a resumed run's later lines replace earlier ones."""
 
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class TrainingLog:
 
 
 def read_log(file: Path, gaps: list[str]) -> TrainingLog:
-    """Reads ``log.jsonl``. Adds lines to ``gaps`` about what cannot be shown."""
+    """Reads ``log.jsonl``. Adds a line to ``gaps`` for everything that cannot be shown."""
     log = TrainingLog()
     if not file.is_file():
         gaps.append("log.jsonl is not in the run folder, so the learning curves cannot be shown.")
@@ -55,7 +55,7 @@ def read_log(file: Path, gaps: list[str]) -> TrainingLog:
 
 
 def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
-    """Yields the log's objects. A partial last line, which a killed run can leave, does not count as unreadable."""
+    """Yields the log's objects. Does not count a partial last line, which a killed run can leave, as unreadable."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         for raw in stream:
             if not raw.strip():

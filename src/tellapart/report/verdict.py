@@ -1,4 +1,4 @@
-"""Compares systems metric by metric: each change is better, worse, unclear or neutral."""
+"""Compares systems metric by metric. The verdict on each change is better, worse, unclear or neutral."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tellapart.report.shown_metric import ShownMetric, arrange, describe, metric
 # Reference systems. They are shown, but a run is compared with them only if there is no other system.
 YARDSTICKS = ("human", "chance", "random")
 BEFORE_AFTER = ("before", "after")
-# The headline is about the first of these that was measured.
+# The headline is about the first of these metrics that was measured.
 HEADLINE = ("recall@1.lookalike", "recall@1.truematch", "recall@1.random100", "recall@1", "listener_accuracy")
 
 
 @dataclass(frozen=True)
 class Change:
-    """The change in one metric from before to after. ``paired`` is the paired difference, after minus before."""
+    """The change in one metric from ``before`` to ``after``. ``paired``: the paired difference, after minus before."""
 
     metric: ShownMetric
     before: Interval
@@ -31,22 +31,22 @@ class Change:
 
     @property
     def difference_places(self) -> int:
-        """Returns a number of decimals at which no nonzero bound of the difference is shown as zero."""
+        """Returns enough decimals for the difference and its bounds that no nonzero number is shown as zero."""
         return places_for(self.places, (self.paired.value, self.paired.low, self.paired.high))
 
     @property
     def difference(self) -> float:
-        """Returns after minus before."""
+        """Returns the difference, after minus before."""
         return self.after.value - self.before.value if math.isnan(self.paired.value) else self.paired.value
 
     @property
     def clear(self) -> bool:
-        """Returns `Difference.clear`; False without a paired test."""
+        """Returns `Difference.clear`, which is False if there is no paired test."""
         return self.paired.clear
 
     @property
     def verdict(self) -> str:
-        """Returns ``better``, ``worse`` or ``unclear``; ``neutral`` if neither direction is better."""
+        """Returns ``better``, ``worse`` or ``unclear``, or ``neutral`` if neither direction is better."""
         if self.metric.direction == 0:
             return "neutral"
         if not self.clear:
@@ -60,7 +60,7 @@ class Change:
 
     @property
     def interval(self) -> str:
-        """Formats the paired interval, e.g. ``+22.1 to +31.0``; "" if there is none."""
+        """Formats the paired interval, e.g. ``+22.1 to +31.0``. Returns "" if there is no paired interval."""
         if math.isnan(self.paired.low) or math.isnan(self.paired.high):
             return ""
         low, high = (format_number(x, self.difference_places, signed=True) for x in (self.paired.low, self.paired.high))
@@ -68,7 +68,7 @@ class Change:
 
     @property
     def p_text(self) -> str:
-        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``; "" if there is no p-value."""
+        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``. Returns "" if there is no p-value."""
         corrected = not math.isnan(self.paired.p_holm)
         p = self.paired.p_holm if corrected else self.paired.p
         text = "" if math.isnan(p) else format_p(p)
@@ -82,7 +82,7 @@ class Change:
 
     @property
     def setting(self) -> str:
-        """Returns the setting for a recall, e.g. ``n = 500, 10 candidates, chance 10.0``; "" for other metrics."""
+        """Returns the setting for recall, e.g. ``n = 500, 10 candidates, chance 10.0``, or "" for other metrics."""
         return self.metric.setting(self.before, self.after)
 
     @property
@@ -101,15 +101,15 @@ class BeforeAfter:
 
     @property
     def of_training(self) -> bool:
-        """Returns whether one system was trained from the other."""
+        """Returns whether the two systems are a captioner before and after training."""
         return (self.before, self.after) == BEFORE_AFTER
 
     def of(self, verdict: str) -> list[Change]:
-        """Returns the changes with this verdict, in the order of the table."""
+        """Returns the changes with this verdict, in table order."""
         return [c for c in self.changes if c.verdict == verdict]
 
     def get(self, key: str) -> Change | None:
-        """Returns the change in the metric ``key``; None unless both systems have it."""
+        """Returns the change in the metric ``key``, or None unless both systems have this metric."""
         return next((c for c in self.changes if c.metric.key == key), None)
 
 
@@ -120,15 +120,15 @@ def order(names: list[str]) -> list[str]:
 
 
 def compare(results: Results) -> BeforeAfter | None:
-    """Returns the comparison for the headline; None if there are fewer than two systems."""
+    """Returns the comparison for the headline, or None if there are fewer than two systems."""
     return next(iter(comparisons(results)), None)
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Returns the compared pairs of systems, the headline's pair first. Excludes pairs with a reference system.
+    """Returns the comparisons of pairs of systems, starting with the headline's pair. Excludes reference systems.
 
-    The headline compares before and after training if both exist, otherwise the first system with the best other system
-    in the main metric.
+    The headline compares the systems before and after training if both exist. Otherwise, it compares the first system
+    with whichever other system has the best value in the main metric.
     """
     tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS))
     pairs = [pair for pair in tested if set(pair) <= set(results.systems)]
@@ -146,7 +146,7 @@ def comparisons(results: Results) -> list[BeforeAfter]:
 
 
 def _best(results: Results, names: list[str]) -> str:
-    """Returns the system with the best value of the main metric; the first system if none has a value."""
+    """Returns the system with the best value in the main metric, or the first system if no system has a value."""
     key = main_metric([key for name in names for key in results.systems[name]])
     valued = [name for name in names if key in results.systems[name]]
     return max(valued, key=lambda name: results.systems[name][str(key)].value, default=names[0])
@@ -167,7 +167,9 @@ def _change(results: Results, a: str, b: str, metric: ShownMetric) -> Change | N
 
 
 def _difference(results: Results, a: str, b: str, key: str) -> Difference:
-    """Returns the paired difference b minus a (negated if the stored pair is (b, a)); NaN if there is none."""
+    """Returns the paired difference, b minus a. Negates it if the stored pair is (b, a). Its values are NaN if no
+    paired difference is stored.
+    """
     for pair in results.pairs:
         found = pair.difference
         if pair.metric == key and (pair.a, pair.b) == (a, b):
@@ -178,6 +180,8 @@ def _difference(results: Results, a: str, b: str, key: str) -> Difference:
 
 
 def main_metric(keys: list[str]) -> str | None:
-    """Returns the headline's metric. Recall among look-alikes takes precedence over recall among random pictures."""
+    """Returns the headline's metric, or None if no recall was measured. Recall among look-alikes takes precedence over
+    recall among random pictures.
+    """
     recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).scorer]
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
