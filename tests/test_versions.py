@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from tellapart.bags.sampler import BagSampler, random_bags
+from tellapart.bags.sampler import BagSampler, ShuffleSampler, random_bags
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
@@ -25,7 +25,6 @@ from tellapart.training.objective import objective_of
 from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.random_crops import random_crops
 from tellapart.training.runs import upstream
-from tellapart.training.samplers import ShuffleSampler
 from tellapart.training.step import train_step
 from tellapart.training.trainable import TrainableParts
 from tellapart.utils.rng import ItemSeeds

@@ -12,6 +12,7 @@ from tellapart.bags.sampler import (
     BatchRows,
     HardNegativeSampler,
     Sampler,
+    ShuffleSampler,
     bag_size_at,
     curriculum,
     random_bags,
@@ -21,7 +22,6 @@ from tellapart.features.all_neighbours import nearest_neighbours
 from tellapart.recipe.schema import BAGCURRI
 from tellapart.scenes import Scenes
 from tellapart.training.batches import TrainingSet
-from tellapart.training.samplers import ShuffleSampler
 
 N = 130
 

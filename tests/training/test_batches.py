@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers import CLIPImageProcessor
 
-from tellapart.bags.sampler import BagSampler, BatchRows, Sampler
+from tellapart.bags.sampler import BagSampler, BatchRows, Sampler, ShuffleSampler
 from tellapart.errors import UsageError
 from tellapart.models import ranks
 from tellapart.models.tokens import pad_rows
@@ -31,7 +31,7 @@ from tellapart.training.build import TrainingSetup
 from tellapart.training.objective import train_features
 from tellapart.training.pixels import TrainingPixels
 from tellapart.training.runs import upstream
-from tellapart.training.samplers import ShuffleSampler, families
+from tellapart.training.samplers import families
 from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
 

@@ -164,3 +164,17 @@ def random_bags(n: int, schedule: Sequence[tuple[int, int]]) -> Callable[[int], 
         return TrainingBags(size, np.zeros((0, size), np.int64), np.arange(n))
 
     return plan
+
+
+class ShuffleSampler:
+    """Shuffles all n pictures once per epoch and drops the incomplete last batch."""
+
+    def __init__(self, n: int, batch_size: int, seed: int) -> None:
+        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
+        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
+
+    def __call__(self, step: int) -> BatchRows:
+        epoch, place = divmod(step, self.n // self.batch_size)
+        if epoch != self._epoch:
+            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
+        return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))

@@ -11,13 +11,14 @@ import tokenize
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tellapart.data.dropped import MISSING, drop, stands_for_nothing
+from tellapart.data.dropped import EMPTY, MISSING, drop, has_text, stands_for_nothing
 from tellapart.data.file_names import is_file_name
 from tellapart.data.record_keys import VIZWIZ_FLAGS, find_key, find_value
 from tellapart.data.row_errors import RowError
 from tellapart.errors import UsageError
 from tellapart.language.answers import answer_text
 from tellapart.utils.strict_json import parse_json
+from tellapart.utils.untrusted_text import clean_line
 
 _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
@@ -190,3 +191,22 @@ def _with_commas(text: str) -> str:
         pieces.append(piece)
         ended = closes or (begins and not opens)
     return " ".join(pieces)
+
+
+def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Returns the captions in a value (`caption_texts`), each on one line and stripped.
+
+    Drops empty captions and those that a VizWiz flag in ``record`` excludes, and counts them in
+    `tellapart.data.dropped`. Raises a `UsageError` whose message begins with ``where``.
+    """
+    found = with_flags(caption_texts(captions, where), record or {}, where)
+    if error := next((text.error for text in found if isinstance(text, MarkedText) and text.error), None):
+        raise error
+    texts = []
+    for text in found:
+        line = clean_line(text)
+        if reason := getattr(text, "flag", "") or ("" if has_text(line) else EMPTY):
+            drop(reason, where)
+        else:
+            texts.append(line)
+    return tuple(texts)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.options import Options
 from tellapart.data.reader import IMAGES
 from tellapart.data.record_keys import DATA_KEYS, VIZWIZ_FLAGS, find_key, picture_key, text_keys
 from tellapart.data.records import id_text
-from tellapart.data.references import clean_captions
 from tellapart.data.row_errors import RowError
 from tellapart.data.splits import normalize_split
 from tellapart.errors import UsageError

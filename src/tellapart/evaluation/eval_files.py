@@ -10,13 +10,7 @@ from tellapart.evaluation.claim_confidences import read_confidences
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts.object_inputs import read_object_inputs
 from tellapart.evaluation.judges.caption_qa import read_choice_questions
-from tellapart.evaluation.matching import (
-    match_files,
-    name_systems,
-    read_references,
-    with_ids,
-    with_references,
-)
+from tellapart.evaluation.matching import match_files, name_systems, read_references, with_ids, with_references
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.search_queries import read_queries
 

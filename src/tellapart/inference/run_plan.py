@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tellapart.boost.batches import BatchBackend
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.authors import UNKNOWN, Author
@@ -22,7 +23,8 @@ from tellapart.inference.prompts import Prompts
 from tellapart.inference.run_settings import caption_request
 from tellapart.inference.server import CONCURRENCY, caption_by_server
 from tellapart.inference.server_backend import open_server
-from tellapart.inference.server_estimate import estimate_by_server
+from tellapart.inference.server_captions import ServerCaptions
+from tellapart.inference.server_estimate import announcement
 from tellapart.inference.setting_checks import refuse
 from tellapart.models.devices import resolve_device
 from tellapart.models.precision import resolve_precision
@@ -122,17 +124,19 @@ def _caption_here(
 
 
 def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions) -> str:
-    """Returns how many requests captioning all pictures with a server takes, and what they cost. Raises
-    `UsageError`.
+    """Returns how many requests captioning all pictures with a server takes (expected and maximum), and what they
+    cost. Sends no requests. Raises `UsageError`.
     """
-    _, prompt = open_server(plan.model)
+    backend, prompt = open_server(plan.model)
     prompts = Prompts.read(prompt, dataset, options.fields)
     if not len(dataset):
         raise UsageError(f"{dataset.spec} contains no pictures; specify a folder with pictures")
-    return estimate_by_server(
-        plan.model, dataset, prompts, decoding=plan.decoding, best_of=options.best_of,
+    captions = ServerCaptions(
+        backend, prompt, prompts=prompts, decoding=plan.decoding, best_of=options.best_of,
         drop_guesses=options.drop_guesses, schema=plan.schema, claims=options.claims,
     )  # fmt: skip
+    half = ", at the batch price (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
+    return announcement(captions, list(dataset), Path()) + half
 
 
 def _caption_by_server(

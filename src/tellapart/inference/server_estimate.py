@@ -1,29 +1,12 @@
-"""Estimates the number of requests to a server, and their cost."""
+"""States the number of requests to a server, and their cost."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tellapart.boost.batches import BatchBackend
 from tellapart.boost.cost_estimate import estimate_line
-from tellapart.data import Dataset
-from tellapart.inference.prompts import Prompts
-from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
 from tellapart.types import Item
-
-
-def estimate_by_server(name: str, dataset: Dataset, prompts: Prompts | None, **settings: Any) -> str:
-    """Returns the expected and maximum number of requests for all pictures, with their cost. Does not send any
-    requests.
-
-    ``settings``: arguments of `ServerCaptions`.
-    """
-    backend, prompt = open_server(name)
-    captions = ServerCaptions(backend, prompt, prompts=prompts, **settings)
-    half = ", at the batch price (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
-    return announcement(captions, list(dataset), Path()) + half
 
 
 def announcement(captions: ServerCaptions, todo: list[Item], ledger: Path) -> str:

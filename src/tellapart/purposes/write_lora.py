@@ -26,7 +26,7 @@ from tellapart.purposes.output_checks import check_files
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.source import log_captions, read_source
 from tellapart.purposes.training_text_files import write_beside
-from tellapart.review.models import open_models
+from tellapart.review.fit_finder import FitFinder
 from tellapart.types import Item
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
@@ -69,7 +69,7 @@ def write_lora(
         shares = maker.evidence(captions)
         show([one for n, one in enumerate(shares) if one.left_out or n < MAX_LISTED], len(captions))
         if options.scorer is not None:
-            finder, _ = open_models(options.scorer, None, device, dataset)
+            finder = FitFinder.open(options.scorer, device, dataset)
             for line in words_that_fit_all(shares, captions, finder, options.scorer):
                 say(line)
         if len(edited) < LEAST:

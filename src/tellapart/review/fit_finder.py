@@ -10,7 +10,9 @@ import numpy as np
 from tellapart.data import Dataset, Skipped
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
+from tellapart.models.devices import resolve_device
 from tellapart.scorers.base import Scorer
+from tellapart.scorers.load import load_scorer
 from tellapart.utils.blocks import blocks_of
 
 CAPTIONS_PER_BLOCK = 1024  # captions per block when compared with all pictures
@@ -25,6 +27,11 @@ class FitFinder:
         self._image_ND: np.ndarray | None = None
         self._places: dict[str, int] = {}
         self._texts: dict[str, np.ndarray] = {}
+
+    @classmethod
+    def open(cls, scorer: str, device: str, dataset: Dataset) -> FitFinder:
+        """Loads the named scorer. Raises `UsageError` if there is no such model."""
+        return cls(load_scorer(scorer, resolve_device(device)), dataset)
 
     def _encode(self) -> np.ndarray:
         """Returns the N×D features of the readable pictures, encoded once and cached in the feature store."""

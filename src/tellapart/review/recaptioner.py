@@ -6,12 +6,14 @@ import threading
 from collections.abc import Sequence
 
 from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.load import load_captioner
 from tellapart.captions.authors import Author
 from tellapart.captions.store import Edit
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import UsageError
 from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
+from tellapart.models.devices import resolve_device
 from tellapart.review.fit_finder import FitFinder
 
 SAMPLES = 10  # samples per recaptioned picture
@@ -29,6 +31,11 @@ class Recaptioner:
         prompt = str(captioner.chosen.get("prompt") or "")
         self.author = Author(captioner.name, prompt, {**self._decoding.model_dump(), "best_of": SAMPLES,
                                                       "scorer": finder.scorer.name})  # fmt: skip
+
+    @classmethod
+    def open(cls, model: str, device: str, finder: FitFinder, dataset: Dataset) -> Recaptioner:
+        """Loads the named captioner. Raises `UsageError` if there is no such model."""
+        return cls(load_captioner(model, resolve_device(device)), finder, dataset)
 
     def captions(self, ids: Sequence[str]) -> dict[str, Edit]:
         """Returns the best caption of each picture, with the remaining samples as candidates.

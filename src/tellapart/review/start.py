@@ -25,9 +25,11 @@ def open_session(
         say(f"moved {len(moved):,} captions with their renamed or moved pictures")
     finder = recaptioner = None
     if scorer is not None:
-        from tellapart.review.models import open_models  # imports torch, which most reviews do not need
+        from tellapart.review.fit_finder import FitFinder  # imports torch, which most reviews do not need
+        from tellapart.review.recaptioner import Recaptioner
 
-        finder, recaptioner = open_models(scorer, model, device, dataset)
+        finder = FitFinder.open(scorer, device, dataset)
+        recaptioner = None if model is None else Recaptioner.open(model, device, finder, dataset)
     return ReviewSession(store, folder, finder, recaptioner)
 
 

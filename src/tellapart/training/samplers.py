@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
+from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, ShuffleSampler, curriculum, random_bags
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.recipe.schema import Bags, Recipe
@@ -59,17 +59,3 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
     if settings.hard is not None:
         return HardNegativeSampler(ShuffleSampler(n, batch_size, recipe.seed), rows_NK, settings.hard, batch_size)
     return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, recipe.seed)
-
-
-class ShuffleSampler:
-    """Shuffles all n pictures once per epoch and drops the incomplete last batch."""
-
-    def __init__(self, n: int, batch_size: int, seed: int) -> None:
-        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
-        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
-
-    def __call__(self, step: int) -> BatchRows:
-        epoch, place = divmod(step, self.n // self.batch_size)
-        if epoch != self._epoch:
-            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
-        return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.references import clean_captions
 from tellapart.data.row_errors import RowError
 from tellapart.data.splits import normalize_split
 from tellapart.data.text_files import read_images

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
@@ -21,7 +22,6 @@ from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.splits import split_from_name
 from tellapart.errors import UsageError

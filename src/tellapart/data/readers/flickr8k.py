@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.references import clean_captions
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.types import Item

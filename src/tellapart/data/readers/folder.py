@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tellapart.data.caption_files import METADATA_FILES, read_metadata
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
@@ -29,7 +30,6 @@ from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import picture_file
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, MAY_LACK
-from tellapart.data.references import clean_captions
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import read_text
 from tellapart.data.video import CLIP_SUFFIXES

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.references import clean_captions
 from tellapart.data.splits import split_from_name
 from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError

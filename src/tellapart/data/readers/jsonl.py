@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.line_source import EncodedCell, Lines, LineSource
@@ -24,7 +25,6 @@ from tellapart.data.pictures import BytesPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, PICTURE_KEYS, find_value, text_keys
 from tellapart.data.records import checked_id, picture_path, picture_value, record_id, sole
-from tellapart.data.references import clean_captions
 from tellapart.data.row_errors import RowError
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.splits import checked_split, split_records

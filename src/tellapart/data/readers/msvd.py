@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
 from tellapart.data.dataset import Skipped
 from tellapart.data.line_source import Lines, LineSource
@@ -21,7 +22,6 @@ from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import ClipFile
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.splits import read_split_lists
 from tellapart.data.text_files import read_text, usage_errors

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.columns import texts_of
 from tellapart.data.dataset import Skipped
 from tellapart.data.decode import PICTURE_SUFFIXES
@@ -28,7 +29,6 @@ from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, text_keys
-from tellapart.data.references import clean_captions
 from tellapart.data.row_index import RowPosition, stream_items
 from tellapart.data.splits import normalize_split, split_from_name
 from tellapart.data.text_files import decode_text
