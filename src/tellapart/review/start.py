@@ -23,14 +23,13 @@ def open_session(
         say(line)
     if moved := store.follow():
         say(f"moved {len(moved):,} captions with their renamed or moved pictures")
-    finder = recaptioner = None
-    if scorer is not None:
-        from tellapart.review.fit_finder import FitFinder  # imports torch, which most reviews do not need
-        from tellapart.review.recaptioner import Recaptioner
+    if scorer is None:
+        return ReviewSession(store, folder, None, None)
+    from tellapart.review import fit_finder, recaptioner  # import torch, which most reviews do not need
 
-        finder = FitFinder.open(scorer, device, dataset)
-        recaptioner = None if model is None else Recaptioner.open(model, device, finder, dataset)
-    return ReviewSession(store, folder, finder, recaptioner)
+    finder = fit_finder.FitFinder.open(scorer, device, dataset)
+    writer = None if model is None else recaptioner.Recaptioner.open(model, device, finder, dataset)
+    return ReviewSession(store, folder, finder, writer)
 
 
 def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
