@@ -24,7 +24,7 @@ def open_session(
     if moved := store.follow():
         say(f"moved {len(moved):,} captions with their renamed or moved pictures")
     if scorer is None:
-        return ReviewSession(store, folder, None, None)
+        return ReviewSession(store, folder)
     from tellapart.review import fit_finder, recaptioner  # import torch, which most reviews do not need
 
     finder = fit_finder.FitFinder.open(scorer, device, dataset)
