@@ -28,7 +28,8 @@ from tellapart.utils.typed_command import typed_command
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
-    from tellapart.recipe.table_plan import Figure, Given, Plan, Step
+    from tellapart.recipe.table_figures import Figure
+    from tellapart.recipe.table_plan import Given, Plan, Step
 
 app = App()
 
@@ -223,9 +224,11 @@ def dry_json(plan: Plan) -> dict[str, Any]:
 
 def dry_text(plan: Plan) -> str:
     """Returns a table's commands as shell lines, with missing files as comments."""
+    from tellapart.recipe.table_figures import table_notes
+
     lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
     lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
-    lines += [f"# {note}" for note in plan.notes()]
+    lines += [f"# {note}" for note in table_notes(plan)]
     lines += [f"# requires {path}: {why}" for path, why in plan.needed_files().items()]
     lines += [step.typed() + ("  # done" if step.done else "") for step in plan.commands()]
     return "\n".join(lines)
@@ -233,7 +236,10 @@ def dry_text(plan: Plan) -> str:
 
 def as_values(plan: Plan) -> dict[str, Any]:
     """Returns a table with our figures, their intervals and the paper's figures as JSON values."""
-    found, intervals, absent = plan.figures(study_figures(plan)), plan.intervals(), plan.missing()
+    from tellapart.recipe import table_figures
+
+    found = table_figures.figures(plan, study_figures(plan))
+    intervals, absent = table_figures.intervals(plan), plan.missing()
     names = [column.name for column in plan.table.columns]
     rows = [
         {
@@ -252,9 +258,12 @@ def as_values(plan: Plan) -> dict[str, Any]:
 
 def as_rich(plan: Plan) -> rich.table.Table:
     """Returns a table for the terminal. Each cell contains our figure, its interval, and the paper's figure."""
-    found, intervals = plan.figures(study_figures(plan)), plan.intervals()
+    from tellapart.recipe import table_figures
+
+    found, intervals = table_figures.figures(plan, study_figures(plan)), table_figures.intervals(plan)
+    notes = "\n".join(table_figures.table_notes(plan))
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95% interval] (the paper's)"
-    shown = rich.table.Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
+    shown = rich.table.Table(title=title, caption=notes or None, caption_justify="left")
     for label in plan.table.labels:
         shown.add_column(label)
     for column in plan.table.columns:

@@ -1,7 +1,6 @@
 """Finds the picture and the id of a record.
 
-Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.readers.jsonl`) and of caption files
-(`tellapart.data.caption_files`).
+Shared by the readers of data sets, of caption files and of prompts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Formats results as Markdown, LaTeX, CSV or JSON, and writes per-picture values."""
+"""Formats results as Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
 The key of a row consists of the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content,
 so renamed or copied files are not encoded again, but changed files are. Files whose path, size and modification time
 have not changed are not read again. For a clip, `Encoder.frames` frames are encoded and joined into one row, whose key
-includes the number of frames. A row does not depend on the other rows in its batch (`alone`). `docs/cache.md` describes
-the cache.
+includes the number of frames. A row does not depend on the other rows in its batch (`models.independent_rows`).
+`docs/cache.md` describes the cache.
 
 `features.filling` encodes missing rows.
 """

@@ -1,7 +1,7 @@
 """BERTScore (Zhang et al. 2020): matches each token in the caption with the nearest token in the reference, and vice
 versa.
 
-`bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.hashed_model` loads one.
+`bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_encoder` loads one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """CLIPScore, RefCLIPScore and "ClipSc", which are based on cosines between a caption and its picture or references.
 
 All are pure functions of numpy arrays with L2-normalized rows and return ``(corpus, per_caption_N)``, where the corpus
-score is the mean. `tellapart.evaluation.context` and the commands provide the features and multiply by 100, as the
-papers do.
+score is the mean. `tellapart.evaluation.metrics.clip_score` multiplies by 100, as the papers do.
 """
 
 from __future__ import annotations

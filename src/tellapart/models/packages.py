@@ -9,7 +9,6 @@ packages are installed with ``--no-deps``, because some of them require their ow
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -23,6 +22,7 @@ import torch
 import transformers
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.cache_folder import cache_folder
 from tellapart.utils.checksums import sha256, write_sums
 from tellapart.utils.messages import say
 
@@ -131,8 +131,7 @@ def packaged_folder(name: str) -> Path:
     file.
     """
     part = PARTS[name]
-    cache = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
-    folder = cache / "models" / f"{name}-{part.sha256[:8]}"
+    folder = cache_folder() / "models" / f"{name}-{part.sha256[:8]}"
     if (folder / "SHA256SUMS").is_file():
         return folder
     file = packaged_file(name)

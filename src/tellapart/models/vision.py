@@ -1,4 +1,4 @@
-"""Two views of any vision encoder's output: its cells, and one pooled vector."""
+"""Reads any vision encoder: its configuration and width, and its output as cells or as one pooled vector."""
 
 from __future__ import annotations
 

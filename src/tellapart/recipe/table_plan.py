@@ -1,21 +1,18 @@
-"""Plans the commands that reproduce a paper's table, and reads their results.
+"""Plans the commands that reproduce a paper's table.
 
 `Plan.commands` turns a table into ``train``, ``caption`` and ``eval`` commands, which ``tellapart tables`` prints or
-runs. `Plan.figures` reads the results of these commands.
+runs. `recipe.table_figures` reads the results of these commands.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from tellapart.data.reader import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
@@ -91,9 +88,6 @@ class Given:
     mllm: str = ""
 
 
-Figure = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
-
-
 @dataclass(frozen=True)
 class Plan:
     """The plan for a table: the requested rows, the commands in order, and missing inputs."""
@@ -129,16 +123,13 @@ class Plan:
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 
     def notes(self) -> list[str]:
-        """Returns notes for readers of the table: its own note, why cells are empty, and the notes in the results."""
+        """Returns notes for readers of the table: its own note, and why cells are empty."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
         empty: dict[str, list[str]] = {}
         for column in self.table.columns:
             empty.setdefault(self._why_empty(column), []).append(column.name)
-        lines_by_name = {
-            f"{test}: {note}": None for test in self._tests() for note in self._results(test).get("notes", ()) if note
-        }
         without = [f"{', '.join(names)}: {why}" for why, names in empty.items() if why]
-        return [*filter(None, [self.table.note]), *rows, *without, *lines_by_name]
+        return [*filter(None, [self.table.note]), *rows, *without]
 
     def _why_empty(self, column: Column) -> str:
         """Returns why a column has no figures here, or "" if it has figures."""
@@ -162,7 +153,7 @@ class Plan:
                 if column.source in (sources or SOURCES) and not missing:
                     yield row, column, row.instead.get(column.test, column.test)
 
-    def _tests(self) -> dict[str, list[str]]:
+    def systems_by_test(self) -> dict[str, list[str]]:
         """Returns the systems that ``eval`` measures on each test set."""
         tests: dict[str, list[str]] = {}
         for row, _, test in self.cells("metric", "words"):
@@ -192,12 +183,12 @@ class Plan:
         steps: dict[Path, Step] = {}
         for row, column, test in self.cells():
             brought = row.system in self.given.files and column.source != "log"
-            for step in () if brought or column.source == "setting" else self._training(row.system):
+            for step in () if brought or column.source == "setting" else self.training(row.system):
                 steps[step.out] = step
             if column.command:
-                step = self._command(row.system, column, test)
+                step = self.command(row.system, column, test)
                 steps[step.out] = step
-        for test, systems in self._tests().items():
+        for test, systems in self.systems_by_test().items():
             evaluated = self._eval(test, systems)
             for system in systems:
                 if (caption := self._caption(system, test, evaluated.out)) is not None:
@@ -235,13 +226,14 @@ class Plan:
         definition = plan.paper.systems[name]
         return plan._code(definition.run or definition.start) if definition.run or definition.start else ()
 
-    def _training(self, system: str) -> Iterator[Step]:
+    def training(self, system: str) -> Iterator[Step]:
+        """Yields the commands that train a system's model; the last one trains the model itself."""
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners:
             return
         for other in filter(None, (definition.run, definition.start, definition.until)):
-            yield from plan._training(other)
+            yield from plan.training(other)
         if not definition.recipe:
             return
         settings = list(definition.set)
@@ -277,7 +269,7 @@ class Plan:
 
     def result_of(self, test: str) -> Path:
         """Returns the path of the results on a test set."""
-        return self._eval(test, self._tests()[test]).out
+        return self._eval(test, self.systems_by_test()[test]).out
 
     def _eval(self, test: str, systems: Sequence[str]) -> Step:
         on = self.paper.tests[test]
@@ -306,7 +298,7 @@ class Plan:
             for option in ("--captions", str(self.captions_of(system, test)))
         ]
 
-    def _command(self, system: str, column: Column, test: str) -> Step:
+    def command(self, system: str, column: Column, test: str) -> Step:
         """Returns the command that computes a cell and writes it to a file."""
         number = f"paper{self.paper.number}-{self.table.id}"
         out = self.folder / "files" / f"{number}-{system}-{column.file}"
@@ -334,64 +326,6 @@ class Plan:
             words = ["study", "create", *self.table.study, self.paper.tests[test].data, "-o", str(self.study_folder)]
             yield Step((*words, *self._captioned(test, systems)), out)
 
-    def _results(self, test: str) -> dict[str, Any]:
-        """Returns the results of ``eval`` on a test set, or an empty dict if it has not run yet."""
-        path = self.result_of(test)
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-    def figures(self, study: Mapping[str, Mapping[str, float]] | None = None) -> dict[tuple[int, int], Figure]:
-        """Returns the figures that we measured, by row and column, from the commands that have run so far.
-
-        ``study``: figures from the table's human study, by system and name.
-        """
-        places = {id(row): place for place, row in enumerate(self.table.rows)}
-        results = {test: self._results(test) for test in self._tests()}
-        names = {test: self._names(result, test) for test, result in results.items()}
-        figures: dict[tuple[int, int], Figure] = {}
-        for row, column, test in self.cells():
-            value: Figure | None = None
-            if column.setting:
-                *_, train = self._training(row.system)
-                value = product_of(recipe_of(train), column.setting)
-            elif column.log:
-                value = logged(self.run_of(row.system), column.log)
-            elif column.study:
-                people = self.paper.systems[row.system].human
-                stem = "human" if people else self.captions_of(row.system, test).stem
-                value = (study or {}).get(stem, {}).get(column.study)
-            elif column.command:
-                out = self._command(row.system, column, test).out
-                value = str(out) if out.exists() else None
-            elif name := names[test].get(row.system):
-                result = results[test]
-                words = [word["lemma"] for word in result.get("words", {}).get(name, ()) if word["pos"] == column.words]
-                value = ", ".join(words) if column.words else measured(result["systems"][name], column.metric)
-            if value not in (None, "", []):
-                assert value is not None
-                figures[places[id(row)], self.table.columns.index(column)] = value
-        return figures
-
-    def intervals(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Returns the 95% confidence intervals of the measured figures, by row and column."""
-        places = {id(row): place for place, row in enumerate(self.table.rows)}
-        results = {test: self._results(test) for test in self._tests()}
-        names = {test: self._names(result, test) for test, result in results.items()}
-        result = {}
-        for row, column, test in self.cells():
-            if column.metric and (name := names[test].get(row.system)):
-                ends = [measured(results[test]["systems"][name], column.metric, end) for end in ("low", "high")]
-                if ends[0] is not None and ends[1] is not None:
-                    result[places[id(row)], self.table.columns.index(column)] = (ends[0], ends[1])
-        return result
-
-    def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
-        """Returns the name that ``eval`` gives to each system: the names in file order, followed by ``human``."""
-        systems = self._tests()[test]
-        files = [system for system in systems if not self.paper.systems[system].human]
-        names = [name for name in results.get("systems", {}) if name != "human"]
-        people = {system: "human" for system in systems if system not in files and results}
-        return dict(zip(files, names, strict=bool(names))) | people
-
 
 def _data_file() -> re.Pattern[str]:
     """Returns a pattern that matches ``kind:FILE`` or ``FILE``, where the file is below ``$TELLAPART_DATA``."""
@@ -416,15 +350,6 @@ def make_plan(
     return Plan(paper, table, tuple(chosen), folder, given or Given())
 
 
-def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
-    """Returns a field of a system's result for a metric: its value, or an end of its interval.
-
-    The names of judge metrics have a suffix with the judge and the dates.
-    """
-    keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
-    return results[keys[0]].get(part) if keys else None
-
-
 JUDGED = "smile_"  # prefix of the metrics that an LLM judge on a server measures
 
 
@@ -441,24 +366,6 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
     except TellapartError as error:
         absent["spice"] = str(error)
     return absent
-
-
-def logged(run: Path, name: str) -> list[tuple[int, float]]:
-    """Returns the (step, value) pairs that a run's validations logged under a name, in order.
-
-    Returns an empty list if the run has not started. ``name``: a name or a prefix, because "recall@1.random" is
-    followed by the pool size.
-    """
-    path = run / "log.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    records = [record for record in map(json.loads, lines) if record.get("event") == "validation"]
-    values = ((record["step"], value) for record in records for key, value in record.items() if key.startswith(name))
-    return [(int(step), float(value)) for step, value in values]
-
-
-def product_of(recipe: Recipe, keys: str) -> float:
-    """Returns the product of a recipe's values for keys such as ``training.batch_size*training.steps``."""
-    return math.prod(float(attrgetter(key)(recipe)) for key in keys.split("*"))
 
 
 def recipe_of(step: Step) -> Recipe:

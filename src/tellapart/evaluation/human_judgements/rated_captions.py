@@ -1,4 +1,4 @@
-"""Reads ratings in their published formats: Flickr8k, CLIPScore, Composite, THumB, FOIL and DetailCaps."""
+"""Reads ratings in their published formats (Flickr8k, CLIPScore, Composite, THumB, DetailCaps), and FOIL's pairs."""
 
 from __future__ import annotations
 
