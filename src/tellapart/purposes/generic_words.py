@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tellapart.captions.texts_beside import NAMED_FILES
+from tellapart.captions.paths_beside import NAMED_FILES
 from tellapart.language.phrase_search import has_phrase
 from tellapart.purposes.lora import WordShare
 from tellapart.review.fit_finder import FitFinder
