@@ -1,8 +1,10 @@
 """Analyses a study's answers: means, differences, agreement and times, and decides which participants count.
 
-``pick``: the share of answers that pick the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
-harmonic mean of a system's mean descriptiveness and mean accuracy, as in paper 1, Table 2.
-``compare``: how often a system's caption is judged more informative (ties count half), and how often wrong.
+``pick``: the share of answers that pick the target (paper 3, Table 6).
+``rate``: the mean of each aspect, and F1, the harmonic mean of a system's mean descriptiveness and mean accuracy (paper
+1, Table 2).
+``compare``: how often a system's caption is judged more informative (a tie counts half), and how often it is judged
+wrong.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ METRICS = {"pick": (ACCURACY,), "rate": (ASPECTS[0], ASPECTS[1], F1, ASPECTS[2])
 
 @dataclass(frozen=True)
 class QuestionAgreement:
-    """Agreement on one question. ``units``: number of items with at least two answers. ``answers``: number of their
-    answers. Undefined coefficients are None.
+    """Agreement on one question. Undefined coefficients are None.
+
+    units: number of items with at least two answers.
+    answers: number of answers to these items.
     """
 
     question: str
@@ -46,7 +50,7 @@ class QuestionAgreement:
 
 @dataclass(frozen=True)
 class Person:
-    """A participant in the report, without an identifier. Times are in minutes and seconds; NaN if unknown."""
+    """A participant as shown in the report, without an identifier. Unknown times are NaN."""
 
     name: str
     status: str
@@ -58,7 +62,7 @@ class Person:
 
     @property
     def counted(self) -> bool:
-        """Whether the answers count."""
+        """Whether the participant's answers count."""
         return self.status == COMPLETE and not self.excluded
 
 
@@ -74,7 +78,9 @@ class Participation:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A report's content. ``systems[name][metric]``: percent for ``pick`` and ``compare``, 1 to 5 for ``rate``."""
+    """A report's content. ``systems[name][metric]`` is a percentage for ``pick`` and ``compare``, and from 1 to 5 for
+    ``rate``.
+    """
 
     study: Study
     systems: dict[str, dict[str, Interval]]
@@ -92,7 +98,7 @@ class StudyResults:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know about the figures."""
+        """What readers have to know about the figures."""
         notes, counted = [], len(self.counted)
         if counted < self.study.quota:
             notes.append(
@@ -117,8 +123,8 @@ class StudyResults:
 
 
 def analyse(study: Study, store: AnswerStore) -> StudyResults:
-    """Analyzes the answers of those who completed the study and are not excluded. Raises `UsageError` if there are
-    none.
+    """Analyses the answers of participants who completed the study and are not excluded. Raises `UsageError` if there
+    are no such answers.
     """
     everybody = participations(study, store)
     answers = [
@@ -151,7 +157,9 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
 
 
 def participations(study: Study, store: AnswerStore) -> list[Participation]:
-    """Returns everybody who began, counted or not, in this order. Applies the current exclusion rule."""
+    """Returns everybody who began, in the order in which they began, whether their answers count or not. Applies the
+    current exclusion rule.
+    """
     answers_of = defaultdict(list)
     for answer in store.answers():
         answers_of[answer.participant].append(answer)
@@ -182,7 +190,9 @@ def _person(study: Study, one: Participant, places: Sequence[Place], answers: Se
 
 
 def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, str, float]]:
-    """Returns an answer's (metric, system, value) scores; values are 1 to 5 for ``rate``, else 0, 50 or 100."""
+    """Returns an answer's scores as (metric, system, value). Values are from 1 to 5 for ``rate``, otherwise 0, 50 or
+    100.
+    """
     systems, options = study.trials[answer.trial].systems, answer.options
     if study.kind == "pick":
         return [(ACCURACY, systems[0], 100.0 * (options[0] == 0))]
@@ -198,7 +208,7 @@ def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, str, float]]:
 
 
 def means_of(study: Study, answers: Iterable[StudyAnswer]) -> dict[str, SystemMeans]:
-    """Returns the systems' means of each metric, in the order of ``study.systems``."""
+    """Returns each metric's means, with the systems in the order of ``study.systems``."""
     rows = defaultdict(list)
     for answer in answers:
         for metric, system, value in scores(study, answer):
@@ -210,7 +220,7 @@ def means_of(study: Study, answers: Iterable[StudyAnswer]) -> dict[str, SystemMe
         ratings = Ratings(*map(np.array, zip(*own, strict=True)))
         means[metric] = system_means(ratings, len(study.systems), analysis.resamples, analysis.seed)
     if study.kind == "rate":
-        one, other = means[ASPECTS[0]], means[ASPECTS[1]]  # of the same seeds, so that resamples correspond
+        one, other = means[ASPECTS[0]], means[ASPECTS[1]]  # the seeds are the same, so the resamples correspond
         means[F1] = replace(
             one, value_S=harmonic(one.value_S, other.value_S), drawn_ARS=harmonic(one.drawn_ARS, other.drawn_ARS)
         )
@@ -223,7 +233,9 @@ def harmonic(descriptiveness: Floats, accuracy: Floats) -> Floats:
 
 
 def _pairs(study: Study, answers: Sequence[StudyAnswer], means: Mapping[str, SystemMeans]) -> list[SystemPair]:
-    """Returns the differences of all pairs. ``compare``: of those that met, head to head, not through other systems."""
+    """Returns the differences between all pairs of systems. For ``compare``, uses only the comparisons between the two
+    systems, and omits pairs that were not compared.
+    """
     pairs = []
     for (a, first), (b, second) in combinations(enumerate(study.systems), 2):
         if study.kind == "compare":

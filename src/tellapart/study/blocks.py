@@ -1,4 +1,6 @@
-"""Who holds the blocks of a study: reservations, which expire, and complete answers that are not excluded."""
+"""Determines which participants hold a study's blocks: those with a reservation, which expires, and those whose answers
+are complete and not excluded.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,34 @@ from tellapart.study.store import ACTIVE, COMPLETE, Participant, all_participant
 
 
 class Blocks:
-    """The blocks of a study, and the participants who hold them. Nothing about this is stored: it follows from the
-    answers and from the current exclusion rule, which may have been amended.
+    """A study's blocks and the participants who hold them. Who holds a block is not stored. It is computed from the
+    answers and the current exclusion rule, which may have been amended.
     """
 
     def __init__(self, study: Study) -> None:
         self.study = study
         self._order = lru_cache(4096)(study.order)
-        self._excluded: dict[int, str] = {}  # by participant, for those whose answers are final
+        self._excluded: dict[int, str] = {}  # from participants whose answers are final to the reason for exclusion
 
     def places(self, one: Participant) -> tuple[Place, ...]:
-        """Returns what a participant sees, in order."""
+        """Returns the trials that a participant sees, in order."""
         return self._order(one.block, one.ordinal, one.seed)
 
     def is_final(self, one: Participant, now: float) -> bool:
-        """Returns whether a participant finished, or answered everything but did not click Finish in time."""
+        """Returns whether a participant finished, or answered all items but did not click Finish in time."""
         answered_all = one.status == ACTIVE and one.answered == len(self.places(one))
         return one.status == COMPLETE or (answered_all and self._is_late(one, now))
 
     def free(self, run: Transaction, now: float) -> int | None:
-        """Returns the block that lacks most raters; None if all have enough. Active reservations count as raters."""
+        """Returns the block that has the fewest raters, or None if all blocks have enough. Active reservations count as
+        raters.
+        """
         raters = self._raters(run, now)
         block = min(range(len(self.study.blocks)), key=lambda number: raters[number])
         return block if raters[block] < self.study.settings.sampling.raters else None
 
     def is_lost(self, run: Transaction, one: Participant, now: float) -> bool:
-        """Returns whether a reservation has run out and others have taken its place."""
+        """Returns whether a participant's reservation has expired and other participants have filled the block."""
         quota = self.study.settings.sampling.raters
         return not self._holds(run, one, now) and self._raters(run, now)[one.block] >= quota
 

@@ -1,4 +1,4 @@
-"""Creates studies: chooses pictures, and writes the trials, blocks and settings of a new folder."""
+"""Creates a study: chooses pictures, and writes trials, blocks and settings to a new folder."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ from tellapart.utils.write_errors import write_errors
 
 PRACTICE_ITEMS = 2
 SIDES = {"pick": 640, "rate": 1200, "compare": 1200}  # longer side of a picture, in pixels
-ITEM_SECONDS = {"pick": 15, "rate": 20, "compare": 20}  # estimate for the consent page
-MAX_COMPARED = 400  # pictures among which that with the fewest words in common is searched
+ITEM_SECONDS = {"pick": 15, "rate": 20, "compare": 20}  # estimated time per item, for the consent page
+MAX_COMPARED = 400  # maximum number of pictures to search for the one with the fewest words in common
 _WORD = re.compile(r"[a-z]{4,}")
-# ``pick``: paper 3 (500 sets, the first reference). ``rate``: paper 1 (100 pictures, five raters, a random reference).
+# ``pick``: as in paper 3 (500 sets, the first reference).
+# ``rate``: as in paper 1 (100 pictures, five raters, a random reference).
 DEFAULTS: dict[str, dict[str, Any]] = {
     "pick": {"items": 500, "raters": 1, "human": "first"},
     "rate": {"items": 100, "raters": 5, "human": "random"},
@@ -57,11 +58,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """The plan of a new study. None stands for the default of this kind of study.
+    """The plan for a new study. None selects the default for this kind of study.
 
     items: number of look-alike sets or pictures.
-    candidates: pictures per set.
-    block: items per participant.
+    candidates: number of pictures per set.
+    block: number of items per participant.
+    controls: number of control items.
+    raters: number of participants per block.
     human: which reference becomes the system ``human``: first, random or none.
     """
 
@@ -78,7 +81,7 @@ class StudyPlan:
 
     @property
     def easy(self) -> int:
-        """The number of trials with a right answer: controls, practice and the example."""
+        """The number of trials that have a correct answer: control items, practice items and the example."""
         return self.controls + PRACTICE_ITEMS + 1
 
     @property
@@ -88,7 +91,9 @@ class StudyPlan:
 
 
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
-    """Writes a new study's folder. Raises `UsageError` if there are too few pictures or the study exists."""
+    """Writes the folder of a new study. Raises `UsageError` if there are too few pictures or if the folder already
+    contains a study.
+    """
     check_kind(plan.kind)
     if (folder / ITEMS).exists():
         raise UsageError(f"{folder} already contains a study; choose another folder with -o")
@@ -146,12 +151,12 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
 
 
 def latin_blocks(units: int, conditions: int, size: int, *, first: int, swap: bool) -> list[list[tuple[int, bool]]]:
-    """Builds blocks as Latin squares: a block contains every unit of its part once, and all conditions equally often.
+    """Builds blocks as Latin squares. A block contains every unit of its part once, and all conditions equally often.
 
-    Over the blocks of a part, every unit occurs in every condition.
+    Across the blocks of a part, every unit occurs in every condition.
 
-    first: the number of the first trial; the trials of a unit follow each other, one for each condition.
-    swap: whether captions are swapped in half of the trials of each condition in a block.
+    first: the number of the first trial. A unit's trials, one for each condition, have consecutive numbers.
+    swap: whether to swap the captions in half of a block's trials for each condition.
     """
     parts = -(-units // size)
     blocks = []
@@ -165,11 +170,11 @@ def latin_blocks(units: int, conditions: int, size: int, *, first: int, swap: bo
     return blocks
 
 
-# Choice of pictures, as rows of the material. Both functions return the rows of the easy trials and of the items.
+# Choosing pictures. Both functions return two lists with rows of the material: for the easy trials and for the items.
 
 
 def _sets(material: Material, plan: StudyPlan) -> tuple[list[list[int]], list[list[int]]]:
-    """Chooses sets of pictures; the target is the first of a set."""
+    """Chooses sets of pictures. The target is the first picture in a set."""
     features_ND, size, need = material.features_ND, plan.candidates, plan.easy * plan.candidates
     if features_ND is None:
         raise UsageError("pick requires a scorer to find pictures that look alike; add --scorer NAME")
@@ -187,7 +192,7 @@ def _sets(material: Material, plan: StudyPlan) -> tuple[list[list[int]], list[li
 
 
 def _pictures(material: Material, plan: StudyPlan) -> tuple[list[list[int]], list[list[int]]]:
-    """Chooses single pictures. In easy trials, another picture follows, whose caption does not fit the first one."""
+    """Chooses single pictures. For an easy trial, also chooses a second one whose caption does not fit the first."""
     pool = _described(material, plan, plan.easy + 1)[: plan.easy + MAX_COMPARED]
     reserved, others = pool[: plan.easy], pool[plan.easy :]
     words = {row: set(_WORD.findall(" ".join(material.references_of(row)).lower())) for row in pool}
@@ -199,7 +204,10 @@ def _pictures(material: Material, plan: StudyPlan) -> tuple[list[list[int]], lis
 
 
 def _described(material: Material, plan: StudyPlan, need: int) -> list[int]:
-    """Returns the pictures with references, in random order. Raises `UsageError` if there are fewer than ``need``."""
+    """Returns the pictures that have references, in random order.
+
+    Raises `UsageError` if there are fewer than ``need``.
+    """
     rows = [row for row in range(len(material.items)) if material.references_of(row)]
     if len(rows) < need:
         raise UsageError(
@@ -210,7 +218,7 @@ def _described(material: Material, plan: StudyPlan, need: int) -> list[int]:
 
 
 def _complete(material: Material, plan: StudyPlan, reserved: Sequence[int]) -> list[int]:
-    """Returns the other pictures that have a caption from every system, in random order."""
+    """Returns the pictures that are not reserved and have a caption from every system, in random order."""
     common = set.intersection(*map(set, material.captions.values()))
     rows = [row for row, item in enumerate(material.items) if item.id in common and row not in reserved]
     return shuffled(rows, plan.shuffle_seed, "targets")
@@ -222,11 +230,13 @@ def _complete(material: Material, plan: StudyPlan, reserved: Sequence[int]) -> l
 def _easy_trial(
     material: Material, plan: StudyPlan, number: int, rows: Sequence[int], picture: Callable[[int], str]
 ) -> Trial:
-    """Builds the ``number``-th trial with a right answer: controls, then practice, then the example.
+    """Builds the ``number``-th trial that has a correct answer: first the control items, then the practice items, then
+    the example.
 
-    ``rate``: the caption belongs to another picture, so its accuracy is low; or it is right (first practice item); or,
-    for every second control, it tells the participant what to answer. ``compare``: one of two captions belongs to
-    another picture.
+    ``rate``: the caption belongs to another picture, so its accuracy is low. There are two exceptions: the first
+    practice item has the correct caption, and in every second control item, the caption tells the participant what to
+    answer.
+    ``compare``: one of the two captions belongs to another picture.
     """
     role = [*[CONTROL] * plan.controls, *[PRACTICE] * PRACTICE_ITEMS, EXAMPLE][number]
     unit, pictures = material.items[rows[0]].id, tuple(map(picture, rows if plan.kind == "pick" else rows[:1]))
@@ -251,7 +261,9 @@ def _easy_trial(
 
 
 def _write_picture(folder: Path, picture: Picture, side: int) -> str:
-    """Writes a picture, named after its content; returns its name. Raises `UsageError` if it is unreadable."""
+    """Writes a picture to a file named after its content, and returns the file name. Raises `UsageError` if the picture
+    cannot be read.
+    """
     try:
         data, kind = encode_picture(picture.image(), side)
     except PictureError as error:

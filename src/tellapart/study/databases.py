@@ -1,6 +1,6 @@
-"""Databases of answers: a SQLite file, or a schema on a PostgreSQL server; one transaction at a time.
+"""Databases for answers: a SQLite file, or a schema on a PostgreSQL server. Both run one transaction at a time.
 
-Commits are durable. The SQL is the common subset of both databases; ``?`` stands for a value.
+Commits are durable. Statements use the SQL that both databases support, with ``?`` as the placeholder for a value.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 
-APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field that identifies the application a file belongs to
+APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's application id, which identifies the application that owns a file
 SCHEMA_VERSION = 2
 Row = tuple[Any, ...]
-Transaction = Callable[..., list[Row]]  # runs a statement with values, as part of a transaction, and returns its rows
+Transaction = Callable[..., list[Row]]  # runs a statement with values inside a transaction and returns its rows
 
 
 class StoreError(TellapartError):
-    """Error of the database; the same request may succeed later."""
+    """Raised if the database fails. The same request may succeed later."""
 
 
 class SqliteDatabase:
-    """A SQLite file in WAL mode, whose commits survive a power cut.
+    """A SQLite file in WAL mode. Its commits survive a power failure.
 
-    Raises `UsageError` for a different kind of file, or for a missing file if ``create`` is False.
+    Raises `UsageError` if the file is of a different kind, or if it is missing and ``create`` is False.
     """
 
     def __init__(self, path: Path, schema: Sequence[str], *, create: bool) -> None:
@@ -51,7 +51,7 @@ class SqliteDatabase:
     def compact(self) -> None:
         """Removes deleted rows from the log and from free pages, so that they cannot be recovered from the file.
 
-        Raises `StoreError` if another process uses the file for too long; the rows are deleted nevertheless.
+        Raises `StoreError` if another process uses the file for too long. The rows remain deleted even then.
         """
         try:
             with self._lock:
@@ -72,7 +72,7 @@ class SqliteDatabase:
 class PostgresDatabase:
     """The schema ``space`` on a PostgreSQL server. Reconnects if the connection is lost.
 
-    Raises `UsageError` for a password in the URL, or for a missing schema if ``create`` is False.
+    Raises `UsageError` if the URL contains a password, or if the schema is missing and ``create`` is False.
     """
 
     def __init__(self, url: str, space: str, schema: Sequence[str], *, create: bool) -> None:
@@ -95,7 +95,7 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """See `SqliteDatabase`. Other processes wait on an advisory lock."""
+        """Opens a transaction, see `SqliteDatabase.transaction`. Other processes wait for an advisory lock."""
         with self._lock:
             try:
                 if self._connection is None or self._connection.closed:

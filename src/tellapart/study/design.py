@@ -1,13 +1,14 @@
 """The design of a study: its trials, the blocks that participants answer, and the folder that stores them.
 
-An answer has one option number per question. *Canonical* options do not depend on the displayed order: for ``pick``,
-option 0 is the target; for ``compare``, "first" is the first system's caption.
+An answer has one option number per question. *Canonical* options do not depend on the displayed order. For ``pick``,
+option 0 is the target. For ``compare``, "first" is the first system's caption.
 
-A study's folder contains its trials in ``items.json``, its settings in ``study.toml``, and pictures named after their
-hash.
+A study's folder contains its trials in ``items.json``, its settings in ``study.toml``, and pictures whose file names
+are hashes of their content.
 
-The *stamp* is a hash of everything that affects results: trials, texts, exclusion rule, analysis. It is stored when the
-first participant begins and printed in the report, so that readers can check that nothing was decided afterwards.
+The *stamp* is a hash of everything that affects the results: the trials, texts, exclusion rule and analysis. It is
+stored when the first participant begins, and the report shows it, so that readers can check that nothing was decided
+afterwards.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ ITEM, CONTROL, PRACTICE, EXAMPLE = "item", "control", "practice", "example"
 class Trial:
     """One screen, in canonical order.
 
-    unit: id of the (target) picture.
-    systems, captions: one of each, or two for ``compare``.
-    pictures: file names; for ``pick``, the target first.
-    expected: the correct options for each question (None: any option). Only controls, practice items and the example
-        have them.
-    feedback: explains the expected options.
+    unit: id of the picture or, for ``pick``, of the target.
+    systems, captions: one system and its caption, or two of each for ``compare``.
+    pictures: file names. For ``pick``, the target comes first.
+    expected: the correct options for each question, or None if any option is correct. Empty except for control items,
+        practice items and the example.
+    feedback: explains the correct options.
     """
 
     role: str
@@ -61,7 +62,7 @@ class Trial:
 class Place:
     """A trial as one participant sees it.
 
-    captions, pictures: in displayed order.
+    captions, pictures: the captions and pictures in displayed order.
     orders: for each question, the canonical option at each displayed position.
     """
 
@@ -71,17 +72,17 @@ class Place:
     orders: tuple[tuple[int, ...], ...]
 
     def canonical(self, displayed: Sequence[int]) -> tuple[int, ...]:
-        """Converts displayed to canonical options. Raises ValueError for options that were not displayed."""
+        """Converts displayed options to canonical options. Raises ValueError for options that were not displayed."""
         if any(option not in range(len(order)) for order, option in zip(self.orders, displayed, strict=True)):
             raise ValueError("an option that was not displayed")
         return tuple(order[option] for order, option in zip(self.orders, displayed, strict=True))
 
     def displayed(self, options: Sequence[int]) -> tuple[int, ...]:
-        """Converts canonical to displayed options."""
+        """Converts canonical options to displayed options."""
         return tuple(order.index(option) for order, option in zip(self.orders, options, strict=True))
 
 
-# Canonical options by displayed position, for the questions of `compare` when the two captions are swapped.
+# For each question of `compare`, the canonical option at each displayed position if the two captions are swapped.
 SWAPPED = ((2, 1, 0), (0, 2, 1, 3))
 
 
@@ -113,13 +114,13 @@ class Study(BaseModel):
 
     @cached_property
     def of_role(self) -> dict[str, tuple[int, ...]]:
-        """The trial numbers of each role."""
+        """Maps each role to the numbers of its trials."""
         roles = (ITEM, CONTROL, PRACTICE, EXAMPLE)
         return {role: tuple(n for n, trial in enumerate(self.trials) if trial.role == role) for role in roles}
 
     @cached_property
     def stamp(self) -> str:
-        """The SHA-256 of everything that affects results."""
+        """The SHA-256 hash of everything that affects the results."""
         content = {
             "items": self.model_dump(mode="json"),
             "settings": self.settings.model_dump(mode="json", exclude={"recruitment"}),
@@ -128,12 +129,12 @@ class Study(BaseModel):
 
     @property
     def units(self) -> int:
-        """The number of pictures or look-alike sets that are asked about."""
+        """The number of pictures or look-alike sets in the study's items."""
         return len({self.trials[number].unit for number in self.of_role[ITEM]})
 
     @property
     def candidates(self) -> int:
-        """The number of pictures to choose from; 1 for ``rate`` and ``compare``."""
+        """The number of pictures to choose from, which is 1 for ``rate`` and ``compare``."""
         return max(len(self.trials[number].pictures) for number in self.of_role[ITEM])
 
     @property
@@ -142,10 +143,11 @@ class Study(BaseModel):
         return len(self.blocks) * self.settings.sampling.raters
 
     def order(self, block: int, ordinal: int, seed: str) -> tuple[Place, ...]:
-        """Returns what a block's ``ordinal``-th rater sees, in order: practice, then items with a control in each part.
+        """Returns the trials that a block's ``ordinal``-th rater sees, in order: first the practice items, then the
+        items, divided into parts with one control item each.
 
-        The order depends only on the design and ``seed``, so the stored seed reproduces it. It is computed by hashing,
-        so it does not depend on library versions.
+        The order depends only on the design and ``seed``, so the stored seed reproduces it. It is computed by hashing
+        and therefore does not depend on library versions.
         """
         items = shuffled(range(len(self.blocks[block])), seed, "items")
         controls = shuffled(self.of_role[CONTROL], seed, "controls")
@@ -154,7 +156,7 @@ class Study(BaseModel):
         for part in range(parts):
             numbers = items[len(items) * part // parts : len(items) * (part + 1) // parts]
             trials = [self.blocks[block][number] for number in numbers]
-            if controls:  # in the second half of each part, so that a control never comes first
+            if controls:  # inserts the control item in the second half of the part, so that it never comes first
                 at = shuffled(range((len(trials) + 1) // 2, len(trials) + 1), seed, f"place {part}")[0]
                 swap = shuffled((0, 1), seed, f"control {part}")[0]
                 trials.insert(at, (controls[part], bool(swap)))
@@ -168,8 +170,8 @@ class Study(BaseModel):
     def place(self, number: int, slots: Sequence[int], swap: bool) -> Place:
         """Returns a trial with its options in a given order.
 
-        slots: for ``pick``, the canonical picture at each displayed position.
-        swap: for ``compare``, whether the captions are swapped.
+        slots: the canonical picture at each displayed position (``pick`` only).
+        swap: whether to swap the captions (``compare`` only).
         """
         trial = self.trials[number]
         if self.kind == "pick":
@@ -182,7 +184,7 @@ class Study(BaseModel):
 
 
 def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
-    """Returns the numbers in a random order that depends only on seed and purpose."""
+    """Returns the numbers in a random order that depends only on ``seed`` and ``purpose``."""
 
     def key(number: int) -> bytes:
         return hashlib.blake2b(f"{seed}\0{purpose}\0{number}".encode(), digest_size=16).digest()
@@ -191,7 +193,7 @@ def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
 
 
 def open_study(folder: Path) -> Study:
-    """Opens a study's folder. Raises `UsageError` if it is not a study or is damaged."""
+    """Opens a study's folder. Raises `UsageError` if the folder is not a study, or if the study is damaged."""
     path = folder / ITEMS
     try:
         content = parse_json(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The exclusion rule of a study, which is set before the study begins."""
+"""Applies a study's exclusion rule, which is set before the study begins."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tellapart.study.store import StudyAnswer
 
 
 def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
-    """Counts the mistakes on control items."""
+    """Counts the control items that were answered incorrectly."""
     trials = [(study.trials[answer.trial], answer) for answer in answers]
     return sum(trial.role == CONTROL and not trial.passes(answer.options) for trial, answer in trials)
 
 
 def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
-    """Returns the reason for excluding a participant who saw ``places`` in this order; "" if the participant counts.
+    """Returns the reason for excluding a participant, or "" if the participant's answers count.
 
-    answers: the valid answers. The rule on identical answers applies to displayed options.
+    places: the trials that the participant saw, in order.
+    answers: the participant's valid answers. The limit on identical answers applies to the displayed options.
     """
     rule = study.settings.exclusion
     reasons = []

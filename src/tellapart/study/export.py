@@ -1,4 +1,4 @@
-"""Exports the answers of a study as anonymous JSON and CSV."""
+"""Exports a study's answers as anonymous JSON and CSV."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ _WRONG = ("neither", "first", "second", "both")
 
 
 def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = False) -> dict[str, Any]:
-    """Writes ``answers.json`` (design and all answers) and ``answers.csv`` (one row per answer) to ``out``.
+    """Writes ``answers.json`` (the design and all answers) and ``answers.csv`` (one row per answer) to ``out``.
 
-    Participants are named P1, P2, …, and times are relative to their start. with_ids: also write ``identifiers.csv``,
-    which maps participants to the platform's identifiers for payment. Never publish it.
+    Participants are named P1, P2, …, and times are relative to the participant's start.
+
+    with_ids: whether to also write ``identifiers.csv``, which maps participants to the platform's identifiers, so that
+    they can be paid. Never publish this file.
     """
     for name in (JSON_FILE, CSV_FILE, *([PEOPLE_FILE] if with_ids else [])):
         check_output(out / name)
@@ -62,7 +64,7 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
 
 
 def _row(study: Study, one: Participation, answer: StudyAnswer) -> dict[str, Any]:
-    """Returns what is published of an answer."""
+    """Returns the part of an answer that is published."""
     trial, place, options = study.trials[answer.trial], one.places[answer.position], answer.options
     row = {
         "participant": one.person.name,
@@ -89,7 +91,7 @@ def _row(study: Study, one: Participation, answer: StudyAnswer) -> dict[str, Any
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    """Formats rows as CSV; prefixes texts that a spreadsheet would interpret as formulas with an apostrophe."""
+    """Formats rows as CSV. Adds an apostrophe before text that a spreadsheet would interpret as a formula."""
     out = io.StringIO()
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")

@@ -1,10 +1,12 @@
-"""Means of ratings, and intervals of means and differences that treat both participants and items as samples.
+"""Computes means of ratings, and intervals for means and differences that treat both participants and items as samples.
 
-The variance uses two-way clustering (Cameron, Gelbach and Miller 2011): the bootstrap variance over participants, plus
-that over items, minus that over single answers, which both terms include. Each bootstrap resamples whole clusters with
-replacement. The interval uses Student's t; its degrees of freedom are the smaller number of clusters minus one.
-Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings three times; for yes/no answers
-its intervals are up to 1.7 times too wide.
+The variance uses two-way clustering (Cameron, Gelbach and Miller 2011). It is the bootstrap variance over participants,
+plus the bootstrap variance over items, minus the bootstrap variance over single answers, which both other terms
+include. Each bootstrap resamples whole clusters with replacement. The interval uses Student's t. Its degrees of freedom
+are one less than the number of participants or items, whichever is smaller.
+
+Resampling participants and items at once (Owen's pigeonhole bootstrap) counts the noise of single ratings three times.
+For yes/no answers, its intervals are up to 1.7 times too wide.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Ratings:
-    """M ratings: their participants and items, the indices of their systems, and their values in the metric's unit."""
+    """M ratings. Each has a participant, an item, the index of a system, and a value in the metric's unit."""
 
     participant_M: npt.NDArray[Any]
     item_M: npt.NDArray[Any]
@@ -37,11 +39,11 @@ class Ratings:
 
 @dataclass(frozen=True)
 class SystemMeans:
-    """The means of S systems; NaN for a system without ratings.
+    """The means of S systems. The mean of a system without ratings is NaN.
 
-    count_S: numbers of ratings.
-    clusters: numbers of participants, items and answers.
-    drawn_ARS: the means in R resamples of each of these A = 3.
+    count_S: each system's number of ratings.
+    clusters: number of participants, number of items and number of answers.
+    drawn_ARS: the means in R resamples for each of these A = 3 kinds of clusters.
     """
 
     value_S: Floats
@@ -63,10 +65,10 @@ class SystemMeans:
         return Difference(value, value - half, value + half, int(self.count_S[a] + self.count_S[b]), p)
 
     def _half_and_p(self, value: float, drawn_AR: Floats, confidence: float) -> tuple[float, float]:
-        """Returns half the width of the interval, and the p-value. NaN if they are undefined.
+        """Returns half the interval's width, and the p-value. Both are NaN if they are undefined.
 
-        They are undefined for one participant or item, and if all answers agree, because a spread of 0 does not predict
-        the next participant's answer.
+        They are undefined if there is only one participant or item. They are also undefined if all answers agree,
+        because a spread of 0 says nothing about the next participant's answer.
         """
         freedom = min(self.clusters[:2]) - 1
         error = standard_error(drawn_AR, self.clusters) if freedom and math.isfinite(value) else 0.0
@@ -80,14 +82,16 @@ class SystemMeans:
 
 
 def standard_error(drawn_AR: Floats, clusters: tuple[int, ...]) -> float:
-    """Computes the two-way clustered standard error, at least as large as that of either clustering."""
+    """Computes the two-way clustered standard error, which is at least as large as either one-way standard error."""
     count_A = np.array(clusters)
     person, item, answer = np.nanvar(drawn_AR, axis=1) * count_A / (count_A - 1)
     return math.sqrt(max(person + item - answer, person, item))
 
 
 def system_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> SystemMeans:
-    """Computes each system's mean, and its mean in each resample; NaN if a resample contains no rating for it."""
+    """Computes each system's mean, and its mean in each resample. If a resample contains no ratings for a system, the
+    mean is NaN.
+    """
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     person_M, item_M = (np.unique(axis_M, return_inverse=True)[1] for axis_M in (ratings.participant_M, ratings.item_M))

@@ -1,4 +1,4 @@
-"""Limits how many participants may start per network address, so that nobody can fill the study."""
+"""Limits how many participants may start from a network address, so that nobody can fill the study alone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ HOUR = 3600.0
 
 
 class TooManyStarts(TellapartError):
-    """Too many participants have started from this address."""
+    """Raised if too many participants have started from an address."""
 
 
 class StartLimit:
-    """Counts the starts of the last hour by address. Addresses are kept in memory only, never written to a file.
+    """Counts the starts from each address in the last hour. Addresses are kept in memory and never written to a file.
 
-    ``clock``: returns seconds since 1970. ``proxied``: whether the server is behind a proxy. If so, a start without an
-    address means that the proxy is misconfigured.
+    clock: returns seconds since 1970.
+    proxied: whether the server is behind a proxy. If it is, a start without an address means that the proxy is
+    misconfigured.
     """
 
     def __init__(self, clock: Callable[[], float], proxied: bool = False) -> None:
@@ -27,9 +28,11 @@ class StartLimit:
         self._starts: dict[str, list[float]] = {}
 
     def count(self, address: str, most: int) -> None:
-        """Counts a start. Raises `TooManyStarts` after ``most`` in the last hour; "" and 0 mean no limit."""
+        """Counts a start. Raises `TooManyStarts` if there were already ``most`` starts from this address in the last
+        hour. There is no limit if ``address`` is "" or ``most`` is 0.
+        """
         if most and not address and self._proxied:
-            self._proxied = False  # said once
+            self._proxied = False  # so that the message is printed only once
             say(
                 "starts_per_address has no effect, because the reverse proxy sends no "
                 "X-Forwarded-For header; configure it to send the client's address"
@@ -43,10 +46,12 @@ class StartLimit:
 
 
 def client_address(forwarded_for: str) -> str:
-    """Returns the client's address as seen by the proxy (for IPv6, its /64 network); "" on this machine.
+    """Returns the client's address as seen by the proxy. For IPv6, returns the /64 network. Returns "" for a client on
+    this machine.
 
-    The server listens on loopback only, so the peer's address is always this machine's. A proxy or tunnel in front of
-    it appends the client's to ``X-Forwarded-For``. Without that header, all participants would share one limit.
+    The server listens on the loopback interface only, so the peer's address is always that of this machine. A proxy or
+    tunnel in front of the server appends the client's address to ``X-Forwarded-For``. Without this header, all
+    participants would share one limit.
     """
     last = forwarded_for.rpartition(",")[2].strip()
     try:

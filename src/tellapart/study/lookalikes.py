@@ -1,8 +1,9 @@
-"""Sets of pictures to choose from: look-alikes for the items of ``pick``, unlike pictures for its control items.
+"""Builds the sets of pictures for ``pick``: look-alikes for its items, dissimilar pictures for its control items.
 
 Each look-alike set has a target, as in paper 3's human study (section 4.2.4, appendix A). Targets come in random
-order. A target's distractors are its nearest pictures by cosine that are in no set yet and whose cosine *to the target*
-does not exceed a limit (0.8 in the paper); there is no limit between distractors. The sets are disjoint.
+order. A target's distractors are the nearest pictures by cosine that are not in any set yet and whose cosine *to the
+target* does not exceed a limit (0.8 in the paper). The cosine between two distractors is not limited. The sets are
+disjoint.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ def lookalike_sets(
     count: int | None = None,
     max_cosine: float = MAX_COSINE,
 ) -> list[list[int]]:
-    """Builds up to ``count`` sets of ``size`` rows of ``features_ND``: the target, then its distractors from near to
-    far.
+    """Builds up to ``count`` sets of ``size`` rows of ``features_ND``. Each set starts with the target, followed by its
+    distractors from near to far.
 
     targets: candidate target rows, in the order in which they are tried.
     available: rows that a set may contain.
-    Skips targets with too few remaining pictures. Ties are broken by row (`tellapart.features.nearest`).
+
+    Skips targets for which too few pictures remain. Breaks ties by row (see `tellapart.features.nearest`).
     """
     vectors = Vectors.of(features_ND)
     free_N = np.isin(np.arange(len(vectors)), available)
@@ -58,9 +60,10 @@ def lookalike_sets(
 def unlike_sets(
     features_ND: npt.ArrayLike, reserved: Sequence[int], *, size: int, count: int, seed: str
 ) -> list[list[int]]:
-    """Builds ``count`` disjoint sets of reserved rows for control items: a target and random dissimilar pictures.
+    """Builds ``count`` disjoint sets of reserved rows for control items. Each set consists of a target and random
+    dissimilar pictures.
 
-    Draws the distractors from the less similar half of the free rows, so that the item is easy.
+    Draws the distractors from the half of the free rows that is less similar to the target, so that the item is easy.
     """
     vectors = Vectors.of(features_ND)
     free = shuffled(reserved, seed, "easy")

@@ -1,4 +1,4 @@
-"""What a study is made of: pictures, the systems' captions and references, read as for ``eval``."""
+"""Reads the material for a study: pictures, the systems' captions, and references. Uses the readers of ``eval``."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ HUMAN = "human"
 
 @dataclass(frozen=True)
 class Material:
-    """Pictures and their captions: ``captions[system][id]``, references by id and, if computed, a row of features per
-    picture. No text is empty.
+    """Pictures and their captions. No text is empty.
+
+    captions: ``captions[system][id]`` is the system's caption for a picture.
+    references: maps picture ids to references.
+    features_ND: one row of features per picture, or None if no features were computed.
     """
 
     items: Sequence[Item]
@@ -36,7 +39,7 @@ class Material:
     features_ND: np.ndarray | None = None
 
     def references_of(self, row: int) -> Sequence[str]:
-        """Returns the references of a picture."""
+        """Returns a picture's references."""
         return self.references.get(self.items[row].id, ())
 
 
@@ -46,9 +49,10 @@ def read_material(
     references: Sequence[Path] = (),
     scorer: str | None = None,
 ) -> Material:
-    """Reads a study's material. Systems are named after their files. Prints notes on mismatches.
+    """Reads a study's material. Systems are named after their files. Prints notes about captions that do not match.
 
-    scorer: its features define which pictures look alike. With a scorer, unreadable pictures are skipped.
+    scorer: the scorer whose features define which pictures look alike. If there is a scorer, unreadable pictures are
+    skipped.
     """
     dataset = open_many(list(data))
     items: Sequence[Item] = list(dataset)
@@ -70,7 +74,9 @@ def read_material(
 
 
 def _captions(path: Path, known: KnownIds, name: str) -> dict[str, str]:
-    """Reads one caption per known id. Raises `UsageError` if no id is known or one has several captions."""
+    """Reads one caption for each known id. Raises `UsageError` if the file contains no known id, or several captions
+    for one id.
+    """
     file = read_caption_file(path)
     matched = match_captions(file, known, name)
     if matched.how:
@@ -87,7 +93,10 @@ def _captions(path: Path, known: KnownIds, name: str) -> dict[str, str]:
 
 
 def with_human(material: Material, which: str, seed: int) -> Material:
-    """Adds a reference of each picture as the system ``human``. which: first, random or none."""
+    """Adds one of each picture's references as the caption of the system ``human``.
+
+    which: the reference to add: ``first``, ``random`` or ``none``.
+    """
     if which not in ("first", "random", "none"):
         raise UsageError(f"--human: expected first, random or none, got {which}")
     if which == "none":

@@ -1,4 +1,4 @@
-"""Addresses for a study's pictures that reveal nothing about them."""
+"""Gives a study's pictures addresses that reveal nothing about the pictures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import hmac
 import threading
 from pathlib import Path
 
-MAX_ADDRESSES = 100_000  # in memory; the oldest is dropped first, and its page asks for its state again
+MAX_ADDRESSES = 100_000  # kept in memory; the oldest address is dropped first, and its page requests a new state
 
 
 class PictureAddresses:
-    """The pictures in ``folder``, under addresses derived from a secret ``key``. Thread-safe."""
+    """Maps addresses, which are derived from a secret ``key``, to the pictures in ``folder``. Thread-safe."""
 
     def __init__(self, folder: Path, key: bytes) -> None:
         self._folder, self._key = folder, key
@@ -29,7 +29,7 @@ class PictureAddresses:
         return f"/pictures/{value}"
 
     def read(self, address: str) -> tuple[bytes, str] | None:
-        """Returns the picture at a known address and its media type; None for any other address."""
+        """Returns the picture at an address, and its media type. Returns None for an unknown address."""
         name = self._names.get(address)
         if name is None:
             return None

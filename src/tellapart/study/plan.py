@@ -1,9 +1,11 @@
-"""Plans how many participants and items a study needs: simulates its power with the same analysis as the report.
+"""Plans how many participants and items a study needs. Simulates the study's power with the same analysis as the
+report.
 
-In the model, a rating is the sum of a system's mean and random effects of participant and item, on the scale of
-log-odds (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` says how
-consistently people answer the same item: it is the fraction of the variance of answers that the item explains, which
-Krippendorff's alpha estimates. Half of it is due to the picture (shared by all systems), half to the caption.
+In the model, a rating is the sum of a system's mean and the random effects of the participant and the item. The sum is
+in log-odds for ``pick`` and ``compare``. For ``rate``, it is on the rating scale and is then rounded to 1 to 5.
+``agreement`` says how consistently people answer the same item. It is the fraction of the answers' variance that the
+item explains, which Krippendorff's alpha estimates. Half of it is due to the picture, which all systems share, and half
+is due to the caption.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tellapart.study.questions import check_kind
 from tellapart.utils.progress import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation between participants, in log-odds
-PERSON_SHARE = 0.1  # share of the variance of ratings that participants explain
+PERSON_SHARE = 0.1  # fraction of the variance that participants explain, out of what items do not explain
 RATING_SD = 1.0  # standard deviation of single ratings, on the scale from 1 to 5
 RESAMPLES = 200  # number of bootstrap resamples for each simulated study
 CONFIDENCE = 0.95
@@ -33,8 +35,9 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 class Assumptions:
     """The assumptions of a power analysis.
 
-    base, difference: shares for ``pick`` (0.05 is five percentage points); points on the rating scale for ``rate``; for
-        ``compare``, the difference between the systems' shares of "tells more" (base is 0.5).
+    base, difference: the first system's mean, and how much higher the second system's mean is. For ``pick``, these are
+        fractions (0.05 is five percentage points), and for ``rate``, points on the rating scale. For ``compare``, the
+        difference is between the systems' fractions of "tells more", and base is 0.5.
     pay: pay per participant.
     fee: the platform's fee, as a fraction of the pay.
     """
@@ -59,17 +62,17 @@ class Assumptions:
 
     @property
     def means(self) -> tuple[float, float]:
-        """The two systems' means. ``compare``: half the difference below and above one half."""
+        """The two systems' means. For ``compare``, they lie half the difference below and above ``base``."""
         first = self.base - (self.difference / 2 if self.kind == "compare" else 0)
         return first, first + self.difference
 
     @property
     def conditions(self) -> int:
-        """The number of conditions in which an item is asked: systems, or pairs of systems."""
+        """The number of conditions in which an item is shown, i.e. the number of systems or pairs of systems."""
         return math.comb(self.systems, 2) if self.kind == "compare" else self.systems
 
     def deviations(self) -> tuple[float, float]:
-        """Returns the standard deviations of the effects of participants and of items."""
+        """Returns the standard deviations of the participants' effects and of the items' effects."""
         if self.kind == "rate":
             return math.sqrt(PERSON_SHARE * (1 - self.agreement)) * RATING_SD, math.sqrt(self.agreement) * RATING_SD
         return PERSON_LOGIT, spread_for(self.base, self.agreement)
@@ -77,7 +80,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class PlannedDesign:
-    """A design: its size, cost and power. Power is the share of simulated studies that detect the difference."""
+    """A design's size, cost and power. Power is the fraction of simulated studies that detect the difference."""
 
     items: int
     raters: int
@@ -90,7 +93,7 @@ class PlannedDesign:
 def plan(
     assumed: Assumptions, items: Sequence[int], raters: Sequence[int], *, studies: int = 200, seed: int = 0
 ) -> list[PlannedDesign]:
-    """Computes the power of each combination of items and raters, cheapest first."""
+    """Computes the power of each combination of items and raters. Returns the cheapest design first."""
     designs = []
     with Progress(len(items) * len(raters), "simulating studies") as progress:
         for count in items:
@@ -106,23 +109,23 @@ def plan(
 
 
 def cheapest(designs: Sequence[PlannedDesign], power: float, budget: float | None = None) -> PlannedDesign | None:
-    """Returns the first design that reaches ``power`` within ``budget`` (if given); None if there is none."""
+    """Returns the first design that reaches ``power`` within ``budget`` (if given), or None if no design does."""
     affordable = (design for design in designs if budget is None or design.cost <= budget)
     return next((design for design in affordable if design.power >= power), None)
 
 
 def _detects(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> bool:
-    """Returns whether the interval of one simulated study excludes zero on the correct side."""
+    """Simulates one study. Returns whether its interval lies entirely on the correct side of zero."""
     ratings = simulated_ratings(assumed, items, raters, rng)
     difference = system_means(ratings, 2, RESAMPLES, int(rng.integers(1 << 29))).difference(0, 1, CONFIDENCE)
     return difference.low > 0 if assumed.difference > 0 else difference.high < 0
 
 
 def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """Simulates the answers about the two systems that are compared, for all blocks of the design.
+    """Simulates the answers about the two compared systems, for all of the design's blocks.
 
-    A participant sees every item of the block's part once, in one condition: with one system, or with one pair of
-    systems (``compare``). A comparison yields two ratings, one of the winner and one of the loser.
+    A participant sees every item of the block's part once, in one condition: with one system or, for ``compare``, with
+    one pair of systems. A comparison yields two ratings, one for the winner and one for the loser.
     """
     compare, turns = assumed.kind == "compare", assumed.conditions
     item_M, turn_M, rater_M = np.indices((items, turns, raters)).reshape(3, -1)
@@ -153,14 +156,14 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
 
 @lru_cache(256)
 def center(mean: float, spread: float) -> float:
-    """Returns the center, in log-odds, for which answers with this spread have this mean."""
+    """Returns the center, in log-odds, at which answers with the given spread have the given mean."""
     return _solve(lambda middle: _moments(middle, spread)[0], mean, -60.0, 60.0)
 
 
 @lru_cache(256)
 def rating_center(mean: float, deviation: float) -> float:
-    """Returns the mean of normally distributed opinions whose ratings (rounded to 1 to 5) have the given mean. The
-    opinions have this standard deviation.
+    """Returns the mean that normally distributed opinions need for their ratings (the opinions rounded to 1 to 5) to
+    have the given mean. ``deviation``: the opinions' standard deviation.
     """
     return _solve(
         lambda middle: 1 + sum(1 - NormalDist(middle, deviation).cdf(rating + 0.5) for rating in range(1, 5)),
@@ -170,7 +173,9 @@ def rating_center(mean: float, deviation: float) -> float:
 
 @lru_cache(256)
 def spread_for(mean: float, agreement: float) -> float:
-    """Returns the standard deviation of items, in log-odds, for which two answers to an item have this correlation."""
+    """Returns the standard deviation of items, in log-odds, at which two answers to the same item have ``agreement`` as
+    their correlation.
+    """
 
     def correlation(spread: float) -> float:
         first, second = _moments(center(mean, spread), spread)
@@ -180,7 +185,9 @@ def spread_for(mean: float, agreement: float) -> float:
 
 
 def _solve(increasing: Callable[[float], float], value: float, low: float, high: float) -> float:
-    """Returns where a function reaches ``value``, by bisection; an end of the range if it does not reach it."""
+    """Finds by bisection where a function reaches ``value``. Returns an end of the range if the function does not reach
+    it.
+    """
     for _ in range(80):
         middle = (low + high) / 2
         low, high = (middle, high) if increasing(middle) < value else (low, middle)
@@ -188,7 +195,7 @@ def _solve(increasing: Callable[[float], float], value: float, low: float, high:
 
 
 def _moments(middle: float, spread: float) -> tuple[float, float]:
-    """Returns the mean and the mean square of probabilities whose log-odds are normally distributed."""
+    """Returns the mean and mean square of probabilities whose log-odds are normally distributed."""
     share = _expit(middle + spread * _NODES)
     weight = _WEIGHTS / _WEIGHTS.sum()
     return float(share @ weight), float(share**2 @ weight)

@@ -1,4 +1,4 @@
-"""The questions of each kind of study, with their options in display order."""
+"""The questions that each kind of study asks, with their options in display order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MORE, WRONG = "more", "wrong"
 
 @dataclass(frozen=True)
 class StudyQuestion:
-    """One question and its options in display order; options that are pictures have no text."""
+    """One question and its options in display order. If the options are pictures, ``options`` is empty."""
 
     name: str
     text: str

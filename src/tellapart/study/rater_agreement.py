@@ -1,4 +1,4 @@
-"""Agreement among any number of raters: Krippendorff's alpha and Fleiss' kappa, from a units × options
+"""Computes the agreement of any number of raters, as Krippendorff's alpha and Fleiss' kappa, from a units × options
 table of counts.
 """
 
@@ -17,8 +17,8 @@ Level = Literal["nominal", "ordinal", "interval"]
 def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> float | None:
     """Computes Krippendorff's alpha (2011) with the krippendorff package, for U units and V ordered options.
 
-    Ignores units with one rater. Returns None if no unit has two raters, or if all raters chose the same option. Raises
-    `MissingExtra` if the package is not installed.
+    Ignores units that have only one rater. Returns None if no unit has two raters, or if all raters chose the same
+    option. Raises `MissingExtra` if the package is not installed.
     """
     try:
         import krippendorff
@@ -34,11 +34,11 @@ def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> flo
 
 
 def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
-    """Computes Fleiss' kappa (1971): agreement beyond chance on unordered options.
+    """Computes Fleiss' kappa (1971), the agreement beyond chance on unordered options.
 
-    Fleiss requires the same number of raters for each unit; then this is his formula. Otherwise, a unit's agreement is
-    computed over its own pairs of raters, and option shares over all ratings. None if no unit has two raters, or if all
-    raters chose the same option.
+    If all units have the same number of raters, as Fleiss requires, this is Fleiss' formula. Otherwise, a unit's
+    agreement is computed over its own pairs of raters, and each option's share over all ratings. Returns None if no
+    unit has two raters, or if all raters chose the same option.
     """
     counts = np.asarray(count_UV, float)
     counts = counts[counts.sum(1) >= 2]
@@ -52,7 +52,7 @@ def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
 
 
 def option_counts_of(unit_M: npt.ArrayLike, option_M: npt.ArrayLike, options: int) -> npt.NDArray[np.int64]:
-    """Counts how many raters chose each option for each unit: U×V, from M ratings."""
+    """Returns a U×V array that counts, for each unit and option, how many of the M ratings chose it."""
     units, row_M = np.unique(np.asarray(unit_M), return_inverse=True)
     counts = np.zeros((len(units), options), np.int64)
     np.add.at(counts, (row_M, np.asarray(option_M)), 1)

@@ -1,4 +1,4 @@
-"""A study's report: tables as in the papers, one HTML page, and JSON."""
+"""Writes a study's report as tables like those in the papers, as one HTML page, and as JSON."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tellapart.utils.strict_json import json_value
 from tellapart.utils.tables import table_of
 from tellapart.utils.typed_command import typed_command
 
-Table = tuple[list[str], list[list[str]]]  # heads and rows
+Table = tuple[list[str], list[list[str]]]  # column headers and rows
 
 
 @dataclass(frozen=True)
 class StudyTables:
-    """How the results of a kind of study are printed.
+    """How the results of one kind of study are shown.
 
-    first: head of the column of systems.
-    heads: heads of the metrics' columns.
-    ranked_by: the metric that ranks the systems.
-    best: what the best system is or does.
-    digits: number of decimals in the papers.
+    first: header of the column with the systems.
+    heads: headers of the metrics' columns.
+    ranked_by: the metric by which the systems are ranked.
+    best: completes the headline after the best system's name.
+    digits: number of decimals, as in the papers.
     """
 
     caption: str
@@ -74,7 +74,7 @@ LAYOUTS = {
 
 
 def number(value: float | None, places: int) -> str:
-    """Formats a number, or a dash if it is undefined."""
+    """Formats a number. An undefined number becomes a dash."""
     return f"{value:.{places}f}".replace("-", "−") if value is not None and math.isfinite(value) else "–"
 
 
@@ -84,14 +84,14 @@ def cell(interval: Interval, places: int) -> str:
 
 
 def main_table(results: StudyResults) -> Table:
-    """Returns the systems table."""
+    """Returns the table of the systems' means."""
     layout = LAYOUTS[results.study.kind]
     rows = [[name, *(cell(own[m], layout.digits) for m in layout.heads)] for name, own in results.systems.items()]
     return [layout.first, *layout.heads.values()], rows
 
 
 def pair_table(results: StudyResults) -> Table:
-    """Returns the differences table."""
+    """Returns the table of differences between pairs of systems."""
     layout, rows = LAYOUTS[results.study.kind], []
     for pair in results.pairs:
         one, places = pair.difference, layout.digits
@@ -104,7 +104,7 @@ def pair_table(results: StudyResults) -> Table:
 
 
 def agreement_table(results: StudyResults) -> Table:
-    """Returns the agreement table."""
+    """Returns the table of the raters' agreement on each question."""
     rows = [
         [one.question, f"{one.units:,}", f"{one.answers:,}", number(one.alpha, 2), number(one.kappa, 2)]
         for one in results.agreement
@@ -129,7 +129,7 @@ def headline(results: StudyResults) -> str:
 
 
 def to_json(results: StudyResults) -> dict[str, Any]:
-    """Returns systems and pairs in the format of ``tellapart eval --json``, and additional facts about the study."""
+    """Returns systems and pairs in the format of ``tellapart eval --json``, plus additional facts about the study."""
     study = results.study
     value: dict[str, Any] = json_value({
         "systems": {
@@ -169,12 +169,12 @@ def tables(results: StudyResults) -> rich.console.Group:
 
 
 def caption(results: StudyResults) -> str:
-    """Returns the caption of the systems table."""
+    """Returns the caption of the table of the systems' means."""
     return LAYOUTS[results.study.kind].caption.format(pictures=results.study.candidates)
 
 
 def people_lines(results: StudyResults) -> list[str]:
-    """Returns lines about participants, exclusions with reasons, and durations."""
+    """Returns lines about the participants, the excluded participants with reasons, and the time per item."""
     excluded = [f"excluded: {one.name}: {one.excluded}" for one in results.people if one.excluded]
     unfinished = sum(one.status != COMPLETE for one in results.people)
     low, middle, high = (number(value, 1) for value in results.seconds)
@@ -189,7 +189,7 @@ def people_lines(results: StudyResults) -> list[str]:
 
 
 def page(results: StudyResults, command: str) -> str:
-    """Renders the report as one page. ``command``: the command that reproduces it."""
+    """Renders the report as one page. ``command``: the command that reproduces the page."""
     study, layout = results.study, LAYOUTS[results.study.kind]
     return template(Path(__file__).parent / "report.html").render(
         results=results,

@@ -1,8 +1,9 @@
-"""Scripted participants, who complete a study through its real HTTP interface.
+"""Scripted participants that complete a study through its real HTTP interface.
 
-*Careful* participants answer according to the planted effects and pass control items. *Hasty* ones are halfway between
-careful answers and chance, and fail a few control items. *Random* ones ignore the captions. They receive only what
-people would see, captions and pixels, and use it to look up the trial in the study's folder.
+*Careful* participants answer according to the planted effects and pass control items. *Hasty* participants answer
+halfway between careful participants and chance, and fail a few control items. *Random* participants ignore the
+captions. All of them receive only what people would see, i.e. captions and pixels, and use it to look up the trial in
+the study's folder.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from tellapart.errors import TellapartError
 from tellapart.study.design import ITEM, Place, Study
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
-EASY_ERRORS = {CAREFUL: 0.02, HASTY: 0.08}  # share of wrong answers to control and practice items
+EASY_ERRORS = {CAREFUL: 0.02, HASTY: 0.08}  # fraction of wrong answers to control and practice items
 ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # for simulated ratings
 TIMEOUT = 60.0  # seconds
 
 
 class StudyBrowser:
-    """One browser with a persistent connection to the server at ``url`` on this machine, and a token."""
+    """A browser with a token and a persistent connection to the server at ``url``, which is on this machine."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT)
@@ -35,7 +36,7 @@ class StudyBrowser:
         self.token = secrets.token_hex(24)
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Sends a request and returns status and content. Reopens a closed connection once."""
+        """Sends a request and returns the reply's status and content. If the connection was closed, reopens it once."""
         method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
         headers = {"Origin": self._origin, "Content-Type": "application/json", "X-Participant": self.token}
         for last in (False, True):
@@ -50,7 +51,7 @@ class StudyBrowser:
         raise AssertionError
 
     def json(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Sends a request and returns the JSON reply. Raises `TellapartError` for any status other than 200."""
+        """Sends a request and returns the JSON reply. Raises `TellapartError` if the status is not 200."""
         status, content = self.ask(path, body)
         reply: dict[str, Any] = json.loads(content)
         if status != 200:
@@ -58,7 +59,7 @@ class StudyBrowser:
         return reply
 
     def look(self, addresses: Iterable[str]) -> list[str]:
-        """Identifies pictures by their pixels; returns the beginnings of their file names."""
+        """Fetches pictures and hashes their content. Returns the beginnings of their file names."""
         return [hashlib.sha256(self.ask(address)[1]).hexdigest()[:32] for address in addresses]
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class StudyBrowser:
 
 
 class Script:
-    """One scripted participant with a random ability. effects: the planted effect of each system, 0 to 1."""
+    """One scripted participant with a random ability. ``effects``: each system's planted effect, from 0 to 1."""
 
     def __init__(self, study: Study, effects: Mapping[str, float], character: str, seed: str) -> None:
         self.study, self.effects, self.character = study, effects, character
@@ -78,7 +79,7 @@ class Script:
             self._numbers.setdefault(_view(trial.captions, _digests(trial.pictures)), number)
 
     def take(self, web: StudyBrowser, identifier: str, think: float = 0.0) -> tuple[str, int]:
-        """Takes part. Returns how the participation ended, and how many answers the server acknowledged.
+        """Takes part in the study. Returns how the participation ended and how many answers the server acknowledged.
 
         think: mean seconds per answer.
         """
@@ -101,7 +102,7 @@ class Script:
         return state["phase"], acknowledged
 
     def _place(self, captions: Sequence[str], digests: Sequence[str]) -> Place:
-        """Looks up what the page shows in the study."""
+        """Finds the study's trial that the page shows."""
         number = self._numbers[_view(captions, digests)]
         trial = self.study.trials[number]
         slots = map(_digests(trial.pictures).index, digests)
@@ -120,7 +121,7 @@ class Script:
         return list(place.displayed(options))
 
     def _strengths(self, place: Place, chance: float) -> list[float]:
-        """Returns the planted effects of the shown systems for a participant of this ability."""
+        """Returns the effects of the trial's systems, adjusted for this participant's ability."""
         strengths = []
         for system in self.study.trials[place.trial].systems:
             odds = self.effects[system] / (1 - self.effects[system]) * math.exp(self.ability)
@@ -150,5 +151,5 @@ def _digests(pictures: Iterable[str]) -> list[str]:
 
 
 def _view(captions: Iterable[str], digests: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns what a page shows, regardless of its order."""
+    """Returns the captions and pictures on a page, sorted so that the displayed order does not matter."""
     return tuple(sorted(captions)), tuple(sorted(digests))

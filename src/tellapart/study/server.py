@@ -1,7 +1,7 @@
-"""The routes of a study's page. Requests contain a token, numbers and an identifier, never a path.
+"""The routes of a study's page. Requests contain a token, numbers and an identifier, but never a path.
 
-A token in a header, which other sites cannot send, identifies a participant. There are no cookies, and no requests are
-logged. Picture URLs are randomized per participant.
+A token identifies a participant. It is sent in a header, which other sites cannot send. There are no cookies, and
+requests are not logged. Picture URLs are randomized for each participant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RETRY_AFTER = {429: "3600", 503: "5"}  # seconds
 
 
 class BeginRequest(BaseModel):
-    """Somebody agrees to take part."""
+    """The body of a request to take part, with consent."""
 
     consent: Literal[True]
     identifier: Annotated[str, Field(max_length=200)] = ""
@@ -41,7 +41,7 @@ class BeginRequest(BaseModel):
 
 
 class AnswerRequest(BaseModel):
-    """Somebody answers an item."""
+    """The body of a request that answers an item."""
 
     position: StrictInt
     options: list[StrictInt]
@@ -49,7 +49,9 @@ class AnswerRequest(BaseModel):
 
 
 def create_app(session: StudySession, port: int, public_url: str | None = None) -> ASGIApp:
-    """Creates the application for a server on the loopback address at ``port``, publicly reached at ``public_url``."""
+    """Creates the application for a server on the loopback address at ``port``. ``public_url``: the URL at which
+    participants reach the server.
+    """
 
     def public(request: Request) -> Response:
         return _json(session.public())
@@ -95,7 +97,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
 
 
 def serve(session: StudySession, port: int, public_url: str | None, ready: Callable[[str], None]) -> None:
-    """Serves the page until Ctrl-C; first calls ``ready`` with the address."""
+    """Serves the page until Ctrl-C. Calls ``ready`` with the address first."""
     listener = web_server.bind(port)
     web_server.serve(create_app(session, listener.getsockname()[1], public_url), listener, ready)
 

@@ -1,7 +1,7 @@
-"""A running study: handles the requests of its participants.
+"""Runs a study: handles the participants' requests.
 
-Only the store holds a participant's progress, so the page can be closed and the server stopped at any time. The page
-never learns which systems, targets or files it shows.
+A participant's progress is only in the store, so the page can be closed and the server stopped at any time. The page
+never receives the names of the systems, targets or files that it shows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_CONSENT, EXPIRED, FULL = "no_consent", "expired", "full"
 
 
 class AnswerConflict(TellapartError):
-    """The page was out of date; ``state`` is the current state."""
+    """Raised if the page was out of date. ``state`` is the current state."""
 
     def __init__(self, message: str, state: dict[str, Any]) -> None:
         super().__init__(message)
@@ -37,14 +37,16 @@ class AnswerConflict(TellapartError):
 
 
 class Unknown(TellapartError):
-    """No participant has this token."""
+    """Raised if no participant has the token."""
 
 
 class StudySession:
     """The rules of a running study. Thread-safe.
 
-    A participant's ``token`` is a secret of 48 random hexadecimal digits, which the page chooses. ``clock``: returns
-    seconds since 1970. ``proxied``: whether the server is behind a proxy.
+    A participant's ``token`` is a secret of 48 random hexadecimal digits, which the page chooses.
+
+    clock: returns seconds since 1970.
+    proxied: whether the server is behind a proxy.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class StudySession:
     # Beginning and ending.
 
     def public(self) -> dict[str, Any]:
-        """Returns everything that is shown before consent is given: texts, questions and the example."""
+        """Returns everything that the page shows before consent is given: text, questions and the example."""
         study, settings, example = self.study, self.study.settings, None
         for number in study.of_role[EXAMPLE]:
             slots = shuffled(range(len(study.trials[number].pictures)), study.id, EXAMPLE)
@@ -77,18 +79,18 @@ class StudySession:
         }
 
     def begin(self, token: str, identifier: str = "", key: str = "", address: str = "") -> dict[str, Any]:
-        """Admits a new participant, or resumes if the token is known. Returns the state of the page.
+        """Admits a new participant, or resumes a participation if the token is known. Returns the state of the page.
 
-        Other people can know a platform's identifier, so the identifier never gives access to a participant's session.
+        Other people may know a participant's identifier, so the identifier never gives access to a session.
 
         Args:
-            identifier: from the recruitment platform.
-            key: the key in the study's link, required for a new participant.
+            identifier: the participant's identifier on the recruitment platform.
+            key: the key in the study's link, which a new participant needs.
             address: the participant's network address.
 
         Raises:
-            UsageError: the key or the token is wrong, the identifier is invalid, or it is in use with another token.
-            TooManyStarts: too many participants started from the address.
+            UsageError: if the key or the token is wrong, or the identifier is invalid or in use with another token.
+            TooManyStarts: if too many participants started from the address.
         """
         settings, now = self.study.settings, self.clock()
         if not PAGE_TOKEN.fullmatch(token):
@@ -117,14 +119,14 @@ class StudySession:
             return self._state(run, one, now)
 
     def decline(self, key: str = "", address: str = "") -> dict[str, Any]:
-        """Counts a person who does not consent. Raises like `begin`."""
+        """Counts a person who does not consent. Raises the same errors as `begin`."""
         with self.store.transaction() as run:
             self._admit(key, address)
             rows.add_refusal(run, self.clock(), "no consent")
         return self._end(NO_CONSENT)
 
     def _admit(self, key: str, address: str) -> None:
-        """Checks the key of the link, and counts a start from the address."""
+        """Checks the key in the link, and counts a start from the address."""
         recruitment = self.study.settings.recruitment
         if recruitment.link_key and not hmac.compare_digest(
             key.encode("utf-8", "replace"), recruitment.link_key.encode()
@@ -136,12 +138,12 @@ class StudySession:
         """Deletes the answers of a participant who withdraws."""
         with self._participation(token) as (run, one, _):
             rows.withdraw(run, one)
-        with contextlib.suppress(StoreError):  # already deleted; the next compaction overwrites the data
+        with contextlib.suppress(StoreError):  # the answers are deleted, and the next compaction overwrites the data
             self.store.database.compact()
         return self._end(WITHDRAWN)
 
     def finish(self, token: str) -> dict[str, Any]:
-        """Marks a participant as finished if all items are answered. Repeating the request changes nothing."""
+        """Marks a participant as finished if all items are answered. Repeating the request has no effect."""
         with self._participation(token) as (run, one, now):
             if not self._ended(run, one, now) and one.answered == len(self.blocks.places(one)):
                 one = rows.update(run, one, status=COMPLETE)
@@ -155,15 +157,15 @@ class StudySession:
         address = recruitment.return_url + code if recruitment.return_url and code else ""
         return {"phase": how, "code": code, "return_url": address}
 
-    # One item after another.
+    # Answering items.
 
     def state(self, token: str) -> dict[str, Any]:
-        """Returns the current state of a participant's page. Raises `Unknown`."""
+        """Returns the current state of a participant's page. Raises `Unknown` if the token is unknown."""
         with self._participation(token) as (run, one, now):
             return self._state(run, one, now)
 
     def back(self, token: str) -> dict[str, Any]:
-        """Returns the previous item with its answer, so that it can be changed."""
+        """Returns the previous item with its answer, so that the answer can be changed."""
         with self._participation(token) as (run, one, now):
             state = self._state(run, one, now)
             if not state.get("can_go_back"):
@@ -176,7 +178,8 @@ class StudySession:
         answer only once.
 
         options: the displayed options.
-        revision: revision of the answer that the page showed, 0 if it showed none.
+        revision: revision of the answer that the page showed, or 0 if it showed no answer.
+
         Raises `AnswerConflict` unless the position is the next one or, for items, the previous one.
         """
         with self._participation(token) as (run, one, now):
@@ -210,7 +213,9 @@ class StudySession:
 
     @contextlib.contextmanager
     def _participation(self, token: str) -> Iterator[tuple[Transaction, Participant, float]]:
-        """Opens a transaction for the participant with this token, at the current time. Raises `Unknown`."""
+        """Opens a transaction and yields it with the participant who has this token and the current time. Raises
+        `Unknown` if nobody has the token.
+        """
         with self.store.transaction() as run:
             one = rows.participant_of(run, token)
             if one is None:
@@ -218,7 +223,7 @@ class StudySession:
             yield run, one, self.clock()
 
     def _ended(self, run: Transaction, one: Participant, now: float) -> dict[str, Any] | None:
-        """Returns the final state of a participation that has ended; None if it continues."""
+        """Returns the final state of a participation that has ended, or None if it continues."""
         if one.status == WITHDRAWN:
             return self._end(WITHDRAWN)
         if self.blocks.is_final(one, now):
@@ -226,7 +231,7 @@ class StudySession:
         return self._end(EXPIRED) if self.blocks.is_lost(run, one, now) else None
 
     def _state(self, run: Transaction, one: Participant, now: float) -> dict[str, Any]:
-        """Returns the state of the page for the next item, and when the page showed it."""
+        """Returns the state of the page for the next item, and records that the item is shown now."""
         if end := self._ended(run, one, now):
             return end
         one = rows.update(run, one, seen=now)
@@ -258,7 +263,9 @@ class StudySession:
         return {"captions": place.captions, "pictures": addresses}
 
     def _solution(self, place: Place) -> dict[str, Any]:
-        """Returns the correct displayed options for each question (none: every option is correct), and why."""
+        """Returns the correct displayed options for each question, and the explanation. The options are empty if every
+        option is correct.
+        """
         trial = self.study.trials[place.trial]
         marks = [
             [order.index(option) for option in options or ()]

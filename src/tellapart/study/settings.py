@@ -1,5 +1,5 @@
-"""A study's settings: ``study.toml`` contains the researcher's decisions and texts. Everything except ``[recruitment]``
-is stamped.
+"""Reads a study's settings. ``study.toml`` contains the researcher's decisions and the text that participants read.
+Everything except ``[recruitment]`` is part of the stamp.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ OPEN = "TODO"  # marks a text that the researcher has yet to write
 
 
 class Section(BaseModel):
-    """A table of study.toml; an unknown key is an error."""
+    """A table in study.toml. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Consent(Section):
-    """The researcher, the purpose, and the text of the consent page."""
+    """The researcher's details, and the text of the consent page."""
 
     researcher: str
     institution: str
@@ -56,7 +56,7 @@ class Analysis(Section):
 
 
 class Recruitment(Section):
-    """Recruitment-platform codes and block reservations. May change while the study is running."""
+    """Settings for the recruitment platform and for reservations. They may change while the study is running."""
 
     id_parameter: str = "PROLIFIC_PID"
     id_pattern: re.Pattern[str] = re.compile(r"[\w.@-]{1,100}")
@@ -89,13 +89,13 @@ class Settings(Section):
     recruitment: Recruitment = Recruitment()
 
     def unwritten(self) -> list[str]:
-        """Returns the keys of ``[consent]``, and the title, that still contain `OPEN`."""
+        """Returns the keys whose text still contains `OPEN`: the title and the keys in ``[consent]``."""
         texts = {"title": self.title, **{f"consent.{k}": str(v) for k, v in self.consent.model_dump().items()}}
         return [key for key, text in texts.items() if OPEN in text]
 
 
 def read_settings(path: Path) -> Settings:
-    """Reads study.toml. Raises a `UsageError` that names the key."""
+    """Reads study.toml. Raises a `UsageError` that names the invalid key."""
     try:
         return Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def validation_message(error: Exception) -> str:
-    """Returns the first problem of a `ValidationError` as "key: problem"; of another error, its message."""
+    """Returns the first problem in a `ValidationError` as "key: problem". For any other error, returns its message."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]

@@ -1,4 +1,4 @@
-"""The text of a new ``study.toml``: what participants read, and the rules with their meaning."""
+"""Writes the text of a new ``study.toml``: the text that participants read, and the rules with explanations."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three
 
 
 def settings_text(kind: str, title: str, raters: int | None, minutes: int) -> str:
-    """Returns the text of a new study.toml; `OPEN` marks the texts that the researcher has yet to write."""
+    """Returns the text of a new study.toml. `OPEN` marks text that the researcher has yet to write."""
     consent = [text.format(task=TASKS[kind], minutes=minutes, open=OPEN) for text in CONSENT]
     return f"""\
 # Written by `tellapart study create`. Fill in everything marked {OPEN}, read the rest, and change what you
@@ -118,5 +118,5 @@ return_url = ""  # the code is appended; Prolific: "https://app.prolific.com/sub
 
 
 def _toml(value: str | Sequence[str]) -> str:
-    """Formats a text, or a list of texts, which JSON and TOML write alike."""
+    """Formats a string or a list of strings as JSON, which is also valid TOML."""
     return json.dumps(value, ensure_ascii=False, indent=2)

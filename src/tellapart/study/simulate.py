@@ -1,4 +1,4 @@
-"""Rehearses a study with scripted participants, to check its server and its report."""
+"""Rehearses a study with scripted participants to check its server and its report."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ SCENES = "scenes:plain?split=test&n=400"
 class Rehearsal:
     """The outcome of a rehearsal.
 
-    store: the file of its answers, which are stored separately from real ones.
-    counts: number of participants per character.
-    characters: each participant's character, by identifier.
-    ends: number of participations by how they ended.
+    store: the file that contains the simulated answers, which are kept separate from real answers.
+    counts: number of participants with each character.
+    effects: each system's planted effect.
+    characters: maps each participant's identifier to a character.
+    ends: how many participations ended in each way.
     acknowledged: number of answers that the server acknowledged.
     """
 
@@ -55,7 +56,7 @@ class Rehearsal:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON of ``study simulate --json``."""
+        """Returns the JSON that ``study simulate --json`` prints."""
         return {
             "participants": self.counts,
             "effects": self.effects,
@@ -65,7 +66,7 @@ class Rehearsal:
         }
 
     def line(self) -> str:
-        """Formats the outcome as one line."""
+        """Describes the outcome in one line."""
         who = ", ".join(f"{count} {character}" for character, count in self.counts.items() if count)
         return f"{who}: {self.acknowledged:,} answers in {self.seconds:.1f} s"
 
@@ -81,12 +82,11 @@ def rehearse(
     at_once: int = 8,
     seed: int = 0,
 ) -> Rehearsal:
-    """Rehearses a study with scripted participants and a new store, for any ``id_pattern``.
+    """Rehearses a study with scripted participants and a new store. Ignores ``id_pattern``.
 
     effects: see `planted_effects`.
 
-    Raises `UsageError` if a timing rule would exclude all
-    participants because they answer instantly.
+    Raises `UsageError` if a timing rule would exclude all participants because they answer instantly.
     """
     if study.settings.exclusion.min_median_seconds and not think:
         raise UsageError("min_median_seconds excludes participants without thinking time; add --think SECONDS")
@@ -111,7 +111,7 @@ def rehearse(
 def run_participants(
     study: Study, url: str, done: Rehearsal, *, think: float = 0.0, seed: int = 0, at_once: int = 8
 ) -> None:
-    """Runs the participants of a rehearsal at ``url``, ``at_once`` concurrently, and records their requests."""
+    """Runs a rehearsal's participants at ``url``, ``at_once`` of them concurrently. Records the outcome in ``done``."""
     characters = [character for character, count in done.counts.items() for _ in range(count)]
     random.Random(seed).shuffle(characters)
     done.characters = {f"SIMULATED{seed}.{number}": character for number, character in enumerate(characters)}
@@ -135,17 +135,19 @@ def run_participants(
 
 
 def planted_effects(study: Study) -> dict[str, float]:
-    """Returns the default effect x of each system, from 0.35 (first system) to 0.75 (last).
+    """Returns each system's default effect x, from 0.35 for the first system to 0.75 for the last one.
 
-    ``pick``: probability of choosing the target. ``rate``: descriptiveness 1 + 4·x. ``compare``: strength; a beats b
-    with probability a / (a + b).
+    ``pick``: x is the probability of choosing the target.
+    ``rate``: the mean descriptiveness is 1 + 4·x.
+    ``compare``: x is the system's strength. A system with strength a beats one with strength b with probability
+    a / (a + b).
     """
     step = 0.4 / max(1, len(study.systems) - 1)
     return {name: 0.35 + step * place for place, name in enumerate(study.systems)}
 
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
-    """Returns the number of participants with each character; at least one is careful."""
+    """Returns the number of participants with each character. At least one participant is careful."""
     if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
         raise UsageError(
             "--hasty and --random must leave a fraction of careful participants; use values such as 0.2 and 0.1"
@@ -156,7 +158,7 @@ def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str,
 
 @contextmanager
 def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
-    """Serves the study in a thread of this process until the end of the ``with`` block. Yields the address."""
+    """Serves the study in a thread of this process until the ``with`` block ends. Yields the server's address."""
     listener = bind(0)
     port = listener.getsockname()[1]
     server = server_of(create_app(StudySession(study, store), port))
@@ -173,7 +175,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 
 
 def scenes_study(kind: str, folder: Path) -> Study:
-    """Creates a small study on the synthetic world, with vague and detailed captions, for a rehearsal without data."""
+    """Creates a small study on `scenes`, with vague and detailed captions, for a rehearsal that needs no data."""
     items = list(open_data(SCENES))
     captions = {
         "vague": {item.id: min(item.references, key=len) for item in items},
@@ -189,7 +191,7 @@ def scenes_study(kind: str, folder: Path) -> Study:
         items=30 if kind == "pick" else 40,
         candidates=6,
         block=20,
-        raters=10 if kind == "compare" else 4,  # has a third of the blocks
+        raters=10 if kind == "compare" else 4,  # a study of this kind has a third of the blocks
         human="first" if kind != "compare" else "none",
         max_cosine=0.98,  # scenes are more similar than photos
         title="A rehearsal",

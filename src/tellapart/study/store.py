@@ -1,8 +1,8 @@
-"""Stores the participants of a study and their answers.
+"""Stores a study's participants and their answers.
 
-An answer is committed before it is acknowledged and never overwritten. ``answers`` is a log: a later revision of a
-position replaces the earlier one. Identifiers from recruitment platforms are in a separate table, so that they can be
-deleted without the answers.
+An answer is committed before it is acknowledged, and it is never overwritten. The table ``answers`` is a log, in which
+a later revision of an answer supersedes earlier ones. Identifiers from recruitment platforms are in a separate table,
+so that they can be deleted while the answers are kept.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class Participant:
-    """A row of ``participants``. Times are seconds since 1970 (UTC).
+    """A row in the table ``participants``. Times are in seconds since 1970 (UTC).
 
     status: active, complete (clicked Finish) or withdrawn.
     seen: when the page last showed an item.
@@ -63,7 +63,7 @@ class Participant:
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """The valid answer at a position: canonical ``options``, and the seconds since its page was shown."""
+    """The valid answer at a position. ``options`` are canonical. ``seconds``: the time since the item was shown."""
 
     participant: int
     position: int
@@ -80,14 +80,16 @@ _OPTIONS = TypeAdapter(tuple[int, ...])
 
 
 class AnswerStore:
-    """The answers to one study. ``key``: a secret of the study."""
+    """The store for one study's answers. ``key``: the study's secret key."""
 
     def __init__(self, database: Database, key: bytes) -> None:
         self.database, self.name, self.key = database, database.name, key
 
     @classmethod
     def open(cls, study: Study, location: str | Path, *, create: bool = True) -> AnswerStore:
-        """Opens a file, or the URL of a PostgreSQL database. Raises `UsageError` for answers to another study."""
+        """Opens the store in a file or, if ``location`` is a URL, in a PostgreSQL database. Raises `UsageError` if it
+        contains answers to another study.
+        """
         database: Database
         if str(location).startswith(("postgres://", "postgresql://")):
             database = PostgresDatabase(str(location), f"tellapart_{study.id}", SCHEMA, create=create)
@@ -116,10 +118,10 @@ class AnswerStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Reads everything, for reports.
+    # Reading everything, for reports.
 
     def read(self, sql: str) -> list[Row]:
-        """Returns the rows of a statement in a transaction of its own."""
+        """Runs a statement in a separate transaction and returns its rows."""
         with self.transaction() as run:
             return run(sql)
 
@@ -129,27 +131,27 @@ class AnswerStore:
             return all_participants(run)
 
     def answers(self) -> list[StudyAnswer]:
-        """Returns the valid answers, by participant and position."""
+        """Returns the valid answers, sorted by participant and position."""
         return valid_answers(self.read(f"{ANSWERS} ORDER BY participant, position, revision"))
 
     def identities(self) -> dict[int, str]:
-        """Returns the platform's identifiers, by participant."""
+        """Returns a dict from participants to the platform's identifiers."""
         return dict(self.read("SELECT participant, identifier FROM identities ORDER BY participant"))
 
     def stamps(self) -> list[dict[str, str]]:
-        """Returns the stamps of the design: the time (``at``), the ``stamp``, and the ``reason`` for a change."""
+        """Returns the design's stamps, each with its time (``at``), the ``stamp``, and the ``reason`` for a change."""
         rows = self.read("SELECT at, stamp, reason FROM stamps ORDER BY number")
         return [{"at": moment(at), "stamp": stamp, "reason": reason} for at, stamp, reason in rows]
 
     def refusals(self) -> dict[str, int]:
-        """Returns how many people did not take part, by reason."""
+        """Returns how many people did not take part for each reason."""
         return dict(self.read("SELECT reason, count(*) FROM refusals GROUP BY reason"))
 
     def set_stamp(self, stamp: str, at: float, reason: str = "") -> None:
         """Stamps the design. Raises `UsageError` if participants began with another stamp and no reason is given."""
         with self.transaction() as run:
             begun = run("SELECT count(*) FROM participants")[0][0]
-            if not begun:  # the design may still change
+            if not begun:  # until the first participant begins, the design may change
                 run("DELETE FROM stamps WHERE stamp <> ?", (stamp,))
             known = run("SELECT stamp FROM stamps ORDER BY number DESC LIMIT 1")
             if known == [(stamp,)]:
@@ -175,7 +177,7 @@ class AnswerStore:
         return one is not None
 
     def forget_identifiers(self) -> int:
-        """Deletes all identifiers but keeps the answers. Returns the number of identifiers."""
+        """Deletes all identifiers but keeps the answers. Returns the number of deleted identifiers."""
         with self.transaction() as run:
             count: int = run("SELECT count(*) FROM identities")[0][0]
             run("DELETE FROM identities")
@@ -183,7 +185,7 @@ class AnswerStore:
         return count
 
 
-# Statements within a transaction.
+# Statements that run inside a transaction.
 
 
 def all_participants(run: Transaction) -> list[Participant]:
@@ -204,12 +206,12 @@ def participant_with(run: Transaction, identifier: str) -> Participant | None:
 
 
 def token_digest(token: str) -> str:
-    """Returns what is stored of a token, from which nobody can derive it."""
+    """Returns the digest that is stored instead of a token, because the token cannot be derived from it."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def add_participant(run: Transaction, block: int, token: str, at: float) -> Participant:
-    """Adds a participant, who starts with practice."""
+    """Adds a participant, who starts with the practice items."""
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
     ordinal = run("SELECT count(*) FROM participants WHERE block = ?", (block,))[0][0]
     one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0)
@@ -226,7 +228,7 @@ def update(run: Transaction, one: Participant, **values: Any) -> Participant:
 
 
 def answers_of(run: Transaction, one: Participant) -> list[StudyAnswer]:
-    """Returns a participant's valid answers, by position."""
+    """Returns a participant's valid answers, sorted by position."""
     return valid_answers(run(f"{ANSWERS} WHERE participant = ? ORDER BY position, revision", (one.number,)))
 
 
@@ -243,12 +245,15 @@ def withdraw(run: Transaction, one: Participant) -> None:
 
 
 def add_refusal(run: Transaction, at: float, reason: str) -> None:
-    """Counts a person who does not take part. Stores nothing about them."""
+    """Counts a person who does not take part. Stores nothing else about the person."""
     run("INSERT INTO refusals SELECT coalesce(max(number), 0) + 1, ?, ? FROM refusals", (at, reason))
 
 
 def valid_answers(rows: Sequence[Row]) -> list[StudyAnswer]:
-    """Returns the last revision at each position, from ascending rows. Raises `UsageError` if one is damaged."""
+    """Returns the last revision at each position. Raises `UsageError` if an answer is damaged.
+
+    rows: rows of the table ``answers``, in ascending order of revision.
+    """
     answers = {}
     for participant, position, revision, trial, text, at, seconds in rows:
         try:
