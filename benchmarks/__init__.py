@@ -1,4 +1,4 @@
-"""``benchmarks``: times our implementation and a reference on the same work, alternately in one run."""
+"""Times our implementations and reference implementations on the same work, alternately in one run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BENCHMARKS = {
 def run_bench(work: str, repeat: int | None = None, only: str = "", **options: Any) -> list[Row]:
     """Runs ``python -m benchmarks WORK`` for rows whose name contains ``only``, with ``repeat`` runs each.
 
-    ``options``: further keyword arguments of the benchmark's ``rows``. Raises `UsageError` if the benchmark is unknown,
-    if it does not have an option, if data or tools are missing, or if ``only`` matches no row.
+    ``options``: additional keyword arguments for the benchmark's ``rows``. Raises `UsageError` if the benchmark is
+    unknown or lacks one of the options, if data or tools are missing, or if ``only`` matches no row.
     """
     if work not in BENCHMARKS:
         raise UsageError(f"unknown benchmark '{work}'{nearest(work, BENCHMARKS)}")

@@ -37,7 +37,7 @@ def bench(
     to: Annotated[float | None, typer.Option(help="Largest size (growth), such as 1e6. [default: 1e5]")] = None,
     as_json: Json = False,
 ) -> None:
-    """Time our implementations side by side with the usual ones, or measure time and memory as the data grow."""
+    """Time our implementations side by side with common ones, or measure how time and memory grow with the data."""
     from benchmarks.rows import table
 
     chosen: dict[str, object] = {"model": model, "pictures": pictures, "device": device, "precision": precision}

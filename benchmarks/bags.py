@@ -1,4 +1,4 @@
-"""``benchmarks bags``: look-alike search against FAISS's flat index, its scaling, and bag mining.
+"""``benchmarks bags``: compares our look-alike search with FAISS's flat index, and measures its scaling and bag mining.
 
 Features are synthetic: a few hundred thousand points around many centres, like features of pictures of similar things.
 Each search runs in a separate process, so that its peak memory can be measured. ``--only growth``, ``--only
@@ -42,10 +42,10 @@ SHARED = 0.999  # fraction of neighbours that both must find; ties in float32 ma
 
 
 def rows(repeat: int, only: str = "", *, full: bool = False) -> list[Row]:
-    """Measures rows whose name contains ``only``. Goals are ratios: at least 1/1.3 = 0.77 of FAISS's speed.
+    """Measures the rows whose name contains ``only``. Goals are ratios: at least 1/1.3 = 0.77 of FAISS's speed.
 
-    Without ``only`` and ``full``, measures those that take at most five minutes on two cores: COCO's pictures once (200
-    s of CPU time for both sides), and the growth up to 30,000 (22 s per run).
+    Without ``only`` and ``full``, measures the rows that take at most five minutes on two cores: COCO's pictures once
+    (200 s of CPU time for both sides), and the growth up to 30,000 pictures (22 s per run).
     """
     if importlib.util.find_spec("faiss") is None:
         raise UsageError("FAISS, the reference, is not installed; run: pip install 'tellapart[faiss]'")
@@ -65,7 +65,7 @@ def rows(repeat: int, only: str = "", *, full: bool = False) -> list[Row]:
 
 
 def workloads(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row]]]:
-    """Returns the workloads whose name contains ``only``, in the order of measuring."""
+    """Returns the workloads whose name contains ``only``, in the order in which they are measured."""
     search = f"exact top {TOP}, {{:,}} × {D}: time"
     makers: dict[str, Callable[[str], list[Row]]] = {
         search.format(COCO): partial(_against_faiss, n=COCO, repeat=repeat, more=True),
@@ -79,7 +79,9 @@ def workloads(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row
 
 
 def _against_faiss(work: str, n: int, repeat: int, more: bool = False) -> list[Row]:
-    """Times ours and FAISS's flat index alternately and compares neighbours; ``more``: also memory and our bags."""
+    """Times our search and FAISS's flat index alternately, and compares their neighbours. ``more``: whether to also
+    measure memory and our bag mining.
+    """
     ours: list[process.CompletedRun] = []
     theirs: list[process.CompletedRun] = []
     for number in range(repeat):
@@ -100,8 +102,8 @@ def _against_faiss(work: str, n: int, repeat: int, more: bool = False) -> list[R
 
 
 def _approximate(work: str, n: int, repeat: int) -> list[Row]:
-    """Measures time and recall of our search with FAISS's cells. An exact search would take hours, so the reference is
-    extrapolated from FAISS's flat index on a sample of the pictures.
+    """Measures the time and recall of our approximate search with FAISS's cells. An exact search would take hours, so
+    the reference is extrapolated from FAISS's flat index on a sample of the pictures.
     """
     ours = [_run("approximate", n) for _ in range(repeat)]
     flat = [_run("flat-sample", n) for _ in range(repeat)]
@@ -134,7 +136,7 @@ def _check(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
 
 
 def features(n: int, uneven: bool = False) -> np.ndarray:
-    """Returns n unit vectors around n/40 centres, N×D float32; ``uneven`` as in `feature_blocks`."""
+    """Returns n unit vectors around n/40 centres, N×D in float32. For ``uneven``, see `feature_blocks`."""
     features_ND = np.empty((n, D), np.float32)
     start = 0
     for part in feature_blocks(n, uneven):
@@ -143,10 +145,10 @@ def features(n: int, uneven: bool = False) -> np.ndarray:
 
 
 def feature_blocks(n: int, uneven: bool = False) -> Iterator[np.ndarray]:
-    """Yields the features of `features` in blocks of rows.
+    """Yields the same features as `features`, in blocks of rows.
 
-    uneven: the i-th direction has 1/i of the first one's variance, as in real encoders. This affects the recall of an
-        approximate search but not an exact search.
+    uneven: whether the i-th direction has 1/i of the first direction's variance, as in real encoders. This affects the
+        recall of an approximate search but does not affect an exact search.
     """
     rng = np.random.default_rng(0)
     centre_CD = rng.standard_normal((max(1, n // 40), D), dtype=np.float32)
@@ -160,7 +162,7 @@ def feature_blocks(n: int, uneven: bool = False) -> Iterator[np.ndarray]:
 
 
 def run_search(search: str, n: int) -> dict[str, Any]:
-    """Runs one search in this process. Generating the features is not timed."""
+    """Runs one search in this process. Does not time the generation of the features."""
     features_ND = features(n, uneven=search in ("approximate", "flat-sample"))
     return SEARCHES[search](features_ND, min(TOP, n - 1))
 
@@ -203,14 +205,14 @@ def _flat(features_ND: np.ndarray, query_QD: np.ndarray, k: int) -> tuple[np.nda
 
 
 def _timed(work: Callable[[], Found]) -> tuple[Found, dict[str, float]]:
-    """Returns the result, and the wall-clock and CPU seconds (all threads)."""
+    """Returns the result, the wall-clock seconds, and the CPU seconds of all threads."""
     clock, processor = time.perf_counter(), time.process_time()
     found = work()
     return found, {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - processor}
 
 
 def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
-    """Runs our approximate search and measures its recall of the exact neighbours."""
+    """Runs our approximate search and measures what fraction of the exact neighbours it finds."""
     import faiss  # noqa: F401
     import torch  # noqa: F401
 

@@ -1,14 +1,15 @@
-"""``benchmarks caption``: captions photos, compared with transformers alone.
+"""``benchmarks caption``: compares captioning photos with tellapart and with transformers alone.
 
-BLIP is compared with (a) the ``image-text-to-text`` pipeline as its documentation calls it, a picture at a time; (b)
-the same over a list with ``batch_size=16``; (c) a loop over batches of 16 with the processor and ``generate``.
-Vision-language models (`caption_chat`) are compared with (c) in each precision, in memory too.
+BLIP is compared with (a) the ``image-text-to-text`` pipeline, called with one picture at a time as in its
+documentation; (b) the same pipeline, called with a list and ``batch_size=16``; and (c) a loop over batches of 16 with
+the processor and ``generate``. Vision-language models (`caption_chat`) are compared with (c) in each precision, both in
+time and in memory.
 
-Pictures go through the same PIL processor on all sides. Models have real configurations and random weights, and write
-20 tokens of every photo: the end token is made impossible. Each side works through parts of the photos, in turns; a
-row's ratio is the median of the parts' ratios. Loading is not counted; what ours does once for all photos is shared out
-among them. Ctrl-C ends the measurement with the parts that all sides have done. By default the rows that end within
-five minutes are measured.
+All sides use the same PIL processor. Models have real configurations and random weights, and write 20 tokens for every
+photo, because the end token is made impossible. The sides take turns with the parts of the photos. A row's ratio is the
+median of the parts' ratios. Loading is not counted. The time for work that our side does once for all photos is divided
+among the photos. After Ctrl-C, the measurement consists of the parts that all sides have finished. By default, only
+rows that take at most five minutes are measured.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ def rows(
     precision: str = "auto",
     full: bool = False,
 ) -> list[Row]:
-    """Measures rows, in seconds per picture, whose name contains ``only``. ``repeat`` is the number of parts.
+    """Measures the rows whose name contains ``only``, in seconds per picture. ``repeat`` is the number of parts.
 
-    Without ``only``, ``pictures`` and ``full`` those that end within five minutes on two cores: greedy captions of a
-    few photos in two parts, without the largest model.
+    Without ``only``, ``pictures`` and ``full``, measures the rows that take at most five minutes on two cores: greedy
+    captions of a few photos in two parts, without the largest model.
 
-    ``precision``: ``auto`` measures in bf16 if the device supports it, and in fp32. Raises `UsageError` if the
-    photos are missing, `TellapartError` if the two sides write different captions.
+    ``precision``: ``auto`` measures in fp32 and, if the device supports it, in bf16. Raises `UsageError` if the photos
+    are missing, and `TellapartError` if the two sides write different captions.
     """
     place = resolve_device(device)
     precisions: dict[str, tuple[Precision, ...]] = {
@@ -125,7 +126,7 @@ def photos() -> list[Path]:
 
 
 def parts_of(paths: Sequence[Path], pictures: int, parts: int) -> list[Sequence[Path]]:
-    """Splits the first ``pictures`` into parts of equal size. Raises `UsageError` if there are too few."""
+    """Splits the first ``pictures`` photos into parts of equal size. Raises `UsageError` if there are too few."""
     size = pictures // parts
     if size < 1 or pictures > len(paths):
         raise UsageError(f"--pictures {pictures}: expected between {parts} (one per part) and {len(paths):,}")
@@ -145,7 +146,7 @@ def machine(device: Any) -> str:
 
 @dataclass
 class Sides:
-    """One captioner with one decoding: our side in some precisions, and the reference sides in fp32."""
+    """One captioner with one decoding. Our side runs in several precisions, the reference sides run in fp32."""
 
     folder: Path
     decoding: Decoding
@@ -193,7 +194,7 @@ class Sides:
     def _timed(
         self, sides: Mapping[str, Run], number: int, part: Sequence[Path], progress: Progress
     ) -> dict[str, tuple[float, list[str]]]:
-        """Returns seconds per photo and captions of each side."""
+        """Returns each side's seconds per photo and captions."""
         found: dict[str, tuple[float, list[str]]] = {}
         names = list(sides)
         for name in names[number % len(names) :] + names[: number % len(names)]:

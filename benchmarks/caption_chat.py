@@ -1,6 +1,7 @@
-"""Captions of a vision-language model: ours and a loop over batches with transformers, in time and memory.
+"""Compares time and memory of captioning with a vision-language model: our side, and a loop over batches with
+transformers.
 
-Each side runs in a process of its own, with the same batch size, processor and precision. They take turns with the
+Each side runs in a separate process, with the same batch size, processor and precision. The sides take turns with the
 parts of the photos.
 """
 
@@ -36,7 +37,7 @@ def fraction_equal(ours: Sequence[str], theirs: Sequence[str]) -> float:
 
 @dataclass
 class Side:
-    """What one side did: seconds per photo of each part, captions, and peak memory in GB (0: not measured)."""
+    """One side's results: seconds per photo for each part, captions, and peak memory in GB (0 if not measured)."""
 
     seconds: list[float] = field(default_factory=list)
     captions: list[str] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Side:
 
 @dataclass
 class ChatSides:
-    """One vision-language model with one decoding, in some precisions."""
+    """One vision-language model with one decoding, in one or more precisions."""
 
     folder: Path
     decoding: Decoding
@@ -53,7 +54,7 @@ class ChatSides:
     precisions: tuple[Precision, ...]
 
     def measure(self, work: str, parts: Sequence[Sequence[Path]]) -> tuple[list[Row], bool]:
-        """Measures one precision after the other; also returns whether Ctrl-C ended the measurement.
+        """Measures one precision after the other. Also returns whether Ctrl-C ended the measurement.
 
         Raises `TellapartError` if the captions of the two sides differ in fp32.
         """
@@ -73,9 +74,10 @@ class ChatSides:
         return rows, False
 
     def _run(self, work: str, precision: Precision, parts: Sequence[Sequence[Path]]) -> tuple[Side, Side, bool]:
-        """Runs ours and theirs on each part, in turns; leaves out a part that only one has done when Ctrl-C is pressed.
+        """Runs our side and the reference side on each part, in turns. If Ctrl-C is pressed, omits a part that only one
+        side has finished.
 
-        On a CPU, memory is that of the whole process, and on a GPU that of tensors on it.
+        On a CPU, measures the memory of the whole process. On a GPU, measures the memory of the tensors on the GPU.
         """
         sides = {name: Side() for name in SIDES}
         photos = sum(map(len, parts))

@@ -1,4 +1,6 @@
-"""Captioners of ``benchmarks caption``: layouts and configurations of published models, with random weights."""
+"""The captioners for ``benchmarks caption``. They have the layouts and configurations of published models, and random
+weights.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ QWEN_TEXT: dict[str, Any] = {  # Qwen2-0.5B, and the shares of rotary pairs of Q
     "max_position_embeddings": 32768,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]},
 }
-# The size of ViT-B: Qwen2-VL's tower of 32 layers of 1280 would be larger than this language model.
+# Has the size of ViT-B, because Qwen2-VL's tower (32 layers of width 1280) would be larger than this language model.
 QWEN_VISION = {"depth": 12, "embed_dim": 768, "num_heads": 12, "hidden_size": 896}
 SMOLVLM_TEXT: dict[str, Any] = {  # HuggingFaceTB/SmolVLM-256M-Instruct
     "hidden_size": 576,
@@ -59,10 +61,11 @@ TILE = 512
 
 @dataclass(frozen=True)
 class Model:
-    """A model of the benchmark.
+    """One of the benchmark's models.
 
-    chats: a vision-language model that answers a chat; otherwise a captioner that continues a prompt. pictures: number
-    of photos. short: number of photos in the default run; 0: only measured with ``--full``.
+    chats: whether it is a vision-language model that answers a chat. If not, it is a captioner that continues a prompt.
+    pictures: number of photos.
+    short: number of photos in the default run. If 0, the model is measured only with ``--full``.
     """
 
     write: Callable[[Path], Path]
@@ -131,7 +134,8 @@ def smolvlm(
     vision: Mapping[str, Any] = SMOLVLM_VISION,
     longest_edge: int = 4 * TILE,
 ) -> Path:
-    """Writes a model with SmolVLM's layout (Idefics3's): a picture in tiles and as a whole, and the tiles' places.
+    """Writes a model with SmolVLM's layout, which is that of Idefics3: a picture is encoded as a whole and in tiles,
+    with the tiles' positions.
 
     ``longest_edge``: side that pictures are resized to, in pixels.
     """
@@ -163,10 +167,11 @@ def smolvlm_one_tile(folder: Path) -> Path:
 
 
 def save_random(config: Any, tokenizer: Any, folder: Path) -> None:
-    """Writes a model with random weights, in bf16 as published ones, that only generates words; and its tokenizer.
+    """Writes a model that generates only words, and its tokenizer. Its weights are random and, as in published models,
+    in bf16.
 
-    Special tokens score 0, and of the words many score more. If the output layer is the embedding of the input, the
-    last norm changes the signs of some dimensions; otherwise each token would be followed by itself.
+    Special tokens have logits of 0, and many words have higher logits. If the output layer is tied to the input
+    embedding, the last norm changes the signs of some dimensions, because otherwise the model would repeat each token.
     """
     import torch
     from transformers import AutoModelForImageTextToText
@@ -185,13 +190,13 @@ def save_random(config: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def ends(tokenizer: Any) -> dict[str, int]:
-    """Returns the special tokens of a language model's configuration."""
+    """Returns the special tokens in a language model's configuration."""
     end = tokenizer.eos_token_id
     return {"bos_token_id": end, "eos_token_id": end, "pad_token_id": tokenizer.pad_token_id}
 
 
 def word_tokenizer(size: int, special: Mapping[str, str], marks: Sequence[str], chat: str) -> Any:
-    """Creates a tokenizer of ``size`` whole words between blanks, with special tokens and a chat template."""
+    """Creates a tokenizer for ``size`` whole words separated by spaces, with special tokens and a chat template."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

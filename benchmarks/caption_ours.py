@@ -1,4 +1,4 @@
-"""Our side of ``benchmarks caption``: the work of ``tellapart caption``, with one-time work measured separately."""
+"""Our side of ``benchmarks caption``. It does the work of ``tellapart caption`` and times one-time work separately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 32  # the default of `tellapart caption`
 
 
 class Ours:
-    """Captions photos with one captioner in one precision. Call it with a part of the photos."""
+    """Captions photos with one captioner in one precision. Call the object with a part of the photos."""
 
     def __init__(
         self, folder: Path, options: str, decoding: Decoding, device: str, precision: Precision, batch_size: int = BATCH
@@ -44,7 +44,7 @@ class Ours:
             return [json.loads(line)["caption"] for line in out.read_text(encoding="utf-8").splitlines()]
 
     def once(self) -> float:
-        """Returns the seconds of one-time work for all photos: hashing files and weights, building the engine."""
+        """Returns the seconds for one-time work for all photos: hashing files and weights, building the engine."""
         captioner = self.captioner
         started = time.perf_counter()
         files_digest(str(self.folder), "captioner")

@@ -1,4 +1,4 @@
-"""The reference side of ``benchmarks caption``: loops with transformers alone, as a user writes them."""
+"""The reference side of ``benchmarks caption``: loops that use transformers alone, as users write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = 16
 
 
 class Loop:
-    """Captions photos with a loop over batches. Call it with a part of the photos."""
+    """Captions photos with a loop over batches. Call the object with a part of the photos."""
 
     def __init__(self, model: Any, processor: Any, decoding: Decoding) -> None:
         self.model, self.processor, self.decoding = model, processor, decoding
@@ -65,5 +65,5 @@ def beams_of(decoding: Decoding) -> int:
 
 
 def caption_of(text: str) -> str:
-    """Removes the prompt in front of a caption, if any."""
+    """Removes the prompt from the start of a caption, if the caption starts with it."""
     return " ".join(text.rpartition(PROMPT)[2].split())

@@ -1,7 +1,8 @@
-"""One side of ``benchmarks caption`` in a process of its own, so that its peak memory can be measured.
+"""Runs one side of ``benchmarks caption`` in a separate process, so that its peak memory can be measured.
 
-Reads lines of JSON with the paths of photos and answers each with {"captions", "seconds", "once", "gpu_gb"}: seconds
-for these photos, seconds of work that is done once for all photos, and peak GPU memory. The model is loaded before.
+Reads lines of JSON with the paths of photos. Answers each line with {"captions", "seconds", "once", "gpu_gb"}: the
+seconds for these photos, the seconds for work that is done once for all photos, and the peak GPU memory. Loads the
+model before it reads the first line.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SIDES = ("ours", "theirs")
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker does; ``side`` is one of `SIDES`. Also converts it to and from the worker's command line."""
+    """A worker's job, which can be converted to and from the worker's command line. ``side`` is one of `SIDES`."""
 
     side: str
     folder: str
@@ -40,7 +41,7 @@ class Work:
         return [sys.executable, "-m", "benchmarks.caption_worker", json.dumps(asdict(self))]
 
     def load(self) -> tuple[Callable[[Sequence[Path]], list[str]], float]:
-        """Returns the side, and the seconds of what it does once for all photos."""
+        """Returns the side, and the seconds for work that it does once for all photos."""
         folder, decoding = Path(self.folder), Decoding(**self.decoding)
         if self.side == "theirs":
             return Loop.load(folder, decoding, self.device, self.precision), 0.0
@@ -49,7 +50,7 @@ class Work:
 
 
 def main(work: Work) -> None:
-    # Libraries may print; the answers have a stream of their own.
+    # The answers go to a separate stream, because libraries may print.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     side, once = work.load()

@@ -1,6 +1,6 @@
-"""Captioners and a scorer of realistic sizes: real configurations with random weights, built in code.
+"""Builds captioners and a scorer of realistic size in code, with real configurations and random weights.
 
-Only the token ids differ from the published models: the end token is the last of the vocabulary.
+Only the token ids differ from those of the published models: the end token is the last token in the vocabulary.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def qwen2_vl_2b() -> Captioner:
 
 
 def numbered_words(size: int, begin: str | None = None, special: Sequence[str] = ()) -> Any:
-    """Returns a tokenizer of ``size`` synthetic words; the last one is the end token."""
+    """Returns a tokenizer for ``size`` synthetic words. The last word is the end token."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

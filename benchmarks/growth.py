@@ -1,7 +1,7 @@
-"""``benchmarks growth``: how time and memory of evaluation, captioning and mining scale with the data.
+"""``benchmarks growth``: measures how the time and memory of evaluation, captioning and mining grow with the data.
 
 Inputs are synthetic (`benchmarks.growth_data`). Each size runs in a separate process (`benchmarks.growth_work`), so
-that its peak memory can be measured; generating the inputs counts for memory, not for time.
+that its peak memory can be measured. Memory includes the generation of the inputs, time does not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5) ->
 
 
 def _check_disk(count: int) -> None:
-    """Raises `UsageError` if the temporary folder has no room for the features of ``count`` pictures."""
+    """Raises `UsageError` if the temporary folder lacks space for the features of ``count`` pictures."""
     folder, needed = tempfile.gettempdir(), 1.1 * count * ROW_BYTES
     if (free := shutil.disk_usage(folder).free) < needed:
         raise UsageError(
@@ -61,7 +61,7 @@ def _check_disk(count: int) -> None:
 
 
 def _rows(what: str, count: int, seconds: dict[int, list[float]], peaks: dict[int, list[float]]) -> list[Row]:
-    """Returns the rows of one size: time, memory and, from 10⁴ on, the exponent of the time's growth."""
+    """Returns the rows for one size: time, memory and, from 10⁴ items on, the exponent with which the time grows."""
     work = f"{what} of {count:,} {WORKS[what]}"
     goal = what == "eval" and count == GOAL_ITEMS
     found = [Row(f"{work}: time", seconds[count], [], 0.0, "s")]

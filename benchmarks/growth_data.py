@@ -1,7 +1,7 @@
-"""Synthetic inputs of any size for ``benchmarks growth``: captions, references, and features that fit them.
+"""Generates synthetic inputs of any size for ``benchmarks growth``: captions, references, and matching features.
 
-Captions are walks on a chain of words, in which each word has few successors, and the first ones are likelier. So the
-number of distinct n-grams grows as in human captions: ever more slowly, single words first.
+Captions are random walks on a chain of words. Each word has few successors, and the first successors are likelier. The
+number of distinct n-grams therefore grows as in human captions: ever more slowly, and for single words first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK = 8192
 
 
 def word(number: int) -> str:
-    """Returns a word of letters only, so that the tokenizer does not change it."""
+    """Returns a word that consists only of letters, so that the tokenizer does not change it."""
     letters = ""
     for _ in range(4):
         number, letter = divmod(number, 26)
@@ -38,7 +38,7 @@ def word(number: int) -> str:
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions and references of ``count`` pictures. For a given seed, a picture's texts do not depend on the count."""
+    """Captions and references for ``count`` pictures. For a given seed, a picture's text is the same for any count."""
 
     count: int
     seed: int = 0
@@ -58,7 +58,7 @@ class Captions:
         return successor_VS.astype(np.int32), np.cumsum(share_S / share_S.sum())
 
     def texts(self, which: int) -> list[str]:
-        """Returns one text per picture. Number 0 is the first reference; others share some of its words."""
+        """Returns one text per picture. Number 0 is the first reference. The other texts share some of its words."""
         found: list[str] = []
         for start in range(0, self.count, BLOCK):
             rows = min(BLOCK, self.count - start)
@@ -79,7 +79,7 @@ class Captions:
         return list(zip(*(self.texts(which) for which in range(REFERENCES)), strict=True))
 
     def _walk(self, rows: int, start: int, which: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns word numbers, rows×LONGEST, and each row's length in words."""
+        """Returns word numbers (rows×LONGEST) and each row's length in words."""
         rng = np.random.default_rng([self.seed, start, which])
         successor_VS, share_S = self._chain
         at_NT = np.empty((rows, LONGEST), np.int32)
@@ -91,7 +91,7 @@ class Captions:
 
 
 def image_features(scorer: WordScorer, texts: Sequence[str], seed: int = 0) -> np.ndarray:
-    """Returns unit-length features N×D of pictures with these texts: the texts' features plus noise."""
+    """Returns unit-length features (N×D) for pictures with these texts: the texts' features plus noise."""
     feature_ND = np.empty((len(texts), D), np.float32)
     for start in range(0, len(texts), BLOCK):
         part = slice(start, start + BLOCK)
@@ -103,7 +103,7 @@ def image_features(scorer: WordScorer, texts: Sequence[str], seed: int = 0) -> n
 
 
 class WordScorer:
-    """A scorer whose text features are the mean of word vectors, which is fast at any size."""
+    """A scorer whose text features are means of word vectors, so that it is fast at any size."""
 
     name, frames, window = "synthetic words", 1, 77
 
@@ -115,7 +115,7 @@ class WordScorer:
 
     @property
     def encoder(self) -> Encoder:
-        """Only its fingerprint is read, because features are given."""
+        """An encoder of which only the fingerprint is used, because the features are given."""
         from tellapart.types import Encoder
 
         def unused(given: object) -> torch.Tensor:
@@ -124,7 +124,7 @@ class WordScorer:
         return Encoder("synthetic words", unused, unused)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Returns the number of words of each text plus two."""
+        """Returns each text's number of words plus two."""
         return [text.count(" ") + 3 for text in texts]
 
     def text_features(self, texts: Sequence[str]) -> torch.Tensor:

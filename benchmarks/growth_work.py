@@ -1,4 +1,5 @@
-"""Runs one size of ``benchmarks growth`` in this process and prints its seconds as JSON. Inputs are not timed.
+"""Runs one size of ``benchmarks growth`` in this process and prints the seconds as JSON. Does not time the generation
+of the inputs.
 
 python -m benchmarks.growth_work eval 100000
 """
@@ -50,7 +51,7 @@ def measure_eval(count: int) -> float:
 
 @dataclass(frozen=True)
 class NamedPicture:
-    """A picture that only has a key: its features are in the store, so it is never decoded."""
+    """A picture that has only a key. It is never decoded, because its features are in the store."""
 
     name: str
 
@@ -64,7 +65,7 @@ class NamedPicture:
 def measure_caption(count: int) -> float:
     """Times `caption_pictures`: looking up stored features, greedy captioning, and writing the file.
 
-    The captioner is the one of ``scenes`` (0.6 million parameters): what grows here is the tool, not the model.
+    The captioner is the one for ``scenes`` (0.6 million parameters), because this measures the tool, not the model.
     """
     from tellapart.captioners import load_captioner
     from tellapart.data import Dataset, open_data

@@ -1,4 +1,4 @@
-"""``benchmarks metrics``: our metrics against pycocoevalcap, on published captions of COCO's test split."""
+"""``benchmarks metrics``: compares our metrics with pycocoevalcap on published captions of COCO's test split."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL = "bleu1,bleu2,bleu3,bleu4,meteor,rouge_l,cider"
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Measures rows whose name contains ``only``: ``repeat`` runs of each implementation, with progress on stderr."""
+    """Measures the rows whose name contains ``only``, with ``repeat`` runs of each implementation."""
     folder = published_captions()
     check_tools()
     with tempfile.TemporaryDirectory() as few:
@@ -87,18 +87,19 @@ def _lines(path: Path) -> list[str]:
 
 
 class _Batches:
-    """Batches of pictures with samples, as text and as token ids: real captions, which differ in each round.
+    """Batches of pictures with samples, as text and as token ids. The samples are real captions, and each round has
+    different ones.
 
-    A picture's samples are the captions of two published systems, and variants of the first one in which about every
-    fifth word comes from one of the next captions. The references of all 5,000 pictures are kept, as in training.
-    Documents are those of the batch; a picture counts once per sample, as in pycocoevalcap.
+    A picture's samples are the captions from two published systems, and variants of the first caption in which about
+    every fifth word comes from one of the next captions. The references of all 5,000 pictures are kept, as in training.
+    The documents are those of the batch. A picture counts once per sample, as in pycocoevalcap.
     """
 
     def __init__(self, references: list[list[str]], systems: list[list[str]]) -> None:
         self.references, self.systems = references, systems
 
     def pictures(self, number: int) -> np.ndarray:
-        """Returns the picture of each sample in a round."""
+        """Returns the picture that each of a round's samples describes."""
         return np.repeat(np.arange(PICTURES) + PICTURES * (number % (len(self.references) // PICTURES)), SAMPLES)
 
     def samples(self, number: int) -> list[str]:
@@ -123,7 +124,7 @@ class _Batches:
 
     @cached_property
     def words(self) -> dict[str, int]:
-        """Returns a token id for every word."""
+        """Maps every word to a token id."""
         texts = [text for texts in self.references_tokenized for text in texts]
         texts += [text for captions in self.systems for text in ptb_tokenize(captions)]
         return {word: END + 1 + n for n, word in enumerate(dict.fromkeys(" ".join(texts).split()))}
@@ -136,7 +137,7 @@ class _Batches:
         return [[self.ids(text) for text in texts] for texts in self.references_tokenized]
 
     def token_NT(self, number: int) -> np.ndarray:
-        """Returns samples in a captioner's format: rows of token ids, padded with the end token."""
+        """Returns samples in the format of a captioner's output: rows of token ids, padded with the end token."""
         rows = [self.ids(text) for text in ptb_tokenize(self.samples(number))]
         token_NT = np.full((len(rows), 1 + max(map(len, rows))), END)
         for place, row in enumerate(rows):
@@ -194,7 +195,7 @@ def _numbers(done: process.CompletedRun) -> list[float]:
 
 
 def _corpus(folder: Path, work: str, metric: str, theirs: str, goal: float, tolerance: float) -> Comparison:
-    """Compares a metric's seconds, from text and in a fresh process, with pycocoevalcap in another process."""
+    """Compares the time of a metric, computed from text in a fresh process, with that of pycocoevalcap in another."""
     captions, references = folder / CAPTIONS, folder / REFERENCES
     command = [sys.executable, "-m", "benchmarks.run_metric", metric, str(captions), str(references)]
 
@@ -212,7 +213,7 @@ def _corpus(folder: Path, work: str, metric: str, theirs: str, goal: float, tole
 
 
 def _short_meteor(folder: Path, few: Path, work: str) -> Comparison:
-    """Compares our whole command with METEOR's jar alone, from its start."""
+    """Compares the time of our whole command with that of METEOR's jar alone, including the jar's start."""
     captions, references = few / CAPTIONS, few / REFERENCES
     for path in (captions, references):
         path.write_text("\n".join(_lines(folder / path.name)[:PICTURES]) + "\n", encoding="utf-8")
@@ -248,7 +249,7 @@ class _WholeCommand:
         return RunResult(done.seconds, done.output["scores"])
 
     def memory_rows(self) -> list[Row]:
-        """Returns the command's peak memory and its bound, if the command ran."""
+        """Returns the command's peak memory and the bound on it, if the command ran."""
         if not self.peaks:
             return []
         return [Row("memory of that command (theirs: the bound)", self.peaks, [MEMORY_MB], 1, "MB")]

@@ -37,7 +37,7 @@ os.write(int(sys.argv[1]), json.dumps([os.waitstatus_to_exitcode(status), second
 
 
 def run(command: Sequence[str]) -> CompletedRun:
-    """Runs a command that prints JSON. Raises `TellapartError` with its last line if it fails."""
+    """Runs a command that prints JSON. If the command fails, raises `TellapartError` with its last line of output."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as measured:
         process = _start(command, subprocess.DEVNULL, out, err, measured)
         try:
@@ -52,7 +52,7 @@ def run(command: Sequence[str]) -> CompletedRun:
 
 @contextmanager
 def worker(command: Sequence[str]) -> Iterator[Worker]:
-    """Starts a process that answers lines of JSON, and kills it at the end if it is still running."""
+    """Starts a process that answers lines of JSON. Kills the process at the end if it is still running."""
     with (
         tempfile.TemporaryFile() as err,
         tempfile.TemporaryFile() as measured,
@@ -67,7 +67,7 @@ def worker(command: Sequence[str]) -> Iterator[Worker]:
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that answers each line of JSON on its standard input with one on its standard output."""
+    """A process that answers each line of JSON on its standard input with a line on its standard output."""
 
     command: Sequence[str]
     process: subprocess.Popen[bytes]
@@ -75,7 +75,7 @@ class Worker:
     measured: IO[bytes]
 
     def ask(self, question: Any) -> Any:
-        """Returns the answer. Raises `TellapartError` with the process's last line if it ends without one."""
+        """Returns the answer. If the process ends without one, raises `TellapartError` with its last line of output."""
         process = self.process
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -123,7 +123,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _measurement(
     process: subprocess.Popen[bytes], command: Sequence[str], err: IO[bytes], measured: IO[bytes]
 ) -> tuple[float, float]:
-    """Returns the seconds and the peak MB of a process that has ended; raises `TellapartError` if it failed."""
+    """Returns the seconds and the peak MB of a process that has ended. Raises `TellapartError` if it failed."""
     for file in (err, measured):
         file.seek(0)
     found = measured.read()

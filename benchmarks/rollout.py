@@ -1,7 +1,8 @@
 """``benchmarks rollout``: samples captions with the shipped captioner and computes the policy gradient.
 
-The reference is transformers' ``generate``, and one padded pass in which each caption encodes its picture again. As in
-the demo, 50 pictures have four samples each. ``--model NAME`` times a whole training step at full size (`step_rows`).
+The reference is transformers' ``generate``, followed by one padded pass that encodes the picture again for each
+caption. As in the demo, 50 pictures have four samples each. ``--model NAME`` times a whole training step at full size
+(`step_rows`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NOT_COMPARED = float("nan")  # samples differ, because the two draw different ra
 
 
 def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
-    """Measures rows, in milliseconds, whose name contains ``only``: ``repeat`` alternating runs of each side."""
+    """Measures the rows whose name contains ``only``, in milliseconds, with ``repeat`` alternating runs per side."""
     if model:
         from benchmarks.step_rows import step_rows
 
@@ -104,7 +105,7 @@ class _RolloutStep:
         return RunResult(amount, values)
 
     def _backward(self, rollout: Rollout, *, reference: bool) -> float:
-        """Returns the mean log p over tokens, after computing its gradients."""
+        """Returns the mean log p of the tokens, after computing its gradients."""
         import torch
 
         from tellapart.objectives.reinforce import token_log_probs

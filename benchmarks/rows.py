@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: its time or memory in the unit of the row, and its output."""
+    """One run's time or memory, in the row's unit, and its output."""
 
     amount: float
     output: Any
@@ -28,7 +28,8 @@ class RunResult:
 class Comparison:
     """Two implementations of the same work. Both are called with the round's number and do the same work in that round.
 
-    goal: the ratio to reach. tolerance: the largest difference between their outputs (NaN: outputs are not compared).
+    goal: the ratio to reach.
+    tolerance: the maximum difference between the two outputs. If NaN, the outputs are not compared.
     """
 
     work: str
@@ -39,7 +40,8 @@ class Comparison:
     tolerance: float = 1e-9
 
     def run(self, repeat: int, progress: Progress) -> Row:
-        """Runs both ``repeat`` times, alternately, so that other load on the machine affects both equally.
+        """Runs both implementations ``repeat`` times, alternately, so that other load on the machine affects both
+        equally.
 
         Raises `TellapartError` if their outputs differ.
         """
@@ -65,9 +67,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """The amounts of each run. ``ratio`` is their median over our median, above 1 if ours is better.
+    """The time or memory of each run. ``ratio`` is their median divided by our median, i.e. above 1 if ours is better.
 
-    Without ``theirs_R`` there is no ratio and no goal.
+    Without ``theirs_R``, there is no ratio and no goal.
     """
 
     work: str
@@ -100,7 +102,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PairedRow(Row):
-    """A row whose runs did different parts of the work; ``ratio`` is the median of the parts' ratios."""
+    """A row whose runs did different parts of the work. ``ratio`` is the median of the parts' ratios."""
 
     @property
     def ratio(self) -> float | None:

@@ -1,6 +1,7 @@
 """Times one of our metrics in a separate process: ``benchmarks.run_metric METRIC CAPTIONS REFERENCES``.
 
-A new process has nothing cached. Prints one line of JSON: the seconds of the metric, from text, and its scores.
+In a new process, nothing is cached. Prints one line of JSON: the seconds to compute the metric from text, and its
+scores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Times pycocoevalcap in a separate process, on files with one caption per line and references separated by tabs.
 
-Run as a script (``python run_pycocoevalcap.py METRIC CAPTIONS REFERENCES``), so that nothing of tellapart is imported.
-Prints one line of JSON on stdout: the seconds of the metric, and its scores. What pycocoevalcap prints goes to stderr.
+Run it as a script (``python run_pycocoevalcap.py METRIC CAPTIONS REFERENCES``), so that tellapart is not imported.
+Prints one line of JSON on stdout: the seconds to compute the metric, and its scores. Redirects the output of
+pycocoevalcap to stderr.
 """
 
 from __future__ import annotations

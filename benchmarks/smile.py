@@ -1,7 +1,8 @@
-"""``benchmarks smile``: SMILE fused with the output layer against paper 1's Algorithm 1 on logits, at BLIP's size.
+"""``benchmarks smile``: compares SMILE, fused with the output layer, with paper 1's Algorithm 1 on logits, at BLIP's
+size.
 
-Both multiply the same hidden states with the same layer and compute the gradients of both. Runs on the CPU and, if
-there is one, on a GPU; select one with ``--only cpu`` or ``--only cuda``.
+Both multiply the same hidden states by the same layer and compute the gradients with respect to the hidden states and
+the layer. Runs on the CPU and, if there is one, on a GPU. To select one, use ``--only cpu`` or ``--only cuda``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Measure = Callable[[Step, str, int], "tuple[float, torch.Tensor]"]
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Measures time and peak memory per device (rows whose name contains ``only``), ``repeat`` times, alternately."""
+    """Measures time and peak memory on each device, ``repeat`` times alternately. ``only``: part of a row's name."""
     import torch
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -58,7 +59,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
 def algorithm_1(
     hidden_BTH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor, labels_BT: torch.Tensor
 ) -> torch.Tensor:
-    """Computes paper 1's Algorithm 1, as printed, on the logits of the layer."""
+    """Computes paper 1's Algorithm 1, as printed, on the output layer's logits."""
     import torch
     import torch.nn.functional as F
 
@@ -81,7 +82,7 @@ def ours(
 
 
 class _Layer:
-    """BLIP's output layer with random weights, and its input, a different batch in each round."""
+    """BLIP's output layer with random weights, and its input, which is a different batch in each round."""
 
     def __init__(self, device: str, measure: Measure) -> None:
         import torch
@@ -116,7 +117,7 @@ class _Layer:
         return loss.detach()
 
     def _summarize(self, loss: torch.Tensor, hidden_BTH: torch.Tensor) -> list[float]:
-        """Returns the loss, and for each gradient its size and a sum with fixed signs. Clears the gradients."""
+        """Returns the loss and, for each gradient, its norm and a sum with fixed signs. Clears the gradients."""
         values = [float(loss)]
         for leaf in (hidden_BTH, self.weight_VH, self.bias_V):
             assert leaf.grad is not None
@@ -133,7 +134,7 @@ class _Layer:
 
 
 def seconds(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor]:
-    """Measures the milliseconds of a step."""
+    """Measures how many milliseconds a step takes."""
     import torch
 
     def wait() -> None:

@@ -1,4 +1,6 @@
-"""Rows of ``benchmarks rollout --model NAME``: one self-retrieval step at full size, in total and by part."""
+"""The rows of ``benchmarks rollout --model NAME``: the time of one self-retrieval step at full size, in total and by
+part.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ FP32, BF16, EQUAL = "fp32, both", "ours in bf16, theirs in fp32", "bf16, both"
 
 @dataclass(frozen=True)
 class Pairing:
-    """Which precision each side runs in."""
+    """The precisions in which the two sides run."""
 
     label: str
     ours_bf16: bool
@@ -46,7 +48,7 @@ PAIRINGS = (
 
 
 def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
-    """Measures rows, in milliseconds, whose name contains ``only``. Raises `UsageError` if there is none."""
+    """Measures the rows whose name contains ``only``, in milliseconds. Raises `UsageError` if there are none."""
     device = best_device()
     settings, pairings = works(name, device), pairings_of(name, device)
     wanted = only.lower()
@@ -67,7 +69,7 @@ def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
 
 
 def worker(name: str, device: torch.device) -> Executor:
-    """Starts a process for one side, so that its memory caching does not affect the other."""
+    """Starts a process for one side, so that its memory caching does not affect the other side."""
     return ProcessPoolExecutor(1, get_context("spawn"), make_step, (name, str(device)))
 
 
@@ -79,7 +81,7 @@ def make_step(name: str, device: str) -> None:
 
 
 def run_side(side: str, work: Work, number: int, bf16: bool) -> Milliseconds:
-    """Runs one step of a side in its process."""
+    """Runs one step of one side in that side's process."""
     step = STEPS["only"]
     found: Milliseconds = getattr(step, side)(step.prepare(work), number, bf16=bf16)
     return found
@@ -92,7 +94,7 @@ def gap_of(work: Work) -> tuple[float, bool]:
 
 
 def works(name: str, device: torch.device) -> list[Work]:
-    """Returns works with one, four and eight samples, and as many pictures as fit a step."""
+    """Returns the work to measure: with one, four and eight samples, and with as many pictures as fit in a step."""
     large = name == "qwen2-vl-2b"
     shortest, longest = DENSE if large else COCO
     pictures = {1: 2, 4: 2, 8: 2} if large and device.type == "cpu" else {1: 16, 4: 8, 8: 4}
@@ -100,7 +102,9 @@ def works(name: str, device: torch.device) -> list[Work]:
 
 
 def pairings_of(name: str, device: torch.device) -> list[Pairing]:
-    """Returns the pairings of precisions: no bf16 without hardware support, only bf16 for models with bf16 weights."""
+    """Returns the pairings of precisions. Omits bf16 if the hardware does not support it. For a model with bf16
+    weights, uses only bf16.
+    """
     from tellapart.models.precision import multiplies_in_bf16
 
     if name == "qwen2-vl-2b":
@@ -145,7 +149,7 @@ def title(work: Work, pairing: Pairing, part: str) -> str:
 
 
 def check(name: str, gap: float, fp32: bool) -> None:
-    """Raises `TellapartError` if both sides' log-probabilities differ. Does not compare weights in bf16."""
+    """Raises `TellapartError` if the two sides' log-probabilities differ. Does not compare models with bf16 weights."""
     if fp32 and not (math.isfinite(gap) and gap <= TOLERANCE):
         raise TellapartError(
             f"{name}: the two implementations compute different log-probabilities (difference up to {gap:.2g}, "

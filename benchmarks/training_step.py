@@ -1,4 +1,5 @@
-"""Times one self-retrieval step by `tellapart.training` and by a plain implementation, part by part, on the same work.
+"""Times one self-retrieval step, part by part, with `tellapart.training` and with a plain implementation, on the same
+work.
 
 The plain implementation encodes the pictures with both towers in every step, generates with transformers' ``generate``
 from features that are repeated for every sample, pads the scorer's texts to 77 tokens, computes the logits of all
@@ -42,8 +43,8 @@ Milliseconds = dict[str, float]
 
 @dataclass(frozen=True)
 class Work:
-    """``samples`` captions for each of ``pictures`` pictures, with ``shortest`` to ``longest`` tokens including the
-    end.
+    """``samples`` captions for each of ``pictures`` pictures. Each caption has ``shortest`` to ``longest`` tokens,
+    including the end token.
     """
 
     samples: int
@@ -58,9 +59,9 @@ class Work:
 
 @dataclass
 class ForcedLengths:
-    """Replaces a batch's seeds: its numbers end each caption exactly at its length.
+    """Replaces a batch's seeds. The random numbers that it returns end each caption exactly at its length.
 
-    The end token is the last of the vocabulary, so a number close to 1 draws it.
+    The end token is the last token in the vocabulary, so a number close to 1 draws it.
     """
 
     work: Work
@@ -70,7 +71,7 @@ class ForcedLengths:
         return self.work.pictures
 
     def uniform(self, *_: Any) -> torch.Tensor:
-        """uniform_RT."""
+        """Returns the random numbers uniform_RT."""
         generator = torch.Generator().manual_seed(self.number)
         R, T = self.work.pictures * self.work.samples, self.work.longest
         uniform_RT = 0.9 * torch.rand(R, T, dtype=torch.float64, generator=generator)
@@ -81,7 +82,7 @@ class ForcedLengths:
 
 @dataclass
 class Clock:
-    """Sums the milliseconds of each part."""
+    """Adds up the milliseconds that each part takes."""
 
     device: torch.device
     parts: Milliseconds = field(default_factory=dict)
@@ -109,7 +110,7 @@ class Clock:
 
 
 class TrainingStep:
-    """A full-size model with everything a step needs; ``ours`` and ``theirs`` run one step each."""
+    """A full-size model with everything that a step needs. ``ours`` and ``theirs`` run one step each."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.name, self.device = name, device
@@ -163,7 +164,7 @@ class TrainingStep:
         return torch.optim.AdamW(self.plain_trainable.parameters, lr=self.settings.learning_rate)
 
     def pictures(self, work: Work) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns pixels of noise for the captioner and for the scorer."""
+        """Returns random pixels for the captioner and for the scorer."""
         from PIL import Image
 
         noise = np.random.default_rng(0).integers(0, 256, (work.pictures, 336, 504, 3), dtype=np.uint8)
@@ -171,7 +172,7 @@ class TrainingStep:
         return self.captioner.pixels(images), self.scorer.pixels(images)
 
     def prepare(self, work: Work) -> Prepared:
-        """Prepares our side's cached features and their side's pixels; caches the last result."""
+        """Prepares our side's cached features and their side's pixels. Caches the last result."""
         if self.prepared is not None and self.prepared.work == work:
             return self.prepared
         pixels, scorer_pixels = self.pictures(work)
@@ -249,7 +250,7 @@ class TrainingStep:
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], 1)
 
     def plain_logits(self, visual_R: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Returns logits R×T×V, after computing those of all positions."""
+        """Returns logits (R×T×V), after computing the logits of all positions."""
         captioner, tokens_RT = self.plain_captioner, rollout.tokens_RT
         if isinstance(captioner, ClipCap):
             model, prefix_RPH = captioner.model.language_model, captioner.model.mapper(visual_R)
@@ -267,7 +268,7 @@ class TrainingStep:
         return rows_RTV
 
     def gap(self, prepared: Prepared) -> float:
-        """Returns the largest difference of the two sides' log-probabilities of the same captions, without dropout."""
+        """Returns the largest difference between both sides' log-probabilities of the same captions without dropout."""
         self.captioner.model.eval()
         self.plain_captioner.model.eval()
         with torch.no_grad():
@@ -291,7 +292,7 @@ class TrainingStep:
 
 
 def as_transformers_makes_it(part: Any) -> Any:
-    """Returns a copy of a captioner or scorer with the original layers that `speed_up` replaced."""
+    """Returns a copy of a captioner or scorer in which the layers that `speed_up` replaced are the original ones."""
     plain = copy.copy(part)
     plain.model = copy.deepcopy(part.model)
     for module in list(plain.model.modules()):
@@ -304,7 +305,7 @@ def as_transformers_makes_it(part: Any) -> Any:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The input of both sides, and our side's cached features."""
+    """The input for both sides, and our side's cached features."""
 
     work: Work
     pixels: torch.Tensor
@@ -314,7 +315,7 @@ class Prepared:
 
 
 def zero(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Returns the baseline for pictures with a single caption: zero."""
+    """Returns the baseline for pictures that have a single caption, which is zero."""
     return torch.zeros_like(reward_BS)
 
 
@@ -322,7 +323,7 @@ def zero(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 def replaced_methods(
     captioner: Any, scorer: Any, optimizer: torch.optim.Optimizer, clock: Clock, seeds: ForcedLengths
 ) -> Iterator[None]:
-    """Temporarily times each part, and makes captions end at the lengths given by ``seeds``."""
+    """Temporarily times each part, and makes the captions end at the lengths that ``seeds`` specifies."""
     generate = captioner.generate
     captioner.generate = clock.timed("generate", lambda visual, decoding, *_: generate(visual, decoding, seeds))
     captioner.logits = clock.timed("score forward", captioner.logits)

@@ -1,6 +1,6 @@
-"""Generates captions with transformers' ``generate``, as the reference of benchmarks and tests.
+"""Generates captions with transformers' ``generate``, as the reference for benchmarks and tests.
 
-Supports all decodings. Every row is as long as the longest one, and the picture is copied for every beam.
+Supports all decodings. All rows are padded to the length of the longest row, and the picture is copied for every beam.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def generate(
 ) -> torch.Tensor:
     """Generates tokens_RT for the pictures. Tokens after a row's first stop token are undefined.
 
-    ``uniform_RT``: random numbers to sample tokens with, as in `tellapart.captioners.decoding.generate`.
+    ``uniform_RT``: random numbers with which tokens are sampled, as in `tellapart.captioners.decoding.generate`.
     """
     model, inputs, before, start = model_and_inputs(captioner, visual)
     config = generation_config(decoding, captioner.tokenizer, captioner.stop_tokens)
@@ -91,7 +91,7 @@ def generation_config(decoding: Decoding, tokenizer: Any, stop_tokens: Sequence[
 
 @contextmanager
 def default_generation_settings(*owners: Any, start: int | None = None) -> Iterator[None]:
-    """Ignores generation settings of checkpoints (penalties, temperatures). ``start``: a decoder's first token."""
+    """Ignores the checkpoint's generation settings (penalties, temperatures). ``start``: a decoder's first token."""
     with ExitStack() as stack:
         for owner in owners:
             if (own := getattr(owner, "generation_config", None)) is not None:
@@ -101,8 +101,9 @@ def default_generation_settings(*owners: Any, start: int | None = None) -> Itera
 
 
 class TokenSampler:
-    """A logits processor that leaves each row one token, drawn with its own number. ``before``: number of prompt
-    tokens.
+    """A logits processor that leaves only one token in each row, which it draws with the row's random number.
+
+    before: number of prompt tokens.
     """
 
     def __init__(self, decoding: Decoding, uniform_RT: torch.Tensor, before: int) -> None:
