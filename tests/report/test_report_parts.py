@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from explained import described, made_results, read_run
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_run import results
 
@@ -166,6 +166,7 @@ def test_of_three_systems_the_best_is_the_headlines() -> None:
     assert headline(found).startswith("R@1 among look-alikes: 60.0 (“c”), 50.0 (“b”), 40.0 (“a”); ")
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # other tests may take the processor's time
 @given(st.dictionaries(st.integers(0, 10**6), st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(1, 150))
 def test_thinning_loses_no_value(series: dict[int, float], points: int) -> None:
     buckets = thin(series, points)
