@@ -12,7 +12,9 @@ from tellapart.boost import statistics as ours
 from tellapart.boost.new_words import NewWordShare
 from tellapart.boost.scripted import Scripted
 from tellapart.boost.stages import STAGE_NAMES, stages
-from tellapart.boost.statistics import ANALYSED_ITEMS, MAX_EXAMPLES, Lengths, Statistics, tokens_of
+from tellapart.boost.statistics import ANALYSED_ITEMS, MAX_EXAMPLES, Lengths, Statistics
+from tellapart.boost.statistics_text import statistics_lines, statistics_table
+from tellapart.boost.token_counts import tokens_of
 from tellapart.boost.types import Boosted
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes import Scenes
@@ -46,8 +48,8 @@ def test_words_are_counted_by_caption_and_tokens_by_the_tokenizer() -> None:
     assert made.words["holistic"].mean == 17 and made.words["blend"].total() == 1
     assert made.tokens["blend"].mean == len(TEXTS["blend"])
     assert made.histogram("human") == [("0–4", 2), ("5–9", 0), ("10–14", 2), ("15–19", 0)]
-    assert any("1 of 2 items without a usable answer" in line for line in made.lines())
-    assert any("(1 no answer)" in line for line in made.lines())
+    assert any("1 of 2 items without a usable answer" in line for line in statistics_lines(made))
+    assert any("(1 no answer)" in line for line in statistics_lines(made))
 
 
 def test_lengths_have_mean_and_standard_deviation() -> None:
@@ -74,9 +76,10 @@ def test_new_words_against_the_references_and_against_what_was_given() -> None:
     made.add(Boosted(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"}))
     found = made.new_words()
     assert found is not None and found.left_out == NewWordShare(1, 4)
-    assert any("omitted 25.0% of the description's words" in line for line in made.lines())
+    assert any("omitted 25.0% of the description's words" in line for line in statistics_lines(made))
     assert any(
-        "33.3% of content words are in no reference, 8.3% are in none of its sources" in line for line in made.lines()
+        "33.3% of content words are in no reference, 8.3% are in none of its sources" in line
+        for line in statistics_lines(made)
     )
 
 
@@ -87,7 +90,7 @@ def test_without_hanta_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ours, "word_analyser", missing)
     made = Statistics()
     made.add(Boosted(DOG, TEXTS))
-    assert "pip install 'tellapart[words]'" in "\n".join(made.lines()) and "new_words" not in made.to_json()
+    assert "pip install 'tellapart[words]'" in "\n".join(statistics_lines(made)) and "new_words" not in made.to_json()
 
 
 def test_on_scenes_precision_recall_and_errors_are_exact() -> None:
@@ -96,7 +99,7 @@ def test_on_scenes_precision_recall_and_errors_are_exact() -> None:
     assert quiet.rate("describe", "correct", "claims") == quiet.rate("human", "correct", "claims") == 100
     assert quiet.errors.made == 0 and careless.errors.made > 30
     assert 0 < careless.errors.kept_out <= careless.errors.contradicted < careless.errors.made
-    assert any(line.startswith(f"describer's errors: {careless.errors.made}") for line in careless.lines())
+    assert any(line.startswith(f"describer's errors: {careless.errors.made}") for line in statistics_lines(careless))
     told = json.loads(json.dumps(careless.to_json()))
     assert told["describer_errors"]["made"] == careless.errors.made and told["captions"]["describe"]["precision"] < 80
     assert (
@@ -119,7 +122,7 @@ def test_the_table_shows_the_papers_figures_beside_ours() -> None:
     made = Statistics(count_tokens=len)
     made.add(Boosted(DOG, TEXTS))
     console = Console(width=120, record=True)
-    console.print(made.table())
+    console.print(statistics_table(made))
     text = console.export_text()
     assert "41.5 ±13.1" in text and "17.0 ±0.0" in text and "59.2 ±12.8" in text
     assert "precision" not in text  # nothing is known of the truth

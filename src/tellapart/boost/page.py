@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tellapart.boost.stages import HUMAN, STAGE_NAMES, TITLES
 from tellapart.boost.statistics import Statistics
+from tellapart.boost.statistics_text import statistics_rows, summary_lines
 from tellapart.boost.types import Boosted
 from tellapart.report.album import Album
 from tellapart.report.marked_text import Piece, pieces
@@ -46,7 +47,7 @@ def render(statistics: Statistics, command: str = "") -> str:
     cards = [
         (done.item, album.add_picture(done.item.picture), [*_captions(statistics, done)]) for done in statistics.shown
     ]
-    heads, rows = statistics.rows()
+    heads, rows = statistics_rows(statistics)
     return template(Path(__file__).parent / "boost.html").render(
         title=headline(statistics),
         items=statistics.items,
@@ -54,7 +55,7 @@ def render(statistics: Statistics, command: str = "") -> str:
         rows=rows,
         histograms={TITLES[kind]: statistics.histogram(kind) for kind in statistics.kinds},
         human=TITLES[HUMAN],
-        lines=[*statistics.summary_lines()],
+        lines=[*summary_lines(statistics)],
         cards=cards,
         judged=any(caption.claims for _, _, captions in cards for caption in captions),
         analysed=statistics.analyse is not None,

@@ -1,4 +1,4 @@
-"""Computes statistics of boosted captions: lengths, new words and errors. Selects the items that the page shows."""
+"""Computes statistics of boosted captions: lengths, new words, errors and examples."""
 
 from __future__ import annotations
 
@@ -11,31 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import rich.table
-import transformers
-
 from tellapart.boost.describer_errors import Errors, describer_errors
-from tellapart.boost.new_words import Analyser, NewWords, new_word_spans, percent, word_analyser
-from tellapart.boost.stages import CAPTION_KINDS, HUMAN, STAGE_NAMES, TITLES, sources_of
+from tellapart.boost.new_words import Analyser, NewWords, new_word_spans, word_analyser
+from tellapart.boost.stages import CAPTION_KINDS, HUMAN, STAGE_NAMES, sources_of
 from tellapart.boost.types import Boosted
 from tellapart.data.pictures import FilePicture
-from tellapart.errors import MissingExtra, UsageError
+from tellapart.errors import MissingExtra
 from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
 from tellapart.utils.progress import track
-from tellapart.utils.tables import table_of
 
-# From Table 9 in paper 2 (COCO): mean and standard deviation of the number of words and of CLIP tokens per caption.
-PAPER = {
-    HUMAN: ("10.5 ±2.4", "13.5 ±2.7"),
-    "blend": ("20.1 ±6.0", "25.4 ±7.0"),
-    "holistic": ("41.5 ±13.1", "50.2 ±15.4"),
-    "describe": ("51.1 ±14.4", "59.2 ±12.8"),
-}
 ANALYSED_ITEMS = 200  # maximum number of items whose words are analysed; tagging takes milliseconds per caption
 MAX_EXAMPLES = 24
 BIN = 5  # words
-BARS = 40  # length of the longest bar, in characters
 
 
 class Lengths(Counter[int]):
@@ -163,55 +151,6 @@ class Statistics:
         words = self.new_words()
         return value | ({} if words is None else {"new_words": {"sample": len(self.sample), **words.to_json()}})
 
-    def table(self) -> rich.table.Table:
-        """Returns the table for the terminal."""
-        return table_of(*self.rows(), f"{self.items:,} items")
-
-    def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Returns the header and the rows of a table. For each kind of caption, it shows the number of words and
-        tokens, next to the numbers in the paper's Table 9. On `scenes`, it also shows precision and recall.
-        """
-        columns: dict[str, Callable[[str], str]] = {
-            "caption": TITLES.__getitem__,
-            "words": lambda kind: str(self.words[kind]),
-            "paper, COCO": lambda kind: PAPER[kind][0],
-        }
-        if self.count_tokens is not None:
-            columns["tokens"] = lambda kind: str(self.tokens[kind])
-            columns["paper, CLIP"] = lambda kind: PAPER[kind][1]
-        if any(self.claims.values()):
-            columns["precision %"] = lambda kind: percent(self.rate(kind, "correct", "claims"))
-            columns["recall %"] = lambda kind: percent(self.rate(kind, "recalled", "attributes"))
-        return [*columns], [[cell(kind) for cell in columns.values()] for kind in self.kinds]
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines that follow the table in a terminal: a histogram of lengths, then the summary."""
-        for kind in self.kinds:
-            yield f"words per caption: {TITLES[kind]}"
-            rows = self.histogram(kind)
-            most = max(count for _, count in rows)
-            for label, count in rows:
-                yield f"  {label:>9} {'█' * math.ceil(BARS * count / most):<{BARS}} {count:,}"
-        yield from self.summary_lines()
-
-    def summary_lines(self) -> Iterator[str]:
-        """Yields one sentence each on new words, bad answers and the describer's errors."""
-        if (words := self.new_words()) is None:
-            yield "to count new words, run: pip install 'tellapart[words]'"
-        else:
-            yield from words.lines(len(self.sample))
-        for stage, counts in self.bad.items():
-            if counts:
-                reasons = ", ".join(f"{count:,} {why}" for why, count in counts.most_common())
-                usable = f"{counts.total():,} of {self.items:,} items without a usable answer"
-                yield f"{TITLES[stage]}: {usable} ({reasons})"
-        if (errors := self.errors).made:
-            yield (
-                f"describer's errors: {errors.made:,}; {errors.contradicted:,} contradict the references, "
-                f"of which {errors.kept_out:,} were removed; of the other {errors.made - errors.contradicted:,}, "
-                f"{errors.passed_on:,} are in the final caption"
-            )
-
     def histogram(self, kind: str) -> list[tuple[str, int]]:
         """Returns (bin, number of captions) pairs for ``kind``. The bins cover the lengths of all kinds of captions."""
         filled = [place for each in self.kinds for place in self._bins(each)]
@@ -230,17 +169,3 @@ def captions_of(done: Boosted) -> Iterator[tuple[str, str]]:
     yield from ((HUMAN, text) for text in done.item.references)
     for texts in (done.texts, *done.others):
         yield from ((stage, texts[stage]) for stage in STAGE_NAMES if stage in texts)
-
-
-def tokens_of(name: str) -> Callable[[str], int]:
-    """Returns a function that counts the tokens in a text, including start and end tokens, with the named tokenizer
-    (a folder or a name on the hub).
-
-    The paper uses ``openai/clip-vit-base-patch32``. Raises `UsageError` if ``name`` has no tokenizer.
-    """
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UsageError(f"{name} has no tokenizer ({first}); use one such as openai/clip-vit-base-patch32") from None
-    return lambda text: len(tokenizer(text, truncation=False, verbose=False)["input_ids"])

@@ -96,7 +96,8 @@ def boost(
     as_json: Json = False,
 ) -> None:
     """Make captions more detailed with language models. Interrupted runs resume when you repeat the command."""
-    from tellapart.boost.statistics import Statistics, tokens_of
+    from tellapart.boost.statistics import Statistics
+    from tellapart.boost.token_counts import tokens_of
     from tellapart.inference.describers import open_backends
 
     out, part = options.out, parse_shard(options.shard)
@@ -141,7 +142,8 @@ def _by_workers(
     as_json: bool,
 ) -> None:
     """Boosts with multiple workers, dividing the maximum number of concurrent requests among them."""
-    from tellapart.boost.statistics import Statistics, tokens_of
+    from tellapart.boost.statistics import Statistics
+    from tellapart.boost.token_counts import tokens_of
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job
 
@@ -190,10 +192,13 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
     """Prints the summary and the captions' statistics, and writes the page next to the result."""
     from tellapart.boost.page import write_page
+    from tellapart.boost.statistics_text import statistics_lines, statistics_table
 
     page = out.with_suffix(".html")
     write_page(statistics, page, typed_command())
-    show(value, lambda: rich.console.Group(*tables, statistics.table(), *statistics.lines()), as_json)
+    show(
+        value, lambda: rich.console.Group(*tables, statistics_table(statistics), *statistics_lines(statistics)), as_json
+    )
     say(f"page: {page}")
 
 
