@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import rich
 import rich.console
@@ -17,6 +17,8 @@ from tellapart.boost.merge import merge
 from tellapart.boost.output import stage_of_captions
 from tellapart.boost.records import read_records
 from tellapart.boost.stages import stages as make_stages
+from tellapart.boost.statistics import Statistics
+from tellapart.boost.statistics_text import statistics_lines, statistics_table
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show
@@ -28,9 +30,6 @@ from tellapart.jobs.prepare import JobRequest
 from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
 from tellapart.utils.typed_command import typed_command
-
-if TYPE_CHECKING:
-    from tellapart.boost.statistics import Statistics
 
 app = App()
 
@@ -96,7 +95,6 @@ def boost(
     as_json: Json = False,
 ) -> None:
     """Make captions more detailed with language models. Interrupted runs resume when you repeat the command."""
-    from tellapart.boost.statistics import Statistics
     from tellapart.boost.token_counts import tokens_of
     from tellapart.inference.describers import open_backends
 
@@ -142,7 +140,6 @@ def _by_workers(
     as_json: bool,
 ) -> None:
     """Boosts with multiple workers, dividing the maximum number of concurrent requests among them."""
-    from tellapart.boost.statistics import Statistics
     from tellapart.boost.token_counts import tokens_of
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job
@@ -178,8 +175,6 @@ def _by_workers(
 
 def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
     """Joins the results of ``--shard 1/N`` to ``N/N`` into the file that a single job would have written."""
-    from tellapart.boost.statistics import Statistics
-
     check_out(out)
     items = merge(parts, out)
     statistics = Statistics()
@@ -192,7 +187,6 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
     """Prints the summary and the captions' statistics, and writes the page next to the result."""
     from tellapart.boost.page import write_page
-    from tellapart.boost.statistics_text import statistics_lines, statistics_table
 
     page = out.with_suffix(".html")
     write_page(statistics, page, typed_command())
