@@ -33,14 +33,14 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def further_claims() -> tuple[Claim, ...]:
-    """Returns the further findings, which are not part of any verdict."""
+    """Returns the additional findings, which are not part of any verdict."""
     from replication.further import FURTHER
 
     return FURTHER
 
 
 def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
-    """Returns the claims with these ids [default: the 28 claims, or with ``further`` the further findings].
+    """Returns the claims with these ids. Default: the 28 claims or, with ``further``, the additional findings.
 
     Raises `UsageError` if an id is unknown.
     """
@@ -71,7 +71,7 @@ def run_claims(
 
 
 def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the verdict on all claims. There is only one verdict per settings; see `replication.verdict`."""
+    """Returns the verdict on all claims. Each set of settings has only one verdict, see `replication.verdict`."""
     from replication.seeds import VERDICTS, Seeds
     from replication.verdict import claims_verdict, to_json
 
@@ -82,10 +82,10 @@ def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str
 def run_power(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """Computes the power of claims (default: all), and its record. Stores the record if it covers all claims on ``dev``
-    seeds.
+    """Computes the power of claims (default: all) and a record of it. Stores the record if it covers all claims on
+    ``dev`` seeds.
 
-    Raises `UsageError` if the arms of these development seeds are not trained.
+    Raises `UsageError` if the arms have not been trained on these development seeds.
     """
     from replication.power import measure_power, power_record
     from replication.seeds import parse_seeds

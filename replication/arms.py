@@ -1,4 +1,4 @@
-"""Arms of the claims: small recipes on scenes that differ from each other in one setting.
+"""The claims' arms, which are small recipes on scenes that differ from each other in one setting.
 
 Settings were chosen on seeds 0-5 only. An arm that starts from another one is trained after it.
 """
@@ -46,15 +46,16 @@ LONGEST_SMILE: dict[str, Any] = {"steps": 200, "rate": 6.5e-4, "batch": 100}
 
 
 def data(extra: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
-    """Returns the ``data`` table of a recipe; ``extra``: options of scenes, such as ``&detail=0``."""
+    """Returns a recipe's ``data`` table. ``extra``: options for scenes, such as ``&detail=0``."""
     validation = WORLD.format(domain=domain, split="validation", n=100) + extra
     return {"train": WORLD.format(domain=domain, split="train", n=n) + extra, "validation": validation}
 
 
 def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
-    """Returns an arm's recipe. Validation runs before and after its steps; results use the last weights.
+    """Returns an arm's recipe. Validation runs before and after training, and results use the last weights.
 
-    Dropout is off. This saves a fifth of a step's time, and a caption's log p is that of the policy that sampled it.
+    Dropout is off, which saves a fifth of a step's time. It also means that a caption's log p is computed under the
+    same policy that sampled the caption.
     """
     steps = training["steps"]
     return {
@@ -71,7 +72,7 @@ def teacher_forced(
     name: str, objective: Mapping[str, Any], start: str = "start", *, steps: int = 80, rate: float = LOW_RATE,
     batch: int = 50, **pictures: Any,
 ) -> Arm:  # fmt: skip
-    """Returns an arm trained with MLE or SMILE on one reference per picture of a batch."""
+    """Returns an arm trained with MLE or SMILE on one reference for each picture in a batch."""
     settings = {"batch_size": batch, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
     table = recipe(objective, data(**pictures), steps=steps, learning_rate=rate, **settings)
     return Arm(name, table, start)
@@ -115,7 +116,7 @@ def reward(
 
 
 def lora(*parts: str) -> dict[str, Any]:
-    """Returns the ``captioner`` table for LoRA on these parts; the mapper is trained in full (paper 2, section 4.2)."""
+    """Returns the ``captioner`` table for LoRA on these parts. All of the mapper is trained (paper 2, section 4.2)."""
     modules = {"language_model": ["c_attn", "attn.c_proj"], "vision": ["convolution"]}
     adapted = [module for part in ("language_model", "vision") if part in parts for module in modules[part]]
     train = [part for part in ("vision", "mapper", "language_model") if part in (*parts, "mapper")]
@@ -131,7 +132,7 @@ def scratch() -> Arm:
 
 
 def of_clips(arm: Arm, **captioner: Any) -> Arm:
-    """Returns the arm on clips of four frames; its captioner reads two of them."""
+    """Returns the arm on clips of four frames. Its captioner reads two of the frames."""
     table = {**(arm.table or {})}
     table["validation"] = {
         **table["validation"],

@@ -25,7 +25,8 @@ from tellapart.metrics.draws import RESAMPLES, bootstrap_weights
 class Statistic:
     """``compute(weight_RN) -> value_R`` over the N pictures named by ``picture_key``.
 
-    weight_RN: how often resample R draws picture N. setting: n, candidates and chance if the statistic is a recall.
+    weight_RN: how often resample R draws picture N.
+    setting: n, candidates and chance, if the statistic is a recall.
     """
 
     picture_key: str
@@ -41,7 +42,7 @@ class Statistic:
 def ratio_statistic(
     picture_key: str, numerator_N: npt.ArrayLike, denominator_N: npt.ArrayLike | None = None
 ) -> Statistic:
-    """Returns Σ numerator / Σ denominator over the pictures, or the mean; skips pictures whose numerator is NaN."""
+    """Returns Σ numerator / Σ denominator over the pictures, or the mean. Skips pictures whose numerator is NaN."""
     values_N = np.asarray(numerator_N, dtype=float)
     valid_N = ~np.isnan(values_N)
     below_N = np.where(valid_N, 1.0 if denominator_N is None else np.asarray(denominator_N, dtype=float), 0.0)
@@ -80,7 +81,7 @@ class PartResult:
     drawn_R: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Returns the percentile interval with ``alpha`` in each tail; the 95 % interval if no draws were stored."""
+        """Returns the percentile interval with ``alpha`` in each tail. Without stored draws, returns the 95 % one."""
         if self.drawn_R is None:
             return self.low, self.high
         low, high = np.nanquantile(self.drawn_R, [alpha, 1 - alpha])
@@ -106,7 +107,7 @@ def draw_seeds(weighted_statistics: WeightedStatistics, resamples: int = RESAMPL
         for seed, statistic in enumerate(statistics):
             value_S[seed] += factor * statistic.value()
             drawn_SR[seed] += factor * statistic.compute(weights[statistic.picture_key])
-    # A resample misses pictures, which biases counts of words. So use its spread but not its centre.
+    # A resample misses some pictures, which biases counts of words. Therefore, only its spread is used, not its centre.
     drawn_SR += (value_S - np.nanmean(drawn_SR, axis=1))[:, None]
     return value_S, drawn_SR
 
@@ -137,7 +138,7 @@ def compare_with_bounds(
 
 
 def resampled_seeds(count: int, resamples: int) -> np.ndarray:
-    """Returns seed_RS: the seeds that each resample draws; the same for every part and claim."""
+    """Returns seed_RS: the seeds that each resample draws, which are the same for every part and claim."""
     seed_RS: np.ndarray = np.random.default_rng([0, count]).integers(count, size=(resamples, count))
     return seed_RS
 
@@ -154,7 +155,7 @@ def verdict(value_S: Sequence[float] | np.ndarray, low: float, high: float, lowe
 
 @lru_cache(maxsize=16)  # room for every test set of the claims
 def resample_weights(picture_key: str, n: int, resamples: int) -> np.ndarray:
-    """Returns weight_RN: how often each resample draws each picture; the same for all arms on these pictures."""
+    """Returns weight_RN: how often each resample draws each picture. It is the same for all arms on these pictures."""
     weight_RN = np.concatenate(list(bootstrap_weights(n, resamples, zlib.crc32(picture_key.encode()))))
     weight_RN.flags.writeable = False
     return weight_RN

@@ -1,4 +1,4 @@
-"""Data classes of claims: a claim states how measurements of trained arms compare."""
+"""Data classes for claims. A claim states how measurements of trained arms compare."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Part:
 
     @property
     def paper_value(self) -> float | None:
-        """Returns the paper's figures, summed like ours; None if it has none."""
+        """Returns the paper's figures, summed in the same way as ours, or None if the paper has no figures."""
         if not self.paper:
             return None
         return sum(one.factor * value for one, value in zip(self.measurements, self.paper, strict=True))
@@ -83,14 +83,14 @@ class Part:
         return not self.equivalence and (self.lower < 0 if math.isfinite(self.lower) else self.upper > 0)
 
     def has_paper_sign(self, value: float) -> bool:
-        """Returns whether ``value`` has the paper's sign; True if the paper has no figure or states "about equal"."""
+        """Returns whether ``value`` has the paper's sign. True if the paper has no figure or states "about equal"."""
         paper = self.paper_value
         return paper is None or self.equivalence or paper * value > 0
 
 
 @dataclass(frozen=True)
 class Control:
-    """A claim's control, with more MLE instead of the objective under test. It must come out false.
+    """A claim's control, which uses more MLE instead of the objective under test. It must come out false.
 
     With the replacements, no part may compare an arm with itself, because that would be trivially false (or true).
 
@@ -136,7 +136,7 @@ class Claim:
     pending: str = ""
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yields every measurement that the parts and the control need, once each, without factors."""
+        """Yields each measurement that the parts and the control need once, without its factor."""
         parts = [*self.parts, *(self.control.apply(part) for part in self.parts if self.control)]
         yield from dict.fromkeys(replace(one, factor=1.0) for part in parts for one in part.measurements)
 
@@ -171,5 +171,5 @@ def greater(
 def about_equal(
     statement: str, one: Measurement, other: Measurement, margin: float, paper: tuple[float, ...] = ()
 ) -> Part:
-    """States that two measurements differ by less than ``margin``. paper: the paper's figures of both."""
+    """States that two measurements differ by less than ``margin``. ``paper``: the paper's figures for both of them."""
     return Part(statement, (one, replace(other, factor=-1.0)), lower=-margin, upper=margin, paper=paper)

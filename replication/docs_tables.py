@@ -1,4 +1,4 @@
-"""Writes the tables of the claims in docs/research from declarations and records: python -m replication.docs_tables"""
+"""Writes the claims' tables in docs/research from declarations and records: python -m replication.docs_tables"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = "<!-- end -->"
 
 
 def with_tables(text: str) -> str:
-    """Returns the page with its tables regenerated: the text between each table's mark and the next end mark."""
+    """Returns the page with its tables regenerated, i.e. the text between each table's mark and the next end mark."""
     for mark, table in TABLES.items():
         if f"<!-- {mark} -->" not in text:
             continue
@@ -49,12 +49,14 @@ def power_table() -> str:
 
 
 def verdict_tables() -> str:
-    """Returns the tables of all verdicts, newest first."""
+    """Returns the tables of all verdicts, with the newest verdict first."""
     return "\n".join(verdict_table(given) for given in reversed(read_verdicts(RECORDS / VERDICT_FILE)))
 
 
 def verdict_table(given: dict[str, Any]) -> str:
-    """Returns the stamp of a verdict and one row per part of each claim; only the stamp if it is not finished."""
+    """Returns a verdict's stamp and one row per part of each claim. If the verdict is not finished, returns only the
+    stamp.
+    """
     lines = history([given])
     if not given["stamp"]["date"]:
         return "\n".join([*lines, ""])

@@ -1,4 +1,4 @@
-"""Selects three pictures of a claim's test set with the captions of its arms: the first three, not the best."""
+"""Selects three pictures from a claim's test set, with the arms' captions. Takes the first three, not the best."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Said:
-    """An arm's caption; ``false``: spans (start, end, why) of words that make false claims."""
+    """An arm's caption. ``false``: spans (start, end, why) of the words that make false claims."""
 
     arm: str
     caption: str
@@ -27,7 +27,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Example:
-    """A picture with the captions of the arms."""
+    """A picture with the arms' captions."""
 
     id: str
     picture: Picture
@@ -51,7 +51,7 @@ def find_examples(claim: Claim, lab: Lab, seed: int) -> list[Example]:
 
 
 def said(arm: str, caption: str, truth: object) -> Said:
-    """Returns the caption with its false words, if the picture's ground truth is known."""
+    """Returns the caption, with its false words if the picture's ground truth is known."""
     from tellapart.scenes.truth import mark_caption
     from tellapart.scenes.world import Scene
 

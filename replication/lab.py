@@ -1,9 +1,9 @@
-"""Run cache of the claims: every arm is trained once and writes its captions once.
+"""Caches the claims' runs, so that every arm is trained once and writes its captions once.
 
 A run's folder is named after its arm, its seed, and a fingerprint (`tellapart.training.fingerprint`) of its recipe and
-of all that determines the result: the arm that it starts from, the shipped weights, the code versions. Captions are in
-the same folder, named after pictures and decoding. Therefore, work that was finished before Ctrl-C is reused, and
-changing a setting retrains only that arm and those that start from it.
+of everything else that determines the result: the arm that it starts from, the shipped weights, the code versions. The
+captions are in the same folder, in files named after pictures and decoding. Therefore, work that was finished before
+Ctrl-C is reused, and changing a setting retrains only that arm and the arms that start from it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CAPTION_BATCH_SIZE = 400  # larger than the default, because these captioners ar
 
 
 def simplest(references: Sequence[str]) -> list[str]:
-    """Returns article and noun of each reference without details, as in Simplest-COCO: "a shape".
+    """Returns the article and noun of each reference without details, as in Simplest-COCO, e.g. "a shape".
 
     In references without details, the noun follows its article; `tellapart data simplify` parses any captions.
     """
@@ -52,7 +52,7 @@ def simplest(references: Sequence[str]) -> list[str]:
 
 
 def joined(references: Sequence[str]) -> list[str]:
-    """Joins each reference with the one that adds most content words: "a dog runs and a wet road"."""
+    """Joins each reference with the reference that adds most content words, e.g. "a dog runs and a wet road"."""
     words = [{text[word.start : word.end].lower() for word in content_words(text)} for text in references]
     found = []
     for n, text in enumerate(references):
@@ -88,19 +88,19 @@ class Lab:
 
     @property
     def scorer_identity(self) -> str:
-        """Returns the name of the evaluation scorer, or its fingerprint if a recipe trains it."""
+        """Returns the evaluation scorer's name, or its fingerprint if a recipe trains the scorer."""
         name = self.test_sets.scorer_name
         return Identities(memo=self._identities).model(name) if name.endswith(".toml") else name
 
     @property
     def caption_code(self) -> str:
-        """Returns the versions of the code that determines captions. Scenes have no unknown words."""
+        """Returns the versions of the code that determines the captions. Scenes have no unknown words."""
         photos = not all(data.startswith("scenes:") for data in self.test_sets.specifications.values())
         return code_versions("scenes", "decoding", *(["unknown_words"] if photos else []))
 
     # Training
     def lineage(self, arm: str) -> list[str]:
-        """Returns the arms that this one starts from, earliest first, followed by the arm itself."""
+        """Returns the arms that this arm starts from, earliest first, followed by this arm."""
         start = self.arms[arm].start
         return [*(self.lineage(start) if start else []), arm]
 
@@ -120,7 +120,7 @@ class Lab:
         return Run(self.folder / f"{name}-s{seed}-{content.fingerprint}", recipe, content)
 
     def recipe(self, arm: str, seed: int) -> Recipe:
-        """Returns the arm's recipe for this seed; its captioner is the folder of the run that it starts from."""
+        """Returns the arm's recipe for this seed. Its captioner is the folder of the run that the arm starts from."""
         table = json.loads(json.dumps(self.arms[arm].table))
         if (start := self.arms[arm].start) is not None:
             table.setdefault("captioner", {})["name"] = self.model(start, seed)
@@ -131,7 +131,7 @@ class Lab:
         return check_recipe({**table, "name": arm, "seed": seed}, f"claims, arm {arm}")
 
     def model(self, arm: str, seed: int) -> str:
-        """Returns the name that loads the arm's captioner; "" for references."""
+        """Returns the name that loads the arm's captioner, or "" if the arm's captions are references."""
         if (options := self.arms[arm].options) and (start := self.arms[arm].start):
             return f"{self.model(start, seed)}?{options}"
         if self.arms[arm].table is None:
@@ -139,7 +139,7 @@ class Lab:
         return str(self.run_of(arm, seed).folder)
 
     def train(self, arm: str, seed: int) -> None:
-        """Trains the arm unless this has been done. The arm that it starts from must be trained.
+        """Trains the arm unless it is already trained. The arm that it starts from must be trained.
 
         Uses the last weights, not the best checkpoint, because claims about an objective concern all its steps.
         """
@@ -192,7 +192,7 @@ class Lab:
         return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
 
     def make_boosted(self, name: str) -> None:
-        """Writes the captions that the arm learns instead of references, unless the file exists."""
+        """Writes the captions that the arm learns instead of references, unless their file exists."""
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return

@@ -15,7 +15,7 @@ class Memo:
         self._values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Returns the key's value, which is computed on the first call."""
+        """Returns the key's value. Computes it on the first call."""
         if key not in self._values:
             self._values[key] = compute()
         return cast(T, self._values[key])

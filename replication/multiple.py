@@ -1,8 +1,8 @@
-"""Multiple testing: p-values of bounds, two one-sided tests for equivalence, Holm's correction over parts.
+"""Multiple testing: p-values for bounds, two one-sided tests for equivalence, and Holm's correction over parts.
 
-A claim holds if all of its parts hold. This needs no correction: each part is tested at the full level, and all must
-pass (an intersection-union test, Berger 1982, Technometrics 24, 295-300). A reader who picks out one of several parts
-needs a correction, so Holm's p-values and intervals are reported next to the plain ones.
+A claim holds if all of its parts hold. This needs no correction, because each part is tested at the full level and all
+parts must pass (an intersection-union test, Berger 1982, Technometrics 24, 295-300). A reader who picks out one of
+several parts needs a correction, so Holm's p-values and intervals are reported next to the uncorrected ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def one_sided_p(drawn_R: np.ndarray, bound: float, above: bool) -> float:
 
 
 def part_p(drawn_R: np.ndarray, lower: float, upper: float) -> float:
-    """Computes a part's p-value: that of its bound or, for equivalence by two one-sided tests, the larger of two.
+    """Computes a part's p-value. For equivalence, it is the larger p-value of two one-sided tests.
 
     TOST (Schuirmann 1987, J. Pharmacokinet. Biopharm. 15, 657-680): the value lies within (lower, upper) at level α if
     "above lower" and "below upper" both have p < α, so the p-value is the larger one. All tests are one-sided.

@@ -38,7 +38,7 @@ BOTH: dict[str, Any] = {
 
 
 def with_boosted_references(stage: str, arm: Arm) -> Arm:
-    """Returns the arm with boosted captions instead of its training pictures' references."""
+    """Returns the arm, with boosted captions instead of its training pictures' references."""
     return replace(arm, boosted=stage)
 
 
@@ -73,7 +73,7 @@ NDLB = {arm.name: arm for arm in (*(ARMS[name] for name in SHARED), *NDLB_ARMS)}
 class PaperRow:
     """One row of a printed table: its labels, our arm, and the paper's figures.
 
-    stage: the boosting stage whose captions CIDEr and BLEU-4 use as references; "" for the references themselves.
+    stage: the boosting stage whose captions CIDEr and BLEU-4 use as references, or "" to use the data's references.
     """
 
     labels: tuple[str, ...]
@@ -94,7 +94,9 @@ class PaperTable:
 
 
 def on_scenes(paper: Paper, table: Definition) -> PaperTable:
-    """Returns the miniature of a table in the paper, with our arms and measures instead of its systems and columns."""
+    """Returns the miniature of a table in the paper, with our arms and measures instead of the paper's systems and
+    columns.
+    """
     rows = []
     for row in table.rows:
         system = paper.systems[row.system]

@@ -1,4 +1,4 @@
-"""Shows the results of claims: as a table in the terminal, and as a self-contained HTML page."""
+"""Shows the claims' results as a table in the terminal and as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_NAME = 60  # maximum number of characters of ids in a file name
 
 
 def verdict_text(outcome: str) -> str:
-    """Returns the label of an outcome (`replication.claim.outcome`)."""
+    """Returns an outcome's label (see `replication.claim.outcome`)."""
     return {"fails": "does not hold", "not worse": "holds as not worse only"}.get(outcome, outcome)
 
 
@@ -114,7 +114,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def page_path(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
-    """Returns the path of the page for these claims (none: all). A run of only some claims has its own page."""
+    """Returns the path of the page for these claims (all if empty). A run of only some claims has its own page."""
     name = "+".join(ids)
     if len(name) > LONGEST_NAME:
         name = f"{ids[0]}+{len(ids) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -145,7 +145,7 @@ def write_page(
 
 
 def ids_on_page(page: Path) -> set[str]:
-    """Returns the ids of the claims on a page; an empty set if there is no page."""
+    """Returns the ids of the claims on a page, or an empty set if there is no page."""
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     return set(re.findall(r'<section id="([^"]+)"', text))
 
@@ -157,7 +157,7 @@ def command(seeds: Seeds, selected: Sequence[str]) -> str:
 
 
 def coverage(results: Sequence[ClaimResult], total: int, selected: Sequence[str]) -> str:
-    """Returns a text that names the claims on the page; "" if it contains all ``total``."""
+    """Returns text that names the claims on the page, or "" if the page contains all ``total`` claims."""
     if len(results) == total:
         return ""
     ids = ", ".join(result.claim.id for result in results)
@@ -168,7 +168,7 @@ def coverage(results: Sequence[ClaimResult], total: int, selected: Sequence[str]
 
 
 def measure_label(name: str) -> str:
-    """Returns a measure's label, with an arrow for its direction: "CIDEr ↑"."""
+    """Returns a measure's label with an arrow for its direction, e.g. "CIDEr ↑"."""
     if name not in MEASURES:
         return name
     entry = MEASURES[name]
@@ -186,7 +186,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class PartView:
-    """A part as the page shows it. The paper's figures and ours are those of its measurements."""
+    """A part as shown on the page. The figures, the paper's and ours, are those of the part's measurements."""
 
     part: Part
     result: PartResult
@@ -202,7 +202,7 @@ class PartView:
 
 @dataclass(frozen=True)
 class ExampleView:
-    """A picture (``symbol``: its id on the page) and its captions, with false words marked."""
+    """A picture and its captions, with false words marked. ``symbol``: the picture's id on the page."""
 
     id: str
     symbol: str

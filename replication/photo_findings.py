@@ -1,8 +1,8 @@
 """``replication photos --findings``: the papers' central findings on Flickr8k photos, with pretrained encoders.
 
-All arms of a seed start from one captioner trained by maximum likelihood. The reward scorer and the held-out evaluation
-scorer are shared with `replication.photos` and the same for all seeds. Claims, rule, power and verdict follow
-`replication.claim` and the related modules; settings were chosen on seeds 0 and 1.
+All arms with the same seed start from one captioner that was trained by maximum likelihood. The reward scorer and the
+held-out evaluation scorer are shared with `replication.photos` and are the same for all seeds. Claims, rule, power and
+verdict follow `replication.claim` and the related modules. Settings were chosen on seeds 0 and 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RETRIEVAL = {"kind": "self_retrieval"}
 
 
 def arm(name: str, objective: Mapping[str, Any], start: str | None = "start", data: str = ALL, **training: Any) -> Arm:
-    """Returns an arm on photos. Validation uses few photos, because it selects nothing: the last weights count."""
+    """Returns an arm on photos. Validation uses few photos, because it selects nothing. The last weights count."""
     captioner = training.pop("captioner", {})
     bags = training.pop("bags", None)
     table = {

@@ -64,7 +64,7 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     """Trains missing models, evaluates every system with the held-out scorer, and writes the page of the arms.
 
     seeds: seeds of the arms; scorers and initial captioner use the seeds in their recipes. settings: ``KEY=VALUE`` for
-        every arm. page [default: ``runs/photos.html``]. Interrupted runs resume. Several seeds are evaluated as several
+        every arm. page: default ``runs/photos.html``. Interrupted runs resume. Several seeds are evaluated as several
         captions per picture, so values are means over seeds and intervals are over pictures.
     """
     jobs = {(arm, seed): Job(ARMS[arm], (f"seed={seed}", *settings)) for arm in LONGEST_FIRST for seed in seeds}
@@ -105,7 +105,7 @@ class Job:
 
 
 def train_jobs(jobs: Sequence[Job], workers: int) -> None:
-    """Trains the runs, ``workers`` at a time, with one thread each, which is faster for models this small."""
+    """Trains the runs, ``workers`` at a time. Each run uses one thread, which is faster for such small models."""
     if workers == 1:
         for job in jobs:
             say(f"{job.name}: {' '.join(job.settings)}")
@@ -143,7 +143,7 @@ def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Re
 
 
 def captions_of(run: Run, which: str) -> dict[str, str]:
-    """Reads the captions of a run by id; which: ``before`` or ``after``."""
+    """Reads a run's captions by id. ``which``: ``before`` or ``after``."""
     texts = read_caption_file(run.folder / "captions" / f"{which}.jsonl").texts
     return {id_: caption for id_, (caption,) in texts.items()}
 

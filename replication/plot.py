@@ -51,7 +51,7 @@ class PartPlot:
 
 
 def plot_part(part: Part, result: PartResult, corrected: Corrected, control: PartResult | None) -> PartPlot | None:
-    """Returns the plot; None if there is no number to draw."""
+    """Returns the plot, or None if there is no number to draw."""
     ours = [result.value, result.low, result.high, corrected.low, corrected.high, *result.seeds]
     if not all(map(math.isfinite, ours)):
         return None

@@ -1,4 +1,4 @@
-"""Power analysis of the claims, given the smallest effects of interest: ``replication claims --power``.
+"""Computes the claims' power, given the smallest effects of interest: ``replication claims --power``.
 
 Development seeds give the covariance of the parts over seeds and, by the rule's own bootstrap, over pictures. The
 latter is split into a component that all seeds share, because they see the same pictures, and one for each seed. Values
@@ -48,7 +48,7 @@ BLOCK = 500  # trials per block: 500 · 400 resamples · 8 bytes per part
 
 @dataclass(frozen=True)
 class Variation:
-    """Covariances of P parts. seeds_PP: over seeds; shared_PP, own_PP: over pictures, see the module docstring."""
+    """Covariances of P parts: over seeds (seeds_PP) and over pictures (shared_PP, own_PP). See the module docstring."""
 
     value_P: np.ndarray
     seeds_PP: np.ndarray
@@ -204,7 +204,9 @@ def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int], planned: int = SEE
 def fewest(
     truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]], planned: int = SEEDS
 ) -> tuple[int, int] | None:
-    """Returns the fewest seeds (at least ``planned``), then pictures, with 98% power; None if none suffice."""
+    """Returns the smallest number of seeds (at least ``planned``), then of pictures, that reaches 98% power. Returns
+    None if no number suffices.
+    """
     for seeds in range(planned, MOST_SEEDS + 1):
         for pictures in PICTURES:
             if simulate(truth_P, spread, bounds, seeds, pictures, FEW_TRIALS).all(1).mean() >= GOAL:
@@ -335,7 +337,7 @@ def power_table(found: Sequence[ClaimPower], planned: int = SEEDS) -> Table:
 
 
 def needed_text(one: ClaimPower) -> str:
-    """Formats what a claim needs: "5 seeds, pictures × 2"."""
+    """Formats the number of seeds and pictures that a claim needs, e.g. "5 seeds, pictures × 2"."""
     if one.needed_seeds is None:
         return f"none up to {MOST_SEEDS} seeds, pictures × {PICTURES[-1]}"
     return f"{one.needed_seeds} seeds, pictures × {one.needed_pictures}"

@@ -53,7 +53,7 @@ class ClaimResult:
 
     @property
     def control_false(self) -> bool | None:
-        """Returns whether the control came out false, as it must; None if it was not run."""
+        """Returns whether the control came out false, as it must, or None if the control was not run."""
         return None if not self.control else not all(part.holds for part in self.control)
 
     @property
@@ -66,11 +66,11 @@ class ClaimResult:
 
     @property
     def holds(self) -> bool | None:
-        """Returns whether the outcome is "holds"; None for a pending claim."""
+        """Returns whether the outcome is "holds", or None if the claim is pending."""
         return None if self.claim.pending else self.outcome == "holds"
 
     def corrected(self) -> list[Corrected]:
-        """Applies Holm's correction over the claim's parts; returns the results in order (`replication.multiple`)."""
+        """Applies Holm's correction over the claim's parts. Returns results in order, see `replication.multiple`."""
         p_values = [part.p for part in self.parts]
         return [
             Corrected(p, *part.interval(level))
@@ -89,7 +89,7 @@ class ClaimResult:
         return "; ".join([*parts, verdict])
 
     def _remark(self, part: int) -> str:
-        """Returns the reason why part number ``part`` does not support the claim; "" if it does."""
+        """Returns the reason why part number ``part`` does not support the claim, or "" if it does."""
         found, declared = self.parts[part], self.claim.parts[part]
         if not found.holds:
             return ", not so"
@@ -128,7 +128,7 @@ class ClaimResult:
 
 
 def format_interval(part: PartResult) -> str:
-    """Formats value and interval: "+1.23 [+0.9, +1.5]"."""
+    """Formats a value and its interval, e.g. "+1.23 [+0.9, +1.5]"."""
     return f"{part.value:+.3g} [{part.low:+.3g}, {part.high:+.3g}]"
 
 

@@ -1,7 +1,7 @@
-"""Assigns seeds to purposes: choosing settings, the verdicts, and checks by other people.
+"""Assigns seeds to purposes: choosing settings, giving verdicts, and checks by other people.
 
 Settings are chosen on seeds below 10. Each verdict has reserved seeds that nothing else may use. Seeds from 100 on
-are reserved for others to check the findings; the project never runs them.
+are reserved for other people to check the findings. The project never runs them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StandIn:
-    """here: the stand-ins for the paper's models, data and measures. differs: other differences from the paper."""
+    """How a claim's experiment differs from the paper's.
+
+    here: the stand-ins for the paper's models, data and measures.
+    differs: other differences from the paper.
+    """
 
     here: str
     differs: str

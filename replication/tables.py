@@ -61,7 +61,7 @@ class MeasuredTable:
                 "settings": self.settings}  # fmt: skip
 
     def to_rich(self) -> Table:
-        """Returns the table for the terminal: each cell has our figure, its interval, and the paper's figure."""
+        """Returns the table for the terminal. Each cell has our figure, its interval, and the paper's figure."""
         from rich.table import Table
 
         shown = Table(title=f"Table {self.table.number}: {self.table.title}. On scenes (in the paper, on COCO)")
@@ -131,7 +131,7 @@ def make_tasks(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int]) -> 
 
 
 def _statistics(lab: Lab, row: PaperRow, measure: str, seeds: Sequence[int]) -> list[Statistic]:
-    """Returns the measure of a row's arm, one statistic per seed."""
+    """Returns one statistic per seed for the measure of a row's arm."""
     measurement = Measurement(row.arm, measure, TEST_SET)
     for seed in seeds:
         lab.prepare(measurement, seed)

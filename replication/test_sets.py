@@ -1,4 +1,4 @@
-"""The arms' test sets: items, features, candidate sets and boosted captions, computed once."""
+"""The arms' test sets. Items, features, candidate sets and boosted captions are computed only once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HasEncoder(Protocol):
 
 @dataclass(frozen=True)
 class ArmCaptions:
-    """The captions of one arm for the pictures of a test set.
+    """One arm's captions for the pictures in a test set.
 
     picture_key: identifies the pictures, independently of their references. captions: one list per item.
     model: the captioner's name; None if the captions are references. reference_stage: the boosting stage whose captions
@@ -157,14 +157,14 @@ class TestSets:
         return [np.array(bag.rows) for bag in curate_bags(mine_bags(image_ND, size, texts_ND=text_ND))]
 
     def hits_at_1(self, captions: ArmCaptions, candidates: str) -> np.ndarray:
-        """Returns 1 if the scorer ranks the caption's own picture first, otherwise 0; NaN for pictures in no set."""
+        """Returns 1 if the scorer ranks the caption's picture first, otherwise 0. NaN for pictures in no set."""
         from tellapart.evaluation.retrieval import retrieve
 
         sets = self.candidate_sets(captions, candidates)
         return retrieve(sets, captions.text_features, self.image_features(captions)).hit(1)
 
     def recall_setting(self, captions: ArmCaptions, candidates: str) -> str:
-        """Returns the setting of a recall for tables: ``n = 400, 100 candidates, chance 1.0``."""
+        """Returns a recall's setting for tables, e.g. ``n = 400, 100 candidates, chance 1.0``."""
         from tellapart.evaluation.candidate_sets import chance
 
         sets = self.candidate_sets(captions, candidates)

@@ -110,7 +110,7 @@ def systems_json(table: Mapping[str, Mapping[str, PartResult]], seeds: int) -> d
 
 
 def interval(part: PartResult) -> dict[str, float | None]:
-    """Returns ``{"value", "low", "high"}``; None replaces NaN (captions that claim nothing)."""
+    """Returns ``{"value", "low", "high"}``, with None instead of NaN (if captions make no claims)."""
     found: dict[str, float | None] = json_value({"value": part.value, "low": part.low, "high": part.high})
     return found
 
@@ -219,6 +219,6 @@ def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def format_cell(one: Mapping[str, Any]) -> str:
-    """Formats a value and its interval, "39.0 [35.1, 43.2]"; a dash for NaN."""
+    """Formats a value and its interval, e.g. "39.0 [35.1, 43.2]". NaN becomes a dash."""
     found = [one[name] for name in ("value", "low", "high")]
     return "–" if None in found else "{:.1f} [{:.1f}, {:.1f}]".format(*found)

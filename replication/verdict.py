@@ -1,4 +1,4 @@
-"""The verdict on the claims: given once per settings, after the power is stored, with a stamp.
+"""The verdict on the claims. It is given once for the same settings, after the power is stored, and has a stamp.
 
 Its record is in the repository, next to the claims. `settings_digest` defines "settings".
 """
@@ -55,7 +55,7 @@ def settings_digest(claims: Sequence[Claim], lab: Lab, command: str = "claims") 
 
 
 def read_power(records: Path = RECORDS) -> dict[str, Any]:
-    """Reads the stored record of `replication.power`; empty if there is none."""
+    """Reads the stored record of `replication.power`. Returns an empty dict if there is none."""
     path = records / POWER_FILE
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
@@ -63,7 +63,7 @@ def read_power(records: Path = RECORDS) -> dict[str, Any]:
 def power_of_claims(
     claims: Sequence[Claim], lab: Lab, records: Path = RECORDS, command: str = "claims"
 ) -> dict[str, float]:
-    """Returns the stored power by claim id; empty if it was computed for different settings."""
+    """Returns the stored power by claim id. The dict is empty if the power was computed for different settings."""
     kept = read_power(records)
     if not kept or kept["settings"] != settings_digest(claims, lab, command):
         return {}

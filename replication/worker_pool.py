@@ -1,6 +1,6 @@
 """Trains arms on all cores: each process trains whole arms and writes their captions, on one thread.
 
-Models this small train faster in parallel, with one core each, than one after the other on all cores.
+Such small models train faster in parallel, with one core each, than one after the other on all cores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Task:
 
 
 class WorkerPool:
-    """Runs tasks in order in ``workers`` processes; each arm runs after the one that it starts from.
+    """Runs tasks in order in ``workers`` processes. Each arm runs after the arm that it starts from.
 
     ``with WorkerPool(lab, tasks, workers) as pool: pool.finish(keys)`` returns when those tasks are done; others
     continue. The processes log to ``lab.folder / "workers.log"``. Meanwhile this process, too, uses a single thread,
@@ -125,7 +125,7 @@ def _start(lab: Lab | None, log: str) -> None:
 
 
 def _exit_with_parent() -> None:
-    """Exits when the parent is killed, because the worker would otherwise continue for nobody."""
+    """Exits when the parent is killed, because the worker would otherwise continue to run without a purpose."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
