@@ -261,7 +261,7 @@ def paper_test(name: str) -> TestSet:
         (["x=2:cocoo"], ": paper 2 has no test set 'cocoo'; did you mean 'coco'?; known: coco, truematch"),
         (
             ["x=photos"],
-            ": evaluation.test_sets.x is 'photos'; expected a table with data = 'kind:path' or PAPER:NAME for a",
+            ": evaluation.test_sets.x is 'photos'; expected a table with data = 'kind:path', or PAPER:NAME for a",
         ),
         (["x={data='folder:photos', bgas=[]}"], "unknown key 'evaluation.test_sets.x.bgas'; did you mean 'bags'?"),
         (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it to the recipe or"),
