@@ -345,8 +345,8 @@ def summary_line(study: Study) -> str:
     what = "look-alike sets" if study.kind == "pick" else "pictures"
     lines = [
         (
-            f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; {made['blocks']} "
-            f"blocks, {made['participants']} participants"
+            f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; blocks: {made['blocks']}, "
+            f"participants: {made['participants']}"
         ),
         f"next: read {study.folder}/study.toml"
         + (f" and fill in {', '.join(made['to_write'])}" if made["to_write"] else "")

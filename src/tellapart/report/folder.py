@@ -163,14 +163,6 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8-sig", errors="replace")
 
 
-def _results(file: Path) -> Results:
-    return Results.from_json(_parse(file))
-
-
-def _gallery(file: Path) -> Gallery:
-    return Gallery.model_validate(_parse(file))
-
-
 def _parse(file: Path) -> Any:
     return parse_json(file.read_text(encoding="utf-8-sig"))
 
