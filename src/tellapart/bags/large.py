@@ -460,7 +460,7 @@ class LargeSearch:
         return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
-        """Removes the neighbours of the round before a finished one, which are no longer needed."""
+        """Once a round is finished, removes the previous round's neighbours, which are no longer needed."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
 

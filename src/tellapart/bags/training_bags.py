@@ -16,7 +16,7 @@ class TrainingBags:
     loose_L: np.ndarray
 
     def line(self) -> str:
-        """Formats the numbers of bags and pictures as one line."""
+        """Formats the numbers of bags and pictures on one line."""
         total = self.bags_MS.size + len(self.loose_L)
         line = f"bags of {self.size}: {len(self.bags_MS):,}, containing {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):

@@ -274,7 +274,7 @@ def choices_at(notes: Mapping[str, Note], answer: Answer) -> list[tuple[str, Ans
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """Returns an answer's text without reasoning and control tokens, and why the answer is bad (None if it is good)."""
+    """Returns an answer's text without reasoning and control tokens, and why it is unusable (None if usable)."""
     text, finish = answer_text(answer.text), answer.finish.lower()
     if finish in CUT:
         during = ", during its reasoning" if text is None else ""

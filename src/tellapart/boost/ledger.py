@@ -144,7 +144,7 @@ class Ledger:
             os.close(self._file)
 
     def _write_all(self) -> None:
-        """Writes the queue with one write and one flush. Only one thread may call this at a time."""
+        """Writes the queue in a single write and flush. Only one thread may call this at a time."""
         with self._line:
             group, self._waiting = self._waiting, []
         try:

@@ -109,8 +109,8 @@ def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """Returns (start, end, why), with offsets in characters, for every content word of ``text`` that occurs in no
-    source.
+    """Returns (start, end, why), with offsets in characters, for every content word of ``text`` that does
+    not occur in any source.
     """
     plain = text.replace("’", "'")
     words = set(new_words(text, sources, analyse))

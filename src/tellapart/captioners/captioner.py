@@ -401,7 +401,7 @@ def apply_head(hidden: torch.Tensor, head: tuple[torch.Tensor, torch.Tensor | No
 
 
 def check_room(text_config: Any, before: int, tokens: int) -> None:
-    """Raises `UsageError` if ``tokens`` tokens do not fit into the language model after ``before`` positions.
+    """Raises `UsageError` if ``tokens`` tokens do not fit in the language model's context after ``before`` positions.
 
     A caption's last token is never fed to the model, so it does not take a position.
     """

@@ -36,7 +36,7 @@ class Overlap:
         self._length = [math.sqrt(sum(self._weight[unit] for unit in own)) or 1.0 for own in self.known]
 
     def score(self, caption: set[str], picture: int) -> float:
-        """Returns the total weight of the common units, divided by the square root of that of the picture's units."""
+        """Returns the total weight of the common units, divided by the square root of the picture's total weight."""
         return sum([self._weight[unit] for unit in caption & self.known[picture]]) / self._length[picture]
 
 

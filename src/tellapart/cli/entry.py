@@ -214,7 +214,7 @@ def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
 
 
 def whole_app() -> App:
-    """Returns the app with every command."""
+    """Returns the app with all commands."""
     return app_of(_groups(_modules()))
 
 

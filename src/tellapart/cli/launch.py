@@ -76,7 +76,7 @@ def in_processes(count: int | None) -> None:
 
 
 class _Failed(TellapartError):
-    """The error of one of the processes. ``exit_code``: exit status of that process."""
+    """An error raised by one of the processes. ``exit_code``: exit status of that process."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)

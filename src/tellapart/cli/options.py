@@ -134,7 +134,7 @@ class JobOptions(WorkerOptions):
 
     @property
     def wanted(self) -> bool:
-        """Like `WorkerOptions.wanted`, and also checks ``--price``."""
+        """Like `WorkerOptions.wanted`, but also checks ``--price``."""
         wanted = super().wanted
         if wanted and self.price is not None and not self.estimate:
             raise UsageError("--price requires --estimate; add it, or remove --price")

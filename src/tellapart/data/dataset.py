@@ -80,7 +80,7 @@ class OnDemand(Sequence[Item]):
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> OnDemand:
-        """Returns the items at these indices, in this order, which are also created on demand."""
+        """Returns the items at these indices, in this order. They, too, are created on demand."""
 
 
 def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:

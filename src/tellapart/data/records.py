@@ -72,5 +72,5 @@ def checked_id(value: Any, where: str) -> str:
 
 
 def id_text(value: Any) -> str:
-    """Returns an id as text. Drops the ``.0`` of whole floats, which pandas creates if some ids are missing."""
+    """Returns an id as text. Drops the ``.0`` that pandas adds to integer ids if some are missing."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)

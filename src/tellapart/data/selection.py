@@ -60,7 +60,7 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
 
 
 def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Sequence[Item]:
-    """Applies ``ids=FILE``: returns the items that a list names (`read_id_list`), in the order of the data.
+    """Applies ``ids=FILE``: returns the items named in a list (`read_id_list`), in the order of the data.
 
     Matches names in the same way as captions (`match_ids`), and adds names without an item to ``missing``.
     """

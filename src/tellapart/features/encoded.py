@@ -61,7 +61,7 @@ class EncodedRows:
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
-    """Encodes the rows that the store lacks.
+    """Encodes the rows that are missing from the store.
 
     Returns the rows of all readable pictures, and the errors for the unreadable ones.
     """

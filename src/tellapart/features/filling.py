@@ -1,4 +1,5 @@
-"""Encodes the rows that the feature store lacks. Opens each file at most once, and decodes it only if needed.
+"""Encodes the rows that are missing from the feature store. Opens each file at most once, and
+decodes it only if needed.
 
 If two processes encode the same pictures concurrently, both do the work, and the first row is kept.
 """

@@ -1,4 +1,4 @@
-"""Starts a requested job, or resumes the job that its folder already contains."""
+"""Starts a requested job, or resumes the job that is already in its folder."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _GENERAL = word_set("thing things object objects item items shape shapes figure 
 
 
 def soften(caption: str, doubted: Sequence[bool]) -> str:
-    """Removes doubted content words and keeps the caption grammatical, as far as this is possible without a tagger.
+    """Removes doubted content words, and keeps the caption as grammatical as possible without a tagger.
 
     doubted: whether each of the caption's `content_words` is doubted.
 

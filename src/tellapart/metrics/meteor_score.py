@@ -664,7 +664,7 @@ _kept: list[tuple[str, Lexicon]] = []
 
 
 def _lexicon(index: str) -> Lexicon:
-    """Returns the lexicon of the words looked up so far. One lexicon is cached, for the latest index."""
+    """Returns the lexicon of the words looked up so far. Only the lexicon of the latest index is cached."""
     if not _kept or _kept[0][0] != index or len(_kept[0][1].number) > _KEPT_WORDS:
         _kept[:] = [(index, Lexicon(open_tables()))]
     return _kept[0][1]

@@ -77,7 +77,7 @@ def _among(results: Results, metric: str) -> tuple[str, str, str]:
 
 
 def pair_heads(results: Results) -> tuple[str, ...]:
-    """Returns the column heads of the paired differences."""
+    """Returns the column headings of the paired differences."""
     return (*PAIR_HEADS, HOLM_HEAD) if results.corrected else PAIR_HEADS
 
 
@@ -103,7 +103,7 @@ def intervals_note(results: Results) -> str:
 
 
 def pairs_note(results: Results) -> str:
-    """Returns the footer of the paired differences, which defines better and worse."""
+    """Returns the footer of the table of paired differences, which explains "better" and "worse"."""
     which = f"{HOLM_HEAD} below {ALPHA}" if results.corrected else f"p below {ALPHA}"
     return (
         f"Better or worse (bold): {which}, by approximate randomization. The intervals are computed "

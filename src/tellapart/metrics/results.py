@@ -1,4 +1,4 @@
-"""The results of an evaluation, and their JSON."""
+"""The results of an evaluation, with their conversion to and from JSON."""
 
 from __future__ import annotations
 

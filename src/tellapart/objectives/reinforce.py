@@ -425,7 +425,7 @@ def generate(
 
 
 def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
-    """Gathers the captions of all ranks, in the order of the pictures."""
+    """Gathers the captions from all ranks, in the order of the pictures."""
     tokens_RT = collectives.gather_rows(rollout.tokens_RT, fill=pad)
     valid_RT = collectives.gather_rows(rollout.valid_RT).bool()
     return Rollout(tokens_RT, valid_RT, collectives.gather_texts(rollout.texts), rollout.samples)

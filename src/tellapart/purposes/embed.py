@@ -65,7 +65,9 @@ def _target(picture: Path, root: Path, folder: Path | None) -> Path:
 
 
 def check_embed(items: Sequence[Item], folder: Path | None) -> None:
-    """Raises `UsageError` if `embed` could not write a file or could not read existing XMP. Call it before slow work.
+    """Raises `UsageError` if `embed` could not write a file or could not read existing XMP.
+
+    Call this before starting slow work.
 
     folder: the folder for copies. A copy must not overwrite one of these pictures or a file that this program did not
     write, and the next run must not read it as a picture.

@@ -107,7 +107,7 @@ class System(Strict):
 
 
 class PaperTable(Strict):
-    """A table or figure that a paper prints.
+    """A table or figure from a paper.
 
     id: "5" for a table, "F3" for a figure, or "S1" for a sweep that the text describes.
     study: arguments of ``study create``, for columns that report people's answers.

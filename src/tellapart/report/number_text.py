@@ -1,4 +1,4 @@
-"""Formats numbers and lists of names for readers."""
+"""Formats numbers and lists of names for display."""
 
 from __future__ import annotations
 

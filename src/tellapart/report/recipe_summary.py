@@ -1,4 +1,4 @@
-"""Selects the main entries of a run's recipe and formats them for readers."""
+"""Selects the main entries of a run's recipe and formats them for display."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def tokens(caption: str) -> tuple[str, ...]:
 
 
 def token_spans(caption: str) -> list[tuple[int, int]]:
-    """Returns the start and end of each of a caption's `tokens`, in characters."""
+    """Returns the start and end of each token (see `tokens`) of a caption, in characters."""
     lowered = [character.lower() for character in caption]  # lower-casing may turn one character into two
     where = [at for at, characters in enumerate(lowered) for _ in characters]
     found = _TOKEN.finditer("".join(lowered).replace("_", " "))

@@ -30,7 +30,7 @@ def lookalike_sets(
     max_cosine: float = MAX_COSINE,
 ) -> list[list[int]]:
     """Builds up to ``count`` sets of ``size`` rows of ``features_ND``. Each set starts with the target, followed by its
-    distractors from near to far.
+    distractors, nearest first.
 
     targets: candidate target rows, in the order in which they are tried.
     available: rows that a set may contain.

@@ -82,7 +82,7 @@ class TrainingSetup(RunSources):
 
     @property
     def reads_pixels(self) -> bool:
-        """True if batches contain pixels, because a vision encoder is trained."""
+        """True if batches contain pixels, as they do when a vision encoder is trained."""
         return self.vision_learns or (self.recipe.trains == "scorer" and not self.recipe.frozen_vision)
 
     @cached_property

@@ -267,7 +267,7 @@ class Run:
 
     @by_main_rank
     def cut_log(self, step: int) -> None:
-        """Removes the records of steps after ``step``, which will be repeated, and an incomplete last line."""
+        """Removes the records of steps after ``step``, which will be repeated, and any incomplete last line."""
         if not self.log_path.is_file():
             return
         kept, damaged = [], 0

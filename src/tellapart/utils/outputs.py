@@ -165,7 +165,10 @@ def check_removable(path: Path) -> None:
 
 
 def remove_output(path: Path) -> None:
-    """Removes a file of an earlier result if it exists. Raises `UsageError` in the same cases as `check_removable`."""
+    """Removes the file of an earlier result, if there is one.
+
+    Raises `UsageError` in the same cases as `check_removable`.
+    """
     check_removable(path)
     path.unlink(missing_ok=True)
 

@@ -53,7 +53,7 @@ class Conceptual(LineSource):
         self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Yields fields, parsed like in the download programs, because downloaded files are named after row numbers."""
+        """Yields fields, parsed as in the download programs, because downloaded files are named after row numbers."""
         return (record or None for record in csv_records(lines, "\t", lenient=True))
 
     def item(self, record: list[str], place: RowPosition, where: str) -> Item:

@@ -32,7 +32,7 @@ class Done:
 
 
 class Work(Protocol):
-    """A kind of work: computes the results of shards."""
+    """A kind of job, which computes the results of shards."""
 
     def models(self) -> dict[str, Any]:
         """Returns facts that are known only after the models have been loaded. They must be the same for all of a job's
