@@ -93,7 +93,7 @@ def _without_allowed_code(arguments: list[str]) -> list[str]:
 
 app = App(
     name="tellapart",
-    help="Train image captioners to say what sets a picture apart from similar ones, and measure whether they do.",
+    help="Make image captioners say what sets a picture apart from similar ones, and measure whether they do.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # `app_of` adds the commands

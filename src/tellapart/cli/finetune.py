@@ -68,7 +68,7 @@ def finetune(
         typer.Option(
             "--push-to-hub",
             metavar="USER/NAME",
-            help="Hub repository to upload the model and its card to (requires HF_TOKEN).",
+            help="Hub repository to upload the model and its card to (requires HF_TOKEN or hf auth login).",
         ),
     ] = None,
     private: Annotated[

@@ -45,7 +45,7 @@ class EvalSettings:
         list[str] | None,
         typer.Option(
             help="Comma-separated metrics; 'list' lists all, 'all' computes every metric that the inputs allow. "
-            "Default: the main metrics.",
+            "Default: five main metrics.",
             autocompletion=metric_names,
         ),
     ] = None

@@ -119,5 +119,9 @@ class CaptionOptions:
     ] = False
     replace_edited: Annotated[
         bool,
-        typer.Option("--replace-edited", help="Also replace hand-written and edited captions, after backing them up."),
+        typer.Option(
+            "--replace-edited",
+            help="Replace hand-written and edited captions, after backing them up. Captions written by tellapart need "
+            "--overwrite.",
+        ),
     ] = False

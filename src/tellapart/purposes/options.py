@@ -89,8 +89,8 @@ class AltTextOptions(SourceOptions):
         Path | None,
         typer.Option(
             help=(
-                "Write copies of the pictures, with alt texts embedded, to this folder. --overwrite replaces earlier "
-                "copies."
+                "Write copies of the pictures, with alt texts embedded, to this folder. Copies that you changed are "
+                "replaced only with --overwrite."
             ),
             file_okay=False,
         ),
@@ -134,7 +134,8 @@ class LoraOptions(SourceOptions):
         ),
     ] = None
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer that suggests words for --avoid because they fit nearly all pictures.")
+        str | None,
+        typer.Option(help="Scorer that finds words that fit nearly all pictures, and suggests them for --avoid."),
     ] = None
     prefix: Annotated[str | None, typer.Option(help="Text to add before the trigger.")] = None
     suffix: Annotated[str | None, typer.Option(help="Text to add after each caption.")] = None
