@@ -21,8 +21,10 @@ def alt_text(
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
-    """Turn captions into short alt text, without filler such as 'a picture of', in a file, .xmp sidecars or copies of the
-    pictures."""
+    """Turn captions into short alt text, without filler such as 'a picture of'.
+
+    Writes a file and, if requested, .xmp sidecars or copies of the pictures.
+    """
     from tellapart.purposes.alt_text import write_alt_texts
 
     write_alt_texts(open_many(pictures), pictures, options, device, precision)

@@ -20,8 +20,8 @@ def review(
     captions: Annotated[
         Path | None,
         typer.Argument(
-            help="Caption file, or a suffix: .txt, .xmp. Default: the .txt or .caption files in the folder, or else its "
-            "captions.jsonl, captions.csv or metadata.jsonl, or else new .txt files."
+            help="Caption file, or a suffix: .txt, .xmp. Default: the .txt or .caption files in the folder, otherwise "
+            "captions.jsonl, captions.csv or metadata.jsonl there, otherwise new .txt files."
         ),
     ] = None,
     scorer: Annotated[
