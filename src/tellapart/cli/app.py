@@ -27,7 +27,7 @@ RAY_ADDRESS = re.compile(r"(?:auto|ray://[^\s?]+|[\w.\-\[\]:]+:\d+)(?:\?\S+)?|(?
 F = TypeVar("F", bound=Callable[..., Any])
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
-DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"
+DATA, RESEARCH, HOUSEKEEPING = "Data and studies", "Replicate", "Housekeeping"
 # The order of commands within their panels and groups. Commands that are not listed here come last.
 ORDER = (
     "demo", "finetune", "train", "caption", "alt-text", "lora", "captions", "review", "search", "eval", "check",

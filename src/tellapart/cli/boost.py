@@ -54,7 +54,7 @@ class BoostOptions:
         bool,
         typer.Option(
             "--per-reference/--one-caption",
-            help="Write a blend and a holistic caption for each reference, or only one of each per picture.",
+            help="Write one blend and one holistic caption per reference, or one of each per picture.",
         ),
     ] = True
     prompts: Annotated[

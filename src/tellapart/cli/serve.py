@@ -43,9 +43,9 @@ def serve(
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
-    """Serve a captioner with an OpenAI-compatible API until Ctrl-C: POST /v1/chat/completions, one picture per request.
+    """Serve a captioner through an OpenAI-compatible API; Ctrl-C stops it.
 
-    Requests carry pictures as base64 data URLs.
+    POST /v1/chat/completions takes one picture per request, as a base64 data URL.
 
     Besides n, temperature and max_tokens, requests accept consensus, best_of, confidence, drop_guesses and beams. If
     $TELLAPART_SERVE_KEY is set, every request must send this key.
