@@ -42,7 +42,7 @@ def power_table() -> str:
     enough = {key: sum(one[key] >= kept["goal"] for one in kept["power"]) for key in ("power", "expected")}
     source = (
         f"*{kept['date']}, {kept['machine']}, commit {kept['commit']}, `{kept['command']}`:\n{enough['power']} claims "
-        f"reach {100 * kept['goal']:.0f} % at the smallest effects, {enough['expected']} where the truth is as on the "
+        f"reach {100 * kept['goal']:.0f}% at the smallest effects, {enough['expected']} where the truth is as on the "
         "development seeds.*"
     )
     return "\n".join([*lines, "", source, ""])

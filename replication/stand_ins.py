@@ -44,7 +44,7 @@ STAND_INS = {
         "retrieval by the scorer's cosine, not by EMScore's F",
     ),
     "vcb-captions": StandIn(
-        "a scripted describer that gives 20 % wrong values, for the LLM and the MLLM", "no model is trained at all"
+        "a scripted describer that gives 20% wrong values, for the LLM and the MLLM", "no model is trained at all"
     ),
     "sr-init": StandIn(f"{_NDLB}; richer references for BlendCap and HolisticCap", _LORA),
     "sr-tradeoff": StandIn(

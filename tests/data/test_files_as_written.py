@@ -39,7 +39,7 @@ def test_of_a_samples_pictures_the_plain_one_is_captioned(tmp_path: Path) -> Non
     several = tar(tmp_path / "b.tar", ("k0.depth.png", png()), ("k0.left.png", blue), ("k1.png", blue))
     assert ids(open_data(str(several))) == ["b/k1"]
     assert (
-        "several pictures, k0.depth.png, k0.left.png; expected one"
+        "several pictures, k0.depth.png, k0.left.png; expected a single one"
         in dict(open_data(str(several)).missing).popitem()[1]
     )
     hidden = tmp_path / "shards"

@@ -116,7 +116,7 @@ def test_no_width_makes_the_page_scroll_sideways(shown: Any, width: int) -> None
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize(("width", "height"), [(420, 6700), (1280, 4700)])
+@pytest.mark.parametrize(("width", "height"), [(420, 6800), (1280, 4700)])
 def test_the_page_is_short_until_it_is_unfolded(shown: Any, page: Path, width: int, height: int) -> None:
     resize(shown, width)
     shown.get(page.as_uri() + "#run1-sets")

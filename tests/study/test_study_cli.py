@@ -35,7 +35,7 @@ def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
 ) -> None:
     size = {"items": 16, "block": 16, "raters": 18} if kind == "compare" else {"items": 8, "block": 8, "raters": 8}
     study = make_study(tmp_path / "s", kind, make_material(90), controls=5, candidates=5, **size)
-    done = rehearse(study, 24, 0.1, 0.15, effects={"human": 0.5, "mle_base": 0.2, "smile": 0.8}, at_once=6, seed=3)
+    done = rehearse(study, 24, 0.1, 0.15, effects={"human": 0.35, "mle_base": 0.2, "smile": 0.8}, at_once=6, seed=3)
     assert done.counts == {"careful": 18, "hasty": 2, "random": 4}
     with AnswerStore.open(study, done.store) as store:
         results = analyse(study, store)
