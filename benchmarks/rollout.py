@@ -108,7 +108,7 @@ class _RolloutStep:
         """Returns the mean log p of the tokens, after computing its gradients."""
         import torch
 
-        from tellapart.objectives.reinforce import token_log_probs
+        from tellapart.objectives.caption_log_probs import token_log_probs
 
         logits_RTV = (padded if reference else type(self.captioner).logits)(
             self.captioner, self.visual, rollout.tokens_RT, rollout.valid_RT

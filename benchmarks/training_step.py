@@ -28,7 +28,8 @@ from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.baselines import leave_one_out
-from tellapart.objectives.reinforce import Reinforce, RewardTerm, token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
+from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.recipe.schema import Training
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.training.optimizer import make_optimizer, make_scheduler

@@ -4,7 +4,7 @@ import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
 from tellapart.rewards import self_retrieval
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer

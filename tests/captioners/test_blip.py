@@ -14,7 +14,7 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.blip_attention import attention
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
 
 WORDS = ["a", "picture", "of", "red", "dog", "on", "grass", "cat"]
 

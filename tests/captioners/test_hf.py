@@ -21,7 +21,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import EncodedView, make_view
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup

@@ -42,7 +42,7 @@ from tellapart.captioners.official_clipcap import clipcap_names, mapper_settings
 from tellapart.captioners.published_weights import read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
 
 WIDTH, PREFIX, CONSTANTS, LAYERS = 16, 3, 4, 2
 

@@ -14,7 +14,7 @@ from transformers import CLIPModel, GPT2Config, GPT2LMHeadModel, PreTrainedToken
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
 
 CAPTIONS = (
     "a red picture .",

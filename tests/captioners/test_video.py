@@ -20,7 +20,7 @@ from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import token_log_probs
+from tellapart.objectives.caption_log_probs import token_log_probs
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.runs import train

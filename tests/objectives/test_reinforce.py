@@ -16,15 +16,8 @@ from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import Mle, Reinforce, RunningMean, leave_one_out, mle_loss, no_baseline
-from tellapart.objectives.reinforce import (
-    RewardTerm,
-    caption_log_probs,
-    compute_reward,
-    generate,
-    most_words,
-    token_log_probs,
-    whitened,
-)
+from tellapart.objectives.caption_log_probs import caption_log_probs, token_log_probs
+from tellapart.objectives.reinforce import RewardTerm, compute_reward, generate, most_words, whitened
 from tellapart.rewards import SelfRetrieval
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Item, Rollout
@@ -94,7 +87,7 @@ def test_token_log_probs_of_many_logits_and_their_gradient_are_those_of_few(monk
     logits_RTV[0, 0, (tokens_RT[0, 0] + 1) % 7] = -torch.inf  # a token that is never generated
     found = []
     for many in (2**22, 0):
-        monkeypatch.setattr("tellapart.objectives.reinforce.MANY_LOGITS", many)
+        monkeypatch.setattr("tellapart.objectives.caption_log_probs.MANY_LOGITS", many)
         scores_RTV = logits_RTV.clone().requires_grad_(True)
         log_p_RT = token_log_probs(scores_RTV, tokens_RT, 0.7)
         (log_p_RT * torch.arange(12.0).view(3, 4)).sum().backward()

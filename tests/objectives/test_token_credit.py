@@ -12,14 +12,13 @@ import torch
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import Reinforce, RunningMean, group_mean, leave_one_out, no_baseline
+from tellapart.objectives.caption_log_probs import caption_log_probs, token_weights
 from tellapart.objectives.reinforce import (
     RewardTerm,
-    caption_log_probs,
     group_deviation,
     leave_one_out_tokens,
     like_class_means,
     sum_of_gains,
-    token_weights,
 )
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.language.words import sentences
+from tellapart.language.sentences import sentences
 from tellapart.metrics.cider import Grams, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.rewards.consensus import word_shares

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from tellapart.language.english_words import word_set
 from tellapart.language.inflection import article
-from tellapart.language.words import COLOURS, RELATIONS, STOP, content_words
+from tellapart.language.sentences import STOP
+from tellapart.language.words import COLOURS, RELATIONS, content_words
 
 ARTICLES = ("a", "an")
 DETERMINERS = word_set("""

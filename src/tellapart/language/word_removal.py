@@ -10,7 +10,8 @@ from tellapart.language.english_words import WORD, word_set
 from tellapart.language.inflection import article, singular
 from tellapart.language.phrase_tokens import SOFT_AUXILIARIES, SOFT_PREPOSITIONS, Token, split_phrases
 from tellapart.language.phrases import ARTICLES, DETERMINERS, PLACES, PREPOSITIONS
-from tellapart.language.words import COLOURS, COPULAS, Word, content_words, is_participle, sentences
+from tellapart.language.sentences import sentences
+from tellapart.language.words import COLOURS, COPULAS, Word, content_words, is_participle
 
 _JOINS = ("and", "or", ",")
 _ADJECTIVES = COLOURS | word_set("""

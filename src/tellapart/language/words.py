@@ -14,6 +14,7 @@ from typing import Literal
 from tellapart.errors import need_extra
 from tellapart.language.english_words import FUNCTION_WORDS, word_set
 from tellapart.language.inflection import third_person
+from tellapart.language.sentences import STOP
 from tellapart.language.tagged_words import analyser
 
 Kind = Literal["modifier", "head", "verb", "relation"]
@@ -21,7 +22,6 @@ WORD_KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # also matches the PTB tokenizer's "farmer 's" as one word
-STOP = re.compile(r"[.!?]+(?=\s|$)")  # the end of a sentence
 # Prepositions that state where something is. All other function words make no claim.
 RELATIONS = word_set("""
     over under above below behind beside beneath underneath between across along around through near off inside outside
@@ -104,13 +104,6 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
         or (word in _FINITE and noun not in _COUNTS)
         or (word in _BASE and (plural or (before == "and" and last)))
     )
-
-
-def sentences(text: str) -> list[str]:
-    """Splits a text into sentences, each with its final punctuation."""
-    ends = [stop.end() for stop in STOP.finditer(text)]
-    parts = [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
-    return [part for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 
-from tellapart.rewards.base import RewardOptions, RunParts
+from tellapart.rewards.base import RewardOptions
+from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.option_tables import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry

@@ -12,7 +12,7 @@ from pydantic import Field
 from tellapart.models import collectives, ranks
 from tellapart.models.protocols import Tokenizer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
-from tellapart.rewards.base import RunParts
+from tellapart.rewards.run_parts import RunParts
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.rng import ItemSeeds

@@ -14,7 +14,7 @@ from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
-from tellapart.rewards.base import RunParts
+from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
 
 

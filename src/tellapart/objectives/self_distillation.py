@@ -30,9 +30,9 @@ from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptio
 from tellapart.objectives.detail import DetailLevel, Levels, evenly, level_contradictions, price_list
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
-from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.rewards.evidence import word_evidence
 from tellapart.rewards.paid_words import shuffled_gates
+from tellapart.rewards.run_parts import RunParts, frozen_scorers
 from tellapart.rewards.several_scorers import unseen_by
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer

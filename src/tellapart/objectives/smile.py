@@ -25,7 +25,7 @@ from tellapart.models.protocols import CaptionerLike, Tokenizer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.labels import at_least_float32, check_labels, count_valid, flat_positions
 from tellapart.objectives.mle import mle_loss, mle_term
-from tellapart.rewards.base import RunParts
+from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Loss
 
 Subset = Literal["own", "random", "reverse"]

@@ -6,8 +6,8 @@ import re
 
 from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.language.phrase_ends import phrase_ends
+from tellapart.language.sentences import sentences
 from tellapart.language.stock_phrases import without_opening
-from tellapart.language.words import sentences
 
 
 def without_openings(text: str) -> tuple[str, str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.captions.store import MOVE, STATE, CaptionStore, Edit, StoredCaption, WriteResult
 from tellapart.errors import UsageError
+from tellapart.language.sentences import sentences
 from tellapart.language.stock_phrases import refusal, without_opening
-from tellapart.language.words import sentences
 from tellapart.utils.untrusted_text import clean_text
 
 if TYPE_CHECKING:

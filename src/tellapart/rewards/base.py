@@ -1,4 +1,4 @@
-"""The reward interface, the parts of a run that reward factories may use, and the registry.
+"""The reward interface and the registry of rewards.
 
 A reward is either an options class decorated with `reward`, whose ``build`` returns the callable, or an entry point
 that an installed package provides in the group ``tellapart.rewards``. A recipe sets the options of each reward in a
@@ -7,17 +7,15 @@ table of ``objective.rewards``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar, get_args
 
-import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from tellapart.models.protocols import CaptionerLike
-from tellapart.scorers.base import Scorer
-from tellapart.types import Batch, Item, Rollout
+from tellapart.rewards.run_parts import RunParts
+from tellapart.types import Batch, Rollout
 from tellapart.utils.option_tables import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
@@ -34,37 +32,6 @@ class Reward(Protocol):
     """
 
     def __call__(self, rollout: Rollout, batch: Batch, /) -> torch.Tensor: ...
-
-
-@dataclass(frozen=True)
-class RunParts:
-    """The parts of a run that the factories of objectives and rewards may use.
-
-    captioner: the captioner being trained.
-    scorer: the frozen scorer configured by the recipe's [scorer]; None if the recipe has none.
-    train_items: the training pictures, indexed by ``batch.rows_B``.
-    vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then contains pixels.
-    load_scorer(name): loads another frozen scorer.
-    start(prompt=""): returns the run's initial captioner, frozen and without dropout. All callers share its weights.
-    train_features(scorer): returns features_ND for the training pictures.
-    trained_on(name): returns seen_N, which is True for the training pictures on which the named scorer was trained,
-        according to the scorer's run.
-    train_visual(): returns a function that maps rows_B of training pictures to the captioner's input, in the format of
-        ``batch.visual``.
-    nearest_train(scorer, count): returns a function that maps rows_B of training pictures to rows_BK, their ``count``
-        most similar other training pictures.
-    """
-
-    captioner: CaptionerLike
-    scorer: Scorer | None
-    train_items: Sequence[Item]
-    vision_learns: bool
-    load_scorer: Callable[[str], Scorer]
-    start: Callable[..., CaptionerLike]
-    train_features: Callable[[Scorer], np.ndarray]
-    trained_on: Callable[[str], np.ndarray]
-    train_visual: Callable[[], Callable[[np.ndarray], torch.Tensor]]
-    nearest_train: Callable[[Scorer, int], Callable[[np.ndarray], np.ndarray]]
 
 
 class RewardOptions(Strict):
@@ -168,11 +135,3 @@ def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[t
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
     """Builds the reward that a recipe table describes."""
     return REWARDS.find(options.kind).build(options, parts)
-
-
-def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[Scorer]:
-    """Returns the named scorers or, if ``names`` is empty, the recipe's [scorer], which the schema then requires."""
-    if names:
-        return [parts.load_scorer(name) for name in names]
-    assert parts.scorer is not None, "[scorer] is required; the recipe schema checks this"
-    return [parts.scorer]

@@ -16,7 +16,8 @@ import torch
 from tellapart.errors import need_extra
 from tellapart.language.distinct_claims import confidences
 from tellapart.language.judged_claims import Judged, judged_by_references
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.scenes.truth import judged_by_scene
 from tellapart.types import Batch, Item, Rollout
 

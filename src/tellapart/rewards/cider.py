@@ -11,7 +11,8 @@ import torch
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, model_validator
 
 from tellapart.metrics.cider import CiderD, DocumentFrequencies
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Rollout
 from tellapart.utils.recipe_names import fill_in, written_file
 

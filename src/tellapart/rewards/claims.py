@@ -17,8 +17,9 @@ from pydantic import Field, model_validator
 from tellapart.errors import need_extra
 from tellapart.language.distinct_claims import confidences, distinct_claims
 from tellapart.models.decoding import Decoding
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.scenes.truth import count_claims
 from tellapart.types import Batch, Rollout

@@ -17,7 +17,8 @@ from pydantic import model_validator
 from tellapart.language.words import WORD_FINDERS, FindWords, check_words, content_words
 from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tellapart.errors import UsageError, nearest
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.utils.allowed_code import PATTERN, code_path, installed
 from tellapart.utils.code_loading import call_factory
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 
 from tellapart.language.token_spans import token_spans
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Rollout
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
 

@@ -18,8 +18,9 @@ from pydantic import Field
 from tellapart.language.removed_claim import neutral, without
 from tellapart.language.token_words import NO_WORD, words_of_tokens
 from tellapart.language.words import WORD_FINDERS, WORD_KINDS, FindWords, Word, check_words, content_words
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.evidence import WordEvidence, spread, word_evidence
+from tellapart.rewards.run_parts import RunParts, frozen_scorers
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers.base import Scorer
 from tellapart.types import Batch, Rollout

@@ -15,8 +15,9 @@ import torch
 from pydantic import Field, model_validator
 
 from tellapart.language.words import WORD_FINDERS, FindWords, check_words, content_words
-from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.base import Reward, RewardOptions, reward
 from tellapart.rewards.evidence import mutual_information, spread, word_evidence
+from tellapart.rewards.run_parts import RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from tellapart.errors import UsageError
-from tellapart.rewards.base import Reward, RunParts
+from tellapart.rewards.base import Reward
+from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Rollout
 
 

@@ -14,7 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.objectives.base import Objective, build_objective
 from tellapart.recipe.reading import read_recipe
-from tellapart.rewards.base import RunParts
+from tellapart.rewards.run_parts import RunParts
 from tellapart.scorers import Scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.sources import open_specs
