@@ -32,6 +32,11 @@ class MissingExtra(TellapartError):
         super().__init__(f"{what} requires an extra that is not installed; run: pip install 'tellapart[{extra}]'")
 
 
+def error_line(error: Exception) -> str:
+    """Describes an error as one line: its type and message, at most 200 characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+
+
 def need_extra(extra: str, what: str, *packages: str) -> None:
     """Raises `MissingExtra` if one of the packages is not installed. Does not import the packages."""
     for package in packages:

@@ -26,7 +26,7 @@ class CaptionLayout(ABC):
 
     name: str
     writable = True
-    shows_state = False  # whether rows also store the fields in `MIRRORED`
+    shows_state = False  # whether rows also store the fields in `list_layout.MIRRORED`
 
     @abstractmethod
     def place(self, id_: str) -> TextPlace:

@@ -33,7 +33,7 @@ class ReadOnly(CaptionLayout):
     @classmethod
     def open(cls, path: Path, items: Sequence[Item]) -> ReadOnly:
         """Reads the file. Raises `UsageError` if it cannot be read."""
-        known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
+        known = KnownIds.of("the pictures", items)
         texts = match_captions(read_caption_file(path), known, str(path)).texts
         return cls(path, {id_: "\n".join(each) for id_, each in texts.items()})
 

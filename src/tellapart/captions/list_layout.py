@@ -7,6 +7,7 @@ import csv
 import fcntl
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +26,8 @@ from tellapart.utils.atomic_writes import replace_text, writable_file
 from tellapart.utils.strict_json import json_text, parse_json
 from tellapart.utils.write_errors import write_errors
 
-MIRRORED = (
-    "accepted",
-    "decorative",
-    "language",
-    "texts",
-    "variation",
-)  # fields of a row's state that .jsonl files also store
+# Fields of a row's state that .jsonl files also store.
+MIRRORED = ("accepted", "decorative", "language", "texts", "variation")
 
 
 @dataclass
@@ -113,19 +109,15 @@ class ListFile(CaptionLayout):
         except FileNotFoundError:
             self._signature, self._rows, self._by_id = None, [], {}
             return
-        if self._signature == (status.st_ino, status.st_size, status.st_mtime_ns):
+        if self._signature == (signature := _signature_of(status)):
             return
         data = self.path.read_bytes()
         if data.startswith(UTF16_MARKS):
             raise UsageError(f"{self.path} is in UTF-16, but only UTF-8 files can be edited; save it as UTF-8")
         text = data.decode("utf-8-sig", "surrogateescape")
         self._rows = self._table_rows(text) if self._table else self._json_rows(text)
-        self._signature = status.st_ino, status.st_size, status.st_mtime_ns
+        self._signature = signature
         self._match()
-
-    def _sign(self) -> tuple[int, ...]:
-        status = self.path.stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _json_rows(self, text: str) -> list[ListRow]:
         rows = []
@@ -192,7 +184,7 @@ class ListFile(CaptionLayout):
 
     def _match(self) -> None:
         """Matches rows to pictures in the same way as ``tellapart eval``."""
-        known = KnownIds("the pictures", list(self._items), {id_: one.picture.name for id_, one in self._items.items()})
+        known = KnownIds.of("the pictures", self._items.values())
         by_key: dict[str, list[ListRow]] = {}
         for row in self._rows:
             by_key.setdefault(row.key, []).append(row)
@@ -215,7 +207,8 @@ class ListFile(CaptionLayout):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, text, errors="surrogateescape")
         size = len(text.encode("utf-8", "surrogateescape"))
-        self._signature = self._sign() if self.path.stat().st_size == size else None  # another process appended
+        status = self.path.stat()
+        self._signature = _signature_of(status) if status.st_size == size else None  # another process appended
 
     def _header_line(self) -> str:
         self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
@@ -339,3 +332,7 @@ class ListFile(CaptionLayout):
                     f"{self.path}: another process is writing to this file; save again when it has finished"
                 ) from None
             yield
+
+
+def _signature_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_size, status.st_mtime_ns

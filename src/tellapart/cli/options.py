@@ -11,7 +11,6 @@ import typer
 
 from tellapart.errors import UsageError, nearest
 from tellapart.jobs.worker_share import Workers
-from tellapart.jobs.worker_share import Workers as ClusterWorkers
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")]
 Settings = Annotated[
@@ -86,7 +85,7 @@ class WorkerOptions:
                 raise UsageError(f"{option} requires multiple workers; add --workers 2 or --ray, or remove it")
         return False
 
-    def cluster(self) -> ClusterWorkers:
+    def cluster(self) -> Workers:
         """Returns the requested workers."""
 
         address = (self.ray or "local").partition("?")[0] or "auto"

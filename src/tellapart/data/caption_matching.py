@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from tellapart.errors import UsageError
+from tellapart.types import Item
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
@@ -73,6 +74,11 @@ class KnownIds:
     ids: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
     numbered: bool = False
+
+    @classmethod
+    def of(cls, name: str, items: Collection[Item]) -> KnownIds:
+        """Returns the ids of items and the names of their pictures."""
+        return cls(name, [item.id for item in items], {item.id: item.picture.name for item in items})
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,14 @@ _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "an
 
 
 def matching_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
-    """Returns the record's keys that match ``names``, in the order of ``names``, ignoring case."""
-    lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
-    return [lower[name] for name in names if name in lower]
+    """Returns the record's keys that match ``names``, in the order of ``names``, ignoring case.
+
+    Keys that differ only in case are in the order of the record.
+    """
+    by_name: dict[str, list[str]] = {}
+    for key in keys:
+        by_name.setdefault(str(key).strip().lower(), []).append(key)
+    return [key for name in names for key in by_name.get(name, ())]
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:

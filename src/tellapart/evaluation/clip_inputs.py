@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from tellapart.evaluation.scorer_texts import ScorerTexts
 from tellapart.metrics.em_score import EMScore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.types import Item
-
-if TYPE_CHECKING:
-    pass
-
 
 # The features of the captions (N×D), of their tokens and of the clips' frames, and the token weights.
 EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]

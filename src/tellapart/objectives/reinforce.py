@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import torch
 from pydantic import Field, model_validator
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, error_line
 from tellapart.models import collectives, ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
@@ -37,7 +37,6 @@ from tellapart.rewards.base import REWARDS, BaselineName, PluginRewardOptions, R
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.rewards.run_parts import RunParts
 from tellapart.types import Batch, Item, Loss, Rollout, StepContext
-from tellapart.utils.code_loading import one_line
 from tellapart.utils.messages import say
 from tellapart.utils.option_tables import option_tables
 from tellapart.utils.rng import ItemSeeds
@@ -436,7 +435,7 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
             raise
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{at.filename}, line {at.lineno}"
-        raise TellapartError(f"reward '{term.name}' failed: {one_line(error)} ({where})") from error
+        raise TellapartError(f"reward '{term.name}' failed: {error_line(error)} ({where})") from error
     valid_BST = rollout.valid_RT.view(len(batch.rows_B), rollout.samples, -1)
     shape = tuple(valid_BST.shape)
     expected = f"expected shape {shape[:2]} (B×S) or {shape} (B×S×T)"

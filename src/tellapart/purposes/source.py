@@ -138,7 +138,7 @@ def caption_options(options: SourceOptions) -> CaptionOptions:
 def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
     """Returns the captions in a file by picture id. Raises `UsageError` if no caption belongs to a picture."""
     items = list(dataset)
-    known = KnownIds(dataset.spec, [item.id for item in items], {item.id: item.picture.name for item in items})
+    known = KnownIds.of(dataset.spec, items)
     matched = match_captions(read_caption_file(path), known, str(path))
     if matched.how:
         say(matched.how)

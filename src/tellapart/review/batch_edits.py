@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tellapart.captions.store import Edit, StoredCaption
 from tellapart.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> Callable[[StoredCaption], Edit | None]:

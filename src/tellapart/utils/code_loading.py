@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, error_line
 from tellapart.utils.allowed_code import Kind, check_allowed
 from tellapart.utils.registry import Entry
 
@@ -28,7 +28,7 @@ def load_allowed(path: str, kind: Kind, key: str) -> Any:
     except AttributeError:
         raise UsageError(f"{key}: module {module} has no attribute '{name}'") from None
     except Exception as error:
-        raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
+        raise UsageError(f"{key} cannot be imported: {error_line(error)}") from error
 
 
 def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
@@ -37,14 +37,16 @@ def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) ->
     Raises a one-line `UsageError` if the factory cannot be loaded (`load_allowed`) or fails.
     """
     factory = load_allowed(path, kind, key)
-    if isinstance(factory, Entry):
-        factory = factory.factory
+    return call_with(factory.factory if isinstance(factory, Entry) else factory, key, options)
+
+
+def call_with(factory: Callable[..., Any], key: str, options: Mapping[str, Any]) -> Any:
+    """Calls ``factory`` with ``options`` and returns the result. Raises a one-line `UsageError` if it fails.
+
+    ``key``: what requests it, for messages.
+    """
     try:
         return factory(**options)
     except Exception as error:
         call = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        raise UsageError(f"{key}: the call ({call}) failed: {one_line(error)}") from error
-
-
-def one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+        raise UsageError(f"{key}: the call ({call}) failed: {error_line(error)}") from error

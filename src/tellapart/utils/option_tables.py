@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from tellapart.errors import UsageError
+from tellapart.utils.code_loading import call_with
 from tellapart.utils.registry import Entry
 
 
@@ -30,12 +31,7 @@ class PluginOptions(Strict):
         """Calls the factory and returns its result. Raises `UsageError` if it fails or the result is not callable."""
         arguments = self.model_extra or {}
         key = f"{what} '{entry.name}'"
-        try:
-            part = entry.factory(**arguments)
-        except Exception as error:
-            call = ", ".join(f"{option}={value!r}" for option, value in arguments.items())
-            line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-            raise UsageError(f"{key}: the call ({call}) failed: {line}") from error
+        part = call_with(entry.factory, key, arguments)
         if not callable(part):
             raise UsageError(f"{key} returned a {type(part).__name__}; expected a callable")
         return part

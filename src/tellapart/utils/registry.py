@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, Literal, TypeVar
 
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import UsageError, error_line, nearest
 
 Direction = Literal["higher", "lower"]
 Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
@@ -120,8 +120,7 @@ class Registry(Mapping[str, E], Generic[E]):
             try:
                 part = point.load()
             except Exception as error:
-                line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-                raise UsageError(f"{whose} cannot be loaded: {line}") from error
+                raise UsageError(f"{whose} cannot be loaded: {error_line(error)}") from error
             if not isinstance(part, self.entry):
                 if isinstance(part, Entry) or not callable(part):
                     raise UsageError(f"{whose} is a {type(part).__name__}; expected a {self.entry.__name__} or factory")
