@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tellapart.language.token_spans import token_spans
 from tellapart.language.words import FindWords, Word
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:
     import torch
-from tellapart.language.token_spans import token_spans
 
 NO_WORD = -1
 

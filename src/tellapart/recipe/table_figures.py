@@ -21,8 +21,7 @@ def figures(plan: Plan, study: Mapping[str, Mapping[str, float]] | None = None) 
     ``study``: figures from the table's human study, by system and name.
     """
     places = {id(row): place for place, row in enumerate(plan.table.rows)}
-    results = {test: _results(plan, test) for test in plan.systems_by_test()}
-    names = {test: _names(plan, result, test) for test, result in results.items()}
+    results, names = _results_and_names(plan)
     result: dict[tuple[int, int], Figure] = {}
     for row, column, test in plan.cells():
         value: Figure | None = None
@@ -51,8 +50,7 @@ def figures(plan: Plan, study: Mapping[str, Mapping[str, float]] | None = None) 
 def intervals(plan: Plan) -> dict[tuple[int, int], tuple[float, float]]:
     """Returns the 95% confidence intervals of the measured figures, by row and column."""
     places = {id(row): place for place, row in enumerate(plan.table.rows)}
-    results = {test: _results(plan, test) for test in plan.systems_by_test()}
-    names = {test: _names(plan, result, test) for test, result in results.items()}
+    results, names = _results_and_names(plan)
     result = {}
     for row, column, test in plan.cells():
         if column.metric and (name := names[test].get(row.system)):
@@ -67,6 +65,12 @@ def table_notes(plan: Plan) -> list[str]:
     tests = plan.systems_by_test()
     lines = {f"{test}: {note}": None for test in tests for note in _results(plan, test).get("notes", ()) if note}
     return [*plan.notes(), *lines]
+
+
+def _results_and_names(plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, str]]]:
+    """Returns the results on each test set, and the name that each system has in them."""
+    results = {test: _results(plan, test) for test in plan.systems_by_test()}
+    return results, {test: _names(plan, result, test) for test, result in results.items()}
 
 
 def _results(plan: Plan, test: str) -> dict[str, Any]:

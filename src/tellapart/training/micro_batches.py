@@ -42,5 +42,4 @@ def free_memory() -> int:
     """
     if torch.cuda.is_available():
         return int(collectives.from_main(torch.cuda.mem_get_info()[0]))
-
     return int(collectives.from_main(psutil.virtual_memory().available / ranks.count()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from tellapart.errors import UsageError
 from tellapart.evaluation.metric_of_key import describe
 from tellapart.models import collectives, ranks
+from tellapart.models.names import RUNS
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report
@@ -22,8 +23,6 @@ from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
 from tellapart.utils.messages import say
-
-RUNS = Path("runs")
 
 
 def train(
