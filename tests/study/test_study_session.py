@@ -637,3 +637,25 @@ def test_who_comes_back_late_for_the_last_item_can_still_change_it(made: Study, 
         clock.now += 60 * made.settings.recruitment.timeout_minutes + 1
         assert session.answer(token, last, [0], 0)["phase"] == "review"
         assert session.back(token)["position"] == last
+
+
+def test_the_time_of_an_item_that_another_window_replaced_is_missing(made: Study, tmp_path: Path) -> None:
+    clock = Clock()
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store, clock)
+        token, state = start(session)
+        walk(session, token, state, until=4)
+        clock.now += 9
+        assert session.back(token)["position"] == 3
+        clock.now += 6
+        session.answer(token, 3, [3], 1)  # in the window that shows it
+        assert store.answers()[3].seconds == 6
+        session.back(token)
+        clock.now += 5
+        session.state(token)  # a second window, which shows the next item
+        clock.now += 1
+        session.answer(token, 3, [2], 2)
+        assert store.answers()[3].options == (2,) and store.answers()[3].seconds is None
+        clock.now += 8
+        session.answer(token, 4, [0], 0)
+        assert store.answers()[4].seconds == 8

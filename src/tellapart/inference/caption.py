@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.replacement import Replace
@@ -125,11 +126,9 @@ def caption_pictures(
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")
     warn_outside_scenes(scorer_name, dataset, "scorer")
-    request = caption_request(
-        dataset.spec, captioner.name, decoding, precision=used["precision"], best_of=best_of, scorer=scorer_name,
-        features=features, drop_guesses=drop_guesses, prompts=prompts, claims=claims,
-    )  # fmt: skip
-    settings = request | weights_of(captioner, scorer) | used
+    request: dict[str, Any] = {"best_of": best_of, "features": features, "prompts": prompts, "claims": claims}
+    request |= {"precision": used["precision"], "scorer": scorer_name, "drop_guesses": drop_guesses}
+    settings = caption_request(dataset.spec, captioner.name, decoding, **request) | weights_of(captioner, scorer) | used
     with closing(open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))) as writer:
         todo = [item for item in dataset if item.id not in writer.done]
         already, chooser = len(dataset) - len(todo), None

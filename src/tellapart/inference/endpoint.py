@@ -41,14 +41,12 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status, headers)
 
     turn = Lock()  # one picture at a time; if a client disconnects while waiting, its request is dropped
-    waiting = 0  # requests that wait or are being answered
 
     def models(_: Request) -> Response:
         model = {"id": service.captioner.name, "object": "model", "created": 0, "owned_by": "tellapart"}
         return JSONResponse({"object": "list", "data": [model]})
 
     async def completions(request: Request) -> Response:
-        nonlocal waiting
         data = b""
         try:
             async for chunk in request.stream():
@@ -57,9 +55,9 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
                     return error(413, f"the request exceeds {LARGEST_BODY:,} bytes; send a smaller picture")
         except ClientDisconnect:
             return error(400, "the connection was closed before the whole request arrived")
-        if waiting >= WAITING:
+        if service._waiting >= WAITING:
             return error(429, f"{WAITING} requests are already waiting; try again later", **{"Retry-After": "5"})
-        waiting += 1
+        service._waiting += 1
         try:
             asked = ChatRequest.model_validate_json(data)
             async with turn:
@@ -74,7 +72,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         except TellapartError as wrong:
             return error(500, str(wrong))
         finally:
-            waiting -= 1
+            service._waiting -= 1
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
             return StreamingResponse(_events(answer, usage), media_type="text/event-stream")

@@ -41,6 +41,7 @@ class Service:
     key: str | None = None
     contrast: list[Item] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
+    _waiting: int = 0
 
     def answer(self, asked: ChatRequest) -> dict[str, Any]:
         """Returns the response body. Raises `UsageError` if the request cannot be fulfilled."""

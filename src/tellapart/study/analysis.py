@@ -141,6 +141,7 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
         )
     means, confidence = means_of(study, answers), study.settings.analysis.confidence
     bounds = (1.0, 5.0) if study.kind == "rate" else (0.0, 100.0)
+    seconds = [answer.seconds for answer in answers if answer.seconds is not None]
     return StudyResults(
         study=study,
         systems={
@@ -152,7 +153,7 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
         people=[one.person for one in everybody],
         stamps=store.stamps(),
         refusals=store.refusals(),
-        seconds=np.percentile([answer.seconds for answer in answers], [25, 50, 75]).tolist(),
+        seconds=np.percentile(seconds or [math.nan], [25, 50, 75]).tolist(),
     )
 
 
@@ -177,7 +178,8 @@ def participations(study: Study, store: AnswerStore) -> list[Participation]:
 def _person(study: Study, one: Participant, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> Person:
     complete = len(answers) == len(places)  # complete answers count even if Finish was not clicked
     roles = [study.trials[answer.trial].role for answer in answers]
-    seconds = [answer.seconds for answer, role in zip(answers, roles, strict=True) if role == ITEM]
+    items = (answer for answer, role in zip(answers, roles, strict=True) if role == ITEM)
+    seconds = [answer.seconds for answer in items if answer.seconds is not None]
     return Person(
         name=f"P{one.number}",
         status=COMPLETE if complete else one.status,

@@ -29,9 +29,9 @@ def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnsw
         reasons.append(f"{errors} of {len(study.of_role[CONTROL])} control items wrong")
     items = [answer for answer in answers if study.trials[answer.trial].role == ITEM]
     if items:
-        seconds = statistics.median(answer.seconds for answer in items)
-        if seconds < rule.min_median_seconds:
-            reasons.append(f"a median of {seconds:.1f} s per item")
+        seconds = [answer.seconds for answer in items if answer.seconds is not None]
+        if seconds and (median := statistics.median(seconds)) < rule.min_median_seconds:
+            reasons.append(f"a median of {median:.1f} s per item")
         displayed = Counter(places[answer.position].displayed(answer.options) for answer in items)
         count = max(displayed.values())
         if count / len(items) > rule.max_same_answer:

@@ -76,7 +76,7 @@ def _row(study: Study, one: Participation, answer: StudyAnswer) -> dict[str, Any
         "system": " / ".join(trial.systems),
         "caption": " / ".join(trial.captions),
         "passed": trial.passes(options) if trial.role != ITEM else None,
-        "seconds": round(answer.seconds, 2),
+        "seconds": None if answer.seconds is None else round(answer.seconds, 2),
         "minute": round((answer.at - one.participant.started) / 60, 2),
         "changed": answer.revision - 1,
     }

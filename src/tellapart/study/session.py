@@ -170,8 +170,9 @@ class StudySession:
             state = self._state(run, one, now)
             if not state.get("can_go_back"):
                 raise AnswerConflict("there is no earlier item", state)
-            last = rows.answers_of(run, one)[-1]
-            return self._item_state(one, last.position, last)
+            position = one.answered - 1
+            rows.update(run, one, shown=position)
+            return self._item_state(one, position, rows.answer_at(run, one, position))
 
     def answer(self, token: str, position: int, options: Sequence[int], revision: int) -> dict[str, Any]:
         """Saves an answer and returns the next state, with feedback for practice items. A repeated request saves its
@@ -195,17 +196,19 @@ class StudySession:
                 counts = ", ".join(str(len(order)) for order in place.orders)
                 raise UsageError(f"options: expected one integer for each question, below {counts}") from None
             practice = position < len(self.study.of_role[PRACTICE])
-            valid = {answer.position: answer for answer in rows.answers_of(run, one)}.get(position)
+            valid = rows.answer_at(run, one, position)
             repeated = valid is not None and valid.options == chosen
             corrected = valid is not None and valid.revision == revision and position == one.answered - 1
             is_next = valid is None and position == one.answered
             if not (is_next or repeated or (corrected and not practice)):
                 raise AnswerConflict("this item was answered in another window", self._state(run, one, now))
             if not repeated:
-                seconds, number = max(0.0, now - one.seen), valid.revision + 1 if valid else 1
+                seconds = max(0.0, now - one.seen) if one.shown == position else None
+                number = valid.revision + 1 if valid else 1
                 rows.write_answer(run, StudyAnswer(one.number, position, number, place.trial, chosen, now, seconds))
-            one = rows.update(run, one, answered=max(one.answered, position + 1), seen=now)
-            state = self._state(run, one, now)
+            answered = max(one.answered, position + 1)
+            one = rows.update(run, one, answered=answered, seen=now, shown=answered)
+            state = self._item_state(one, answered, None)
             if practice:
                 right = self.study.trials[place.trial].passes(chosen)
                 state |= {"feedback": {"right": right, **self._solution(place)}}
@@ -234,7 +237,7 @@ class StudySession:
         """Returns the state of the page for the next item, and records that the item is shown now."""
         if end := self._ended(run, one, now):
             return end
-        one = rows.update(run, one, seen=now)
+        one = rows.update(run, one, seen=now, shown=one.answered)
         return self._item_state(one, one.answered, None)
 
     def _item_state(self, one: Participant, position: int, answer: StudyAnswer | None) -> dict[str, Any]:

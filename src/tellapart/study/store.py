@@ -31,12 +31,12 @@ SCHEMA = (
     "reason TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS participants (number INTEGER PRIMARY KEY, block INTEGER NOT NULL, "
     "ordinal INTEGER NOT NULL, seed TEXT NOT NULL, status TEXT NOT NULL, started DOUBLE PRECISION NOT NULL, "
-    "seen DOUBLE PRECISION NOT NULL, answered INTEGER NOT NULL)",
+    "seen DOUBLE PRECISION NOT NULL, shown INTEGER NOT NULL, answered INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, participant INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS identities (participant INTEGER PRIMARY KEY, identifier TEXT NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS answers (participant INTEGER NOT NULL, position INTEGER NOT NULL, "
     "revision INTEGER NOT NULL, trial INTEGER NOT NULL, options TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, "
-    "seconds DOUBLE PRECISION NOT NULL, PRIMARY KEY (participant, position, revision))",
+    "seconds DOUBLE PRECISION, PRIMARY KEY (participant, position, revision))",
     "CREATE TABLE IF NOT EXISTS refusals (number INTEGER PRIMARY KEY, at DOUBLE PRECISION NOT NULL, "
     "reason TEXT NOT NULL)",
 )
@@ -47,7 +47,7 @@ class Participant:
     """A row in the table ``participants``. Times are in seconds since 1970 (UTC).
 
     status: active, complete (clicked Finish) or withdrawn.
-    seen: when the page last showed an item.
+    seen, shown: when the page last showed an item, and the item's position.
     answered: number of answered positions.
     """
 
@@ -58,12 +58,17 @@ class Participant:
     status: str
     started: float
     seen: float
+    shown: int
     answered: int
 
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """The valid answer at a position. ``options`` are canonical. ``seconds``: the time since the item was shown."""
+    """The valid answer at a position. ``options`` are canonical.
+
+    ``seconds``: the time since the item was shown; None if the page has shown another item since, as a second window
+    does.
+    """
 
     participant: int
     position: int
@@ -71,7 +76,7 @@ class StudyAnswer:
     trial: int
     options: tuple[int, ...]
     at: float
-    seconds: float
+    seconds: float | None
 
 
 PARTICIPANTS = f"SELECT {', '.join(field.name for field in fields(Participant))} FROM participants"
@@ -214,8 +219,8 @@ def add_participant(run: Transaction, block: int, token: str, at: float) -> Part
     """Adds a participant, who starts with the practice items."""
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
     ordinal = run("SELECT count(*) FROM participants WHERE block = ?", (block,))[0][0]
-    one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0)
-    run("INSERT INTO participants VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(one))
+    one = Participant(number, block, ordinal, secrets.token_hex(8), ACTIVE, at, at, 0, 0)
+    run("INSERT INTO participants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(one))
     run("INSERT INTO tokens VALUES (?, ?)", (token_digest(token), number))
     return one
 
@@ -230,6 +235,14 @@ def update(run: Transaction, one: Participant, **values: Any) -> Participant:
 def answers_of(run: Transaction, one: Participant) -> list[StudyAnswer]:
     """Returns a participant's valid answers, sorted by position."""
     return valid_answers(run(f"{ANSWERS} WHERE participant = ? ORDER BY position, revision", (one.number,)))
+
+
+def answer_at(run: Transaction, one: Participant, position: int) -> StudyAnswer | None:
+    """Returns a participant's valid answer at a position, or None if there is none."""
+    key = one.number, position
+    return next(
+        iter(valid_answers(run(f"{ANSWERS} WHERE participant = ? AND position = ? ORDER BY revision", key))), None
+    )
 
 
 def write_answer(run: Transaction, answer: StudyAnswer) -> None:
