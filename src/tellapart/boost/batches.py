@@ -73,9 +73,9 @@ class BatchBackend:
     def _missing(
         self, stages: Sequence[Stage], items: Sequence[Item], ledger: Ledger, attempt: int
     ) -> list[MissingAnswer]:
-        missing = [each for each in missing_answers(stages, items, ledger) if each.attempt == attempt]
-        self._notes |= {each.address: each.notes for each in missing}
-        return missing
+        missing = missing_answers(stages, items, ledger)
+        self._notes |= {each.address: each.notes for each in missing}  # a pending batch may be of another attempt
+        return [each for each in missing if each.attempt == attempt]
 
     def _send(self, missing: Sequence[MissingAnswer], log: BatchLog) -> None:
         """Sends the requests in as few batches as the provider's limits allow."""

@@ -34,11 +34,13 @@ def _unchanged(data: bytes) -> tuple[str | None, bytes]:
     """Returns the media type and the bytes of a file that can be sent unchanged, i.e. one that is intact, small,
     upright and opaque. The media type of any other file is None.
     """
+    if len(data) > LARGEST_FILE:
+        return None, b""
     with suppress(Exception), Image.open(io.BytesIO(data), formats=list(AS_IT_IS)) as opened:
         # Pillow raises many error types; re-encoding reports the cause.
         upright = opened.getexif().get(ORIENTATION, 1) == 1
         opaque = opened.mode in ("RGB", "L") and not opened.has_transparency_data
-        if upright and opaque and max(opened.size) <= LARGEST_SIDE and len(data) <= LARGEST_FILE:
+        if upright and opaque and max(opened.size) <= LARGEST_SIDE:
             opened.load()  # detects truncated files
             return AS_IT_IS[opened.format or ""], data
     return None, b""

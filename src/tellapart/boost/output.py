@@ -25,14 +25,16 @@ FALLBACK = ("holistic", "blend", "describe")  # stages to take captions from, st
 
 @dataclass
 class Output:
-    """A result that is being written. ``good``: the stages that have texts so far."""
+    """The result in ``path`` that is being written to ``file``. ``good``: the stages that have texts so far."""
 
+    path: Path
     file: TextIO
     good: set[str] = field(default_factory=set)
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Writes one line."""
-        self.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+        """Writes one line. Raises `TellapartError` if it cannot be written."""
+        with keeping_answers(self.path):
+            self.file.write(json.dumps(value, ensure_ascii=False) + "\n")
         self.good.update(value["stages"])
 
 
@@ -46,12 +48,14 @@ def open_output(path: Path, made: dict[str, Any]) -> Iterator[Output]:
         real = writable_file(path)
         temporary = temporary_beside(real.with_name(f"{real.name}.lines"))  # not the temporary file of `write_output`
         path.parent.mkdir(parents=True, exist_ok=True)
+        file = _open(temporary)
     try:
-        with keeping_answers(path), _open(temporary) as file:
-            output = Output(file)
-            yield output
+        output = Output(path, file)
+        yield output
+        with keeping_answers(path):
             file.flush()
             os.fsync(file.fileno())
+            file.close()
         last = made["stages"][-1]["name"] if "stages" in made else ""
         stage = stage_of_captions(output.good, last)
         other = stage not in (last, "")
@@ -62,12 +66,14 @@ def open_output(path: Path, made: dict[str, Any]) -> Iterator[Output]:
                 return
             with _open(new) as file:
                 for value in read_records(temporary):
-                    Output(file).write(with_captions_of(stage, value))
+                    Output(path, file).write(with_captions_of(stage, value))
 
         made |= {"captions_of": stage} if other else {}
         write_output(made_file(path), json.dumps(made, indent=1) + "\n")
         write_output(path, write)
     finally:
+        with contextlib.suppress(OSError):
+            file.close()
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 

@@ -36,7 +36,8 @@ class Lengths(Counter[int]):
     @property
     def sd(self) -> float:
         """The population standard deviation."""
-        squares = sum((length - self.mean) ** 2 * count for length, count in self.items())
+        mean = self.mean
+        squares = sum((length - mean) ** 2 * count for length, count in self.items())
         return math.sqrt(squares / self.total()) if self else math.nan
 
     def __str__(self) -> str:
