@@ -8,15 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import pytest
 import typer
 from rich.text import Text
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import tellapart
-from tellapart.cli.app import VerbGroup
+from tellapart.cli.app import App, VerbGroup
 from tellapart.cli.entry import GLOBAL_FLAGS, whole_app
 
 # Options of other programs that messages tell people to type: tar, ray, pip, accelerate, git.
@@ -50,6 +51,49 @@ def test_a_command_is_one_module(tmp_path: Path) -> None:
 
     assert typed("greet", "Ada") == "hello Ada\n"
     assert "Greet somebody." in typed("--help") and "╭─ Commands" not in typed("--help"), "each has its panel"
+
+
+def test_options_are_described_in_the_docstring() -> None:
+    app = App()
+
+    @app.command()
+    def greet(name: str, *, times: Annotated[int, typer.Option(min=1)] = 1, in_capitals: bool = False) -> None:
+        """Greet somebody.
+
+        Args:
+            name: Whom.
+            times: How many times. Default: once,
+                as people do.
+            in_capitals: Whether to shout.
+        """
+        print(" ".join([name.upper() if in_capitals else name] * times))
+
+    run = CliRunner().invoke
+    assert run(app, ["Ada", "--times", "2", "--in-capitals"]).stdout == "ADA ADA\n"
+    command = typer.main.get_command(app)
+    helps = {param.name: getattr(param, "help", None) for param in command.params}
+    assert helps["times"] == "How many times. Default: once, as people do." and command.help == "Greet somebody."
+    assert "--no-in-capitals" not in run(app, ["--help"]).stdout
+    assert run(app, ["Ada", "--times", "0"]).exit_code == 2
+
+    def mistaken(name: str) -> None:
+        """Greet somebody.
+
+        Args:
+            nmae: Whom.
+        """
+
+    with pytest.raises(TypeError, match="nmae"):
+        app.command()(mistaken)
+
+
+def test_every_option_has_a_help_text() -> None:
+    def without(command: Any, path: str) -> Iterator[str]:
+        yield from (f"{path} {param.name}" for param in command.params if not getattr(param, "help", None))
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from without(inner, f"{path} {name}")
+
+    assert [*without(typer.main.get_command(whole_app()), "tellapart")] == []
 
 
 def test_twenty_two_verbs_at_most_and_some_of_two_words() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, InferencePrecision
+from tellapart.cli.options import Device, InferencePrecision, Pictures
 from tellapart.data.open import open_many
 from tellapart.purposes.options import AltTextOptions
 
@@ -16,7 +12,7 @@ app = App()
 
 @app.command("alt-text", rich_help_panel=MEASURING)
 def alt_text(
-    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    pictures: Pictures,
     options: AltTextOptions,
     device: Device = "auto",
     precision: InferencePrecision = "auto",

@@ -20,7 +20,18 @@ from tellapart.bags.review import export_review
 from tellapart.bags.review.store import decisions_of, reviewer_name
 from tellapart.cli.app import DATA, App
 from tellapart.cli.encode_job import encode_ahead
-from tellapart.cli.options import Device, ExactPrecision, Json, WorkerOptions
+from tellapart.cli.options import (
+    Count,
+    Device,
+    ExactPrecision,
+    Json,
+    OpenPage,
+    OutFile,
+    OutFolder,
+    Pictures,
+    Port,
+    WorkerOptions,
+)
 from tellapart.cli.output import show
 from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError, need_extra
@@ -59,38 +70,26 @@ Decisions = Annotated[
 
 @dataclass(frozen=True)
 class MiningOptions:
-    """The options of ``mine`` and ``build`` that determine the bags."""
+    """The options of ``mine`` and ``build`` that determine the bags.
 
-    size: Annotated[str, typer.Option("--size", help="Comma-separated bag sizes.")] = "3,5,7"
-    captions: Annotated[
-        str | None, typer.Option(help="Captions for text similarity: 'references', or a caption file.")
-    ] = None
-    max_cosine: Annotated[float | None, typer.Option(help="Maximum similarity to the first picture in the bag.")] = None
-    max_cosine_pairs: Annotated[
-        bool,
-        typer.Option(
-            "--max-cosine-pairs",
-            help="Apply --max-cosine to every pair in the bag, not only to pairs with the first picture.",
-        ),
-    ] = False
-    min_cosine: Annotated[
-        float | None,
-        typer.Option(
-            help="Minimum similarity to the first picture in the bag or, with --all-pairs, between all of its pictures."
-        ),
-    ] = None
-    all_pairs: Annotated[
-        bool,
-        typer.Option(
-            "--all-pairs", help="Average the similarity over all pairs in a bag, not only pairs with the first picture."
-        ),
-    ] = False
-    exact: Annotated[
-        bool | None,
-        typer.Option(
-            "--exact/--approximate", help="Nearest-neighbour search. Default: exact below a million pictures."
-        ),
-    ] = None
+    Args:
+        size: Comma-separated bag sizes.
+        captions: Captions for text similarity: 'references', or a caption file.
+        max_cosine: Maximum similarity to the first picture in the bag.
+        max_cosine_pairs: Apply --max-cosine to every pair in the bag, not only to pairs with the first picture.
+        min_cosine: Minimum similarity to the first picture in the bag or, with --all-pairs, between all of its
+            pictures.
+        all_pairs: Average the similarity over all pairs in a bag, not only pairs with the first picture.
+        exact: Nearest-neighbour search. Default: exact below a million pictures.
+    """
+
+    size: str = "3,5,7"
+    captions: str | None = None
+    max_cosine: float | None = None
+    max_cosine_pairs: bool = False
+    min_cosine: float | None = None
+    all_pairs: bool = False
+    exact: Annotated[bool | None, typer.Option("--exact/--approximate")] = None
 
 
 class Model(NamedTuple):
@@ -106,41 +105,31 @@ Licence = Annotated[str, typer.Option(help="Licence of the pictures, for the car
 
 @app.command()
 def mine(
-    data: Annotated[
-        list[str] | None, typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")
-    ] = None,
-    scorer: Annotated[
-        str | None, typer.Option("--scorer", help="Scorer whose features define similarity: folder, run, or hub name.")
-    ] = None,
+    data: Annotated[list[str] | None, typer.Argument()] = None,
+    scorer: str | None = None,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file for the bags.", dir_okay=False)] = Path(
-        "bags.jsonl"
-    ),
+    out: OutFile = Path("bags.jsonl"),
     mining: MiningOptions,
-    features: Annotated[
-        Path | None,
-        typer.Option(help="Folder of precomputed features (.npy or .safetensors), for millions of pictures."),
-    ] = None,
-    memory_gb: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="Memory for the search in each worker, in GB (requires --features). Default: 4."),
-    ] = None,
-    cluster_size: Annotated[
-        int | None,
-        typer.Option(
-            min=100,
-            help="Mean cluster size (requires --features). Default: 5,000; one cluster for up to 25,000 pictures.",
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that was mined with other settings.")
-    ] = False,
+    features: Path | None = None,
+    memory_gb: Annotated[float | None, typer.Option(min=0.1)] = None,
+    cluster_size: Annotated[int | None, typer.Option(min=100)] = None,
+    overwrite: bool = False,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     options: WorkerOptions,
     as_json: Json = False,
 ) -> None:
-    """Mine disjoint bags of similar pictures, the most similar first."""
+    """Mine disjoint bags of similar pictures, the most similar first.
+
+    Args:
+        data: Folders, picture files, or data sets as kind:path?key=value.
+        scorer: Scorer whose features define similarity: folder, run, or hub name.
+        out: Output file for the bags.
+        features: Folder of precomputed features (.npy or .safetensors), for millions of pictures.
+        memory_gb: Memory for the search in each worker, in GB (requires --features). Default: 4.
+        cluster_size: Mean cluster size (requires --features). Default: 5,000; one cluster for up to 25,000 pictures.
+        overwrite: Replace a file that was mined with other settings.
+    """
 
     if features is not None:
         kept = {
@@ -216,22 +205,23 @@ def sizes_of(size: str) -> list[int]:
 
 @app.command()
 def build(
-    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    pictures: Pictures,
     scorer: ScorerName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the benchmark.", file_okay=False)] = Path(
-        "benchmark"
-    ),
+    out: OutFolder = Path("benchmark"),
     *,
     mining: MiningOptions,
     licence: Licence = "",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the benchmark on its card. Default: the folder's name.")
-    ] = None,
+    name: str | None = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build a benchmark from pictures: bags.jsonl, 3.json, 5.json, …, pictures.jsonl, and a card."""
+    """Build a benchmark from pictures: bags.jsonl, 3.json, 5.json, …, pictures.jsonl, and a card.
+
+    Args:
+        out: Output folder of the benchmark.
+        name: Name of the benchmark on its card. Default: the folder's name.
+    """
 
     for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(mining.size))):
         check_output(out / file)
@@ -262,18 +252,23 @@ def build(
 
 @app.command()
 def pool(
-    data: Annotated[list[str], typer.Argument(help="Test pictures: folders, or data sets as kind:path?key=value.")],
-    among: Annotated[list[str], typer.Option("--among", help="Data set to search for distractors. Repeatable.")],
+    data: list[str],
+    among: Annotated[list[str], typer.Option("--among")],
     scorer: ScorerName,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output list, to pass to eval --distractors.", dir_okay=False)
-    ] = Path("pool.jsonl"),
-    nearest: Annotated[int, typer.Option(min=1, help="Number of look-alikes per test picture.")] = 5,
+    out: OutFile = Path("pool.jsonl"),
+    nearest: Count = 5,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build a pool of hard distractors: pictures that look like the test pictures, for eval --distractors."""
+    """Build a pool of hard distractors: pictures that look like the test pictures, for eval --distractors.
+
+    Args:
+        data: Test pictures: folders, or data sets as kind:path?key=value.
+        among: Data set to search for distractors. Repeatable.
+        out: Output list, to pass to eval --distractors.
+        nearest: Number of look-alikes per test picture.
+    """
     from tellapart.bags.hard_pool import hard_pool
     from tellapart.scorers import load_scorer
 
@@ -295,21 +290,24 @@ def pool(
 
 @app.command()
 def card(
-    bags: Annotated[Path, typer.Argument(help="File of bags.")],
-    data: Annotated[list[str], typer.Argument(help="Pictures that the bags were mined from.")],
+    bags: Path,
+    data: list[str],
     scorer: ScorerName,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output folder for card.md and card.html.", file_okay=False)
-    ] = Path(),
+    out: OutFolder = Path(),
     licence: Licence = "",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the benchmark on its card. Default: the file's name.")
-    ] = None,
+    name: str | None = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write a card that describes a file of bags, as Markdown and HTML."""
+    """Write a card that describes a file of bags, as Markdown and HTML.
+
+    Args:
+        bags: File of bags.
+        data: Pictures that the bags were mined from.
+        out: Output folder for card.md and card.html.
+        name: Name of the benchmark on its card. Default: the file's name.
+    """
     from tellapart.features import store as feature_store
     from tellapart.scorers import load_scorer
 
@@ -362,18 +360,20 @@ def mined_from(
 
 @app.command()
 def review(
-    bags: Annotated[Path, typer.Argument(help="File of bags.")],
-    data: Annotated[
-        list[str] | None, typer.Argument(help="Pictures. Default: the data that the bags were mined from.")
-    ] = None,
-    reviewer: Annotated[str | None, typer.Option(help="Name of the reviewer. Default: the page asks for it.")] = None,
+    bags: Path,
+    data: Annotated[list[str] | None, typer.Argument()] = None,
+    reviewer: str | None = None,
     decisions: Decisions = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
-    ] = 8765,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    port: Port = 8765,
+    open_page: OpenPage = False,
 ) -> None:
-    """Review bags on a local page, with the keyboard. Repeat the command to continue."""
+    """Review bags on a local page, with the keyboard. Repeat the command to continue.
+
+    Args:
+        bags: File of bags.
+        data: Pictures. Default: the data that the bags were mined from.
+        reviewer: Name of the reviewer. Default: the page asks for it.
+    """
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.review.app import serve_page
     from tellapart.review.bags import requests, session
@@ -389,17 +389,19 @@ def review(
 
 @app.command()
 def export(
-    bags: Annotated[Path, typer.Argument(help="File of reviewed bags.")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output folder of the curated benchmark.", file_okay=False)
-    ] = Path("curated"),
+    bags: Path,
+    out: OutFolder = Path("curated"),
     decisions: Decisions = None,
-    keep: Annotated[
-        str, typer.Option(help="How to combine reviewers' decisions: majority (ties are dropped), all, or any.")
-    ] = "majority",
+    keep: str = "majority",
     as_json: Json = False,
 ) -> None:
-    """Export the bags that the reviewers kept, along with their decisions."""
+    """Export the bags that the reviewers kept, along with their decisions.
+
+    Args:
+        bags: File of reviewed bags.
+        out: Output folder of the curated benchmark.
+        keep: How to combine reviewers' decisions: majority (ties are dropped), all, or any.
+    """
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"

@@ -20,7 +20,7 @@ from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.statistics import Statistics
 from tellapart.boost.statistics_text import statistics_lines, statistics_table
 from tellapart.cli.app import DATA, App
-from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
+from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json, OutFile
 from tellapart.cli.output import show
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.data import open_many
@@ -36,43 +36,31 @@ app = App()
 
 @dataclass(frozen=True)
 class BoostOptions:
-    """The options of ``tellapart boost``, except for the data and the workers."""
+    """The options of ``tellapart boost``, except for the data and the workers.
 
-    out: Annotated[Path, typer.Option("--out", "-o", help="Boosted data set.", dir_okay=False)] = Path("boosted.jsonl")
-    llm: Annotated[
-        str | None,
-        typer.Option(help=("LLM for the blend stage: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")),
-    ] = None
-    mllm: Annotated[
-        str | None,
-        typer.Option(
-            help=("Model that describes pictures: a VLM, in the same form as --llm; local:CAPTIONER; or file:CAPTIONS.")
-        ),
-    ] = None
-    stages: Annotated[str, typer.Option(help="Stages to run, separated by commas.")] = "blend,describe,holistic"
-    per_reference: Annotated[
-        bool,
-        typer.Option(
-            "--per-reference/--one-caption",
-            help="Write one blend and one holistic caption per reference, or one of each per picture.",
-        ),
-    ] = True
-    prompts: Annotated[
-        Path | None, typer.Option(help="Folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
-    ] = None
-    shard: Annotated[str, typer.Option(metavar="I/N", help="Boost only the I-th of N parts; see job merge.")] = "1/1"
-    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Maximum number of concurrent requests.")] = 16
-    ledger: Annotated[
-        Path | None, typer.Option(help=("File that stores the answers. Default: --out with the suffix .ledger.jsonl."))
-    ] = None
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Also count tokens with this tokenizer: folder or hub name. Paper 2 uses openai/clip-vit-base-patch32."
-            )
-        ),
-    ] = None
+    Args:
+        out: Boosted data set.
+        llm: LLM for the blend stage: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).
+        mllm: Model that describes pictures: a VLM, in the same form as --llm; local:CAPTIONER; or file:CAPTIONS.
+        stages: Stages to run, separated by commas.
+        per_reference: Write one blend and one holistic caption per reference, or one of each per picture.
+        prompts: Folder with custom prompts: blend.txt, describe.txt, holistic.txt.
+        shard: Boost only the I-th of N parts; see job merge.
+        in_flight: Maximum number of concurrent requests.
+        ledger: File that stores the answers. Default: --out with the suffix .ledger.jsonl.
+        tokenizer: Also count tokens with this tokenizer: folder or hub name. Paper 2 uses openai/clip-vit-base-patch32.
+    """
+
+    out: OutFile = Path("boosted.jsonl")
+    llm: str | None = None
+    mllm: str | None = None
+    stages: str = "blend,describe,holistic"
+    per_reference: Annotated[bool, typer.Option("--per-reference/--one-caption")] = True
+    prompts: Path | None = None
+    shard: Annotated[str, typer.Option(metavar="I/N")] = "1/1"
+    in_flight: Annotated[int, typer.Option(min=1, max=1024)] = 16
+    ledger: Path | None = None
+    tokenizer: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -82,19 +70,21 @@ class BoostOptions:
 
 @app.command(rich_help_panel=DATA)
 def boost(
-    data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
+    data: list[str],
     *,
     options: BoostOptions,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace files that have been edited; with --workers, also start over."),
-    ] = False,
+    overwrite: bool = False,
     job: JobOptions,
     as_json: Json = False,
 ) -> None:
-    """Make captions more detailed with language models. Interrupted runs resume when you repeat the command."""
+    """Make captions more detailed with language models. Interrupted runs resume when you repeat the command.
+
+    Args:
+        data: Data sets as kind:path?key=value, or folders.
+        overwrite: Replace files that have been edited; with --workers, also start over.
+    """
     from tellapart.boost.token_counts import tokens_of
     from tellapart.inference.describers import open_backends
 

@@ -25,14 +25,16 @@ app = App()
 
 @app.command(rich_help_panel=HOUSEKEEPING)
 def cache(
-    empty: Annotated[bool, typer.Option("--empty", help="Delete the whole cache.")] = False,
-    remove: Annotated[
-        str | None,
-        typer.Option("--remove", metavar="NAME", help="Delete the features of one encoder, by name or label."),
-    ] = None,
+    empty: bool = False,
+    remove: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the location and size of the feature cache; delete part of it with --remove, or all with --empty."""
+    """Show the location and size of the feature cache; delete part of it with --remove, or all with --empty.
+
+    Args:
+        empty: Delete the whole cache.
+        remove: Delete the features of one encoder, by name or label.
+    """
     if empty and remove is not None:
         raise UsageError(
             "--empty and --remove cannot be combined: --empty deletes everything, while --remove "

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tellapart.captions.earlier_run import same_models
 from tellapart.captions.replacement import Replace, guard_edited
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, InferencePrecision, JobOptions
+from tellapart.cli.options import Device, InferencePrecision, JobOptions, Pictures
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.data.open import open_many
 from tellapart.errors import UsageError
@@ -32,23 +30,20 @@ app = App()
 
 @app.command(rich_help_panel=MEASURING)
 def caption(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help=(
-                "Captioner: folder, run, hub name, 'scenes', openai:MODEL@URL, anthropic:MODEL?batch=1, or your own "
-                "as module:name. Add options as MODEL?key=value."
-            )
-        ),
-    ],
-    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    model: str,
+    pictures: Pictures,
     *,
     options: CaptionOptions,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
     job: JobOptions,
 ) -> None:
-    """Caption pictures. To resume an interrupted run, repeat the command with the same --precision."""
+    """Caption pictures. To resume an interrupted run, repeat the command with the same --precision.
+
+    Args:
+        model: Captioner: folder, run, hub name, 'scenes', openai:MODEL@URL, anthropic:MODEL?batch=1, or your own as
+            module:name. Add options as MODEL?key=value.
+    """
     from tellapart.inference.plan import plan_captions
     from tellapart.inference.run_plan import caption_folder, check_destination, estimate_server
 

@@ -72,13 +72,15 @@ def list_captions(folder: Folder, captions: Captions = None, as_json: Json = Fal
 @app.command()
 def history(
     folder: Folder,
-    picture: Annotated[
-        str | None, typer.Argument(help="Id of a picture. Default: show the changes to the whole folder.")
-    ] = None,
+    picture: Annotated[str | None, typer.Argument()] = None,
     captions: Captions = None,
     as_json: Json = False,
 ) -> None:
-    """Show the changes to a folder's captions, or all versions of one picture's caption, newest first."""
+    """Show the changes to a folder's captions, or all versions of one picture's caption, newest first.
+
+    Args:
+        picture: Id of a picture. Default: show the changes to the whole folder.
+    """
     store = _opened(folder, captions)
     if picture is None:
         active = {change.id for change in store.active()}
@@ -115,13 +117,15 @@ def history(
 def undo(
     folder: Folder,
     captions: Captions = None,
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Undo the last N changes. Default: 1.")] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Undo all changes after this local time: 14:05 or '2026-11-28 14:05:00'."),
-    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N")] = None,
+    to: Annotated[str | None, typer.Option(metavar="TIME")] = None,
 ) -> None:
-    """Undo changes to captions. Captions that another program has since changed are kept."""
+    """Undo changes to captions. Captions that another program has since changed are kept.
+
+    Args:
+        last: Undo the last N changes. Default: 1.
+        to: Undo all changes after this local time: 14:05 or '2026-11-28 14:05:00'.
+    """
     if last is not None and to is not None:
         raise UsageError("--last and --to cannot be combined; remove one of them")
     store = _opened(folder, captions)

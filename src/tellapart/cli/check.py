@@ -11,7 +11,7 @@ from tellapart.check.kinds import DEFECTS
 from tellapart.check.page import write_check_page
 from tellapart.check.run import check_captions
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, Json
+from tellapart.cli.options import Device, Json, OptionalFile
 from tellapart.cli.output import show
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
@@ -26,37 +26,30 @@ ANY = "any"
 
 @app.command(rich_help_panel=MEASURING)
 def check(
-    captions: Annotated[Path, typer.Argument(help="Caption file, in any layout that eval reads.")],
-    pictures: Annotated[
-        str | None, typer.Argument(help="Pictures that the captions describe: kind:path?split=test, or a folder.")
-    ] = None,
-    references: Annotated[
-        Path | None,
-        typer.Option(
-            help=("Reference captions, to detect captions that were copied from them or belong to other pictures.")
-        ),
-    ] = None,
-    scorer: Annotated[
-        str | None, typer.Option(help="Scorer, to detect captions that fit other pictures better.")
-    ] = None,
-    captioner: Annotated[str | None, typer.Option(help="Captioner, to detect words that fit any picture.")] = None,
-    language: Annotated[str, typer.Option(help="Language of the captions: en, de, fr, es, it, pt, nl, …")] = "en",
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND[=PERCENT]",
-            help=("Exit with status 1 if this kind of damage exceeds its threshold ('any': all kinds). Repeatable."),
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="HTML page to write, with the fifty worst captions.", dir_okay=False)
-    ] = None,
+    captions: Path,
+    pictures: Annotated[str | None, typer.Argument()] = None,
+    references: Path | None = None,
+    scorer: str | None = None,
+    captioner: str | None = None,
+    language: str = "en",
+    fail_on: Annotated[list[str] | None, typer.Option(metavar="KIND[=PERCENT]")] = None,
+    report: OptionalFile = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Find damaged captions and pictures: truncated, shared or templated captions, mismatched pairs, unreadable files.
 
     No model is needed, except for the checks that --scorer and --captioner add. In CI, use --fail-on any.
+
+    Args:
+        captions: Caption file, in any layout that eval reads.
+        pictures: Pictures that the captions describe: kind:path?split=test, or a folder.
+        references: Reference captions, to detect captions that were copied from them or belong to other pictures.
+        scorer: Scorer, to detect captions that fit other pictures better.
+        captioner: Captioner, to detect words that fit any picture.
+        language: Language of the captions: en, de, fr, es, it, pt, nl, …
+        fail_on: Exit with status 1 if this kind of damage exceeds its threshold ('any': all kinds). Repeatable.
+        report: HTML page to write, with the fifty worst captions.
     """
     levels = levels_of(fail_on or ())
     if report is not None:

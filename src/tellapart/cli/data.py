@@ -12,7 +12,7 @@ import typer
 
 from tellapart.cli.app import DATA, App
 from tellapart.cli.encode_job import encode_job
-from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
+from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json, OutFile, Pictures
 from tellapart.cli.output import show
 from tellapart.cli.workers import job_counts, refuse_mostly_unreadable
 from tellapart.data.caption_files import read_reference_file
@@ -48,17 +48,18 @@ def kinds(as_json: Json = False) -> None:
 
 @app.command()
 def simplify(
-    captions: Annotated[Path, typer.Argument(help="Captions or references, in any layout that eval reads.")],
-    output: Annotated[Path, typer.Option("--out", "-o", help="Output file, as JSON lines.", dir_okay=False)],
-    keep: Annotated[
-        str,
-        typer.Option(
-            help=("Part to keep: subject ('a girl'), or svo, which adds the verb and object ('a man riding a wave').")
-        ),
-    ] = "svo",
+    captions: Path,
+    output: OutFile,
+    keep: str = "svo",
     as_json: Json = False,
 ) -> None:
-    """Simplify captions to their subject, or to subject, verb and object (paper 1, figure 4b)."""
+    """Simplify captions to their subject, or to subject, verb and object (paper 1, figure 4b).
+
+    Args:
+        captions: Captions or references, in any layout that eval reads.
+        output: Output file, as JSON lines.
+        keep: Part to keep: subject ('a girl'), or svo, which adds the verb and object ('a man riding a wave').
+    """
 
     if keep not in KEPT:
         raise UsageError(f"--keep: expected {' or '.join(KEPT)}, got '{keep}'{nearest(keep, KEPT)}")
@@ -109,11 +110,11 @@ def _split(name: str) -> dict[str, str]:
 
 @app.command()
 def encode(
-    scorer: Annotated[str, typer.Argument(help="Scorer: folder, run, hub name, or 'scenes'.")],
-    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    scorer: str,
+    pictures: Pictures,
     *,
-    out: Annotated[str, typer.Option("--out", "-o", help="Output folder of the features: a path or URL.")] = "features",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over and replace existing features.")] = False,
+    out: Annotated[str, typer.Option("--out", "-o")] = "features",
+    overwrite: bool = False,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
     options: JobOptions,
@@ -121,6 +122,11 @@ def encode(
     """Encode pictures into a folder of files: 000000.npy (one row per picture), 000000.txt (their ids), …
 
     Interrupted runs resume when you repeat the command.
+
+    Args:
+        scorer: Scorer: folder, run, hub name, or 'scenes'.
+        out: Output folder of the features: a path or URL.
+        overwrite: Start over and replace existing features.
     """
     from tellapart.jobs.works.joined_features import check_features
     from tellapart.jobs.works.table import merge_job

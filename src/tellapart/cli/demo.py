@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import rich
 import rich.color
@@ -14,7 +14,6 @@ import rich.console
 import rich.style
 import rich.table
 import rich.text
-import typer
 from PIL import Image
 from rich import box
 from rich.console import RenderableType
@@ -35,12 +34,16 @@ app = App()
 
 @app.command(rich_help_panel=TRAINING)
 def demo(
-    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
+    out: Path = Path("runs/demo"),
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train a small captioner to distinguish look-alikes in the synthetic world, in about two minutes."""
+    """Train a small captioner to distinguish look-alikes in the synthetic world, in about two minutes.
+
+    Args:
+        out: Run folder.
+    """
     from tellapart.models.devices import running_on
 
     with running_on(device):

@@ -10,7 +10,7 @@ from typer.core import TyperOption
 
 from tellapart.cli.app import TRAINING, App, Command
 from tellapart.cli.launch import Nproc, in_processes
-from tellapart.cli.options import Device, Json, Overwrite, RecipePrecision, Settings, precision_settings
+from tellapart.cli.options import Device, Json, OptionalCount, Overwrite, RecipePrecision, Settings, precision_settings
 from tellapart.cli.output import show_run
 from tellapart.errors import UsageError
 
@@ -42,44 +42,45 @@ class FinetuneCommand(Command):
 
 @app.command(cls=FinetuneCommand, rich_help_panel=TRAINING)
 def finetune(
-    model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
-    pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the model is written to OUT/model.")],
-    objective: Annotated[str | None, typer.Option(help="Objective.", autocompletion=objectives)] = None,
-    scorer: Annotated[
-        str | None, typer.Option(help="Scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
-    ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights, and merge them at the end.")] = False,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of training steps; a larger number extends an existing run. Default: 300."),
-    ] = None,
-    epochs: Annotated[float | None, typer.Option(min=0.01, help="Number of epochs, instead of --steps.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=2, help="Batch size in pictures. Default: 50, or all pictures if there are fewer.")
-    ] = None,
-    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, or 3e-4 with --lora.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Maximum caption length, in tokens.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
+    model: str,
+    pictures: list[str],
+    out: Annotated[Path, typer.Option("--out", "-o")],
+    objective: Annotated[str | None, typer.Option(autocompletion=objectives)] = None,
+    scorer: str | None = None,
+    lora: bool = False,
+    steps: OptionalCount = None,
+    epochs: Annotated[float | None, typer.Option(min=0.01)] = None,
+    batch_size: Annotated[int | None, typer.Option(min=2)] = None,
+    rate: float | None = None,
+    max_tokens: Annotated[int, typer.Option(min=2)] = 30,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     settings: Settings = None,
     overwrite: Overwrite = False,
-    push_to_hub: Annotated[
-        str | None,
-        typer.Option(
-            "--push-to-hub",
-            metavar="USER/NAME",
-            help="Hub repository to upload the model and its card to (requires HF_TOKEN or hf auth login).",
-        ),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Make the repository private (requires --push-to-hub).")
-    ] = False,
+    push_to_hub: Annotated[str | None, typer.Option(metavar="USER/NAME")] = None,
+    private: bool = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     nproc: Nproc = None,
     as_json: Json = False,
 ) -> None:
-    """Train a captioner on your pictures. Interrupted runs resume when you repeat the command."""
+    """Train a captioner on your pictures. Interrupted runs resume when you repeat the command.
+
+    Args:
+        model: Captioner: folder, run, hub name, or 'scenes'.
+        pictures: Folders of pictures, or data sets as kind:path?key=value.
+        out: Run folder; the model is written to OUT/model.
+        objective: Objective.
+        scorer: Scorer: folder, run, or hub name. Default: CLIP ViT-B/32.
+        lora: Train LoRA weights, and merge them at the end.
+        steps: Number of training steps; a larger number extends an existing run. Default: 300.
+        epochs: Number of epochs, instead of --steps.
+        batch_size: Batch size in pictures. Default: 50, or all pictures if there are fewer.
+        rate: Learning rate. Default: 3e-5, or 3e-4 with --lora.
+        max_tokens: Maximum caption length, in tokens.
+        seed: Random seed.
+        push_to_hub: Hub repository to upload the model and its card to (requires HF_TOKEN or hf auth login).
+        private: Make the repository private (requires --push-to-hub).
+    """
     from tellapart.models import devices, ranks
     from tellapart.training.finetune import run_finetune
     from tellapart.training.plan import plan

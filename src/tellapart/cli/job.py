@@ -35,22 +35,18 @@ def status(folder: JobFolder, as_json: Json = False) -> None:
 
 @app.command()
 def merge(
-    parts: Annotated[
-        list[str],
-        typer.Argument(metavar="FOLDER | PARTS...", help="Job folder, or the results of boost --shard 1/N to N/N."),
-    ],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Output: captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job, or boosted.jsonl.",
-        ),
-    ] = None,
-    without_failed: Annotated[bool, typer.Option("--without-failed", help="Omit failed shards.")] = False,
+    parts: Annotated[list[str], typer.Argument(metavar="FOLDER | PARTS...")],
+    out: Annotated[str | None, typer.Option("--out", "-o")] = None,
+    without_failed: bool = False,
     as_json: Json = False,
 ) -> None:
-    """Merge the results of a job, or the parts of a boosted data set, in the order of the data."""
+    """Merge the results of a job, or the parts of a boosted data set, in the order of the data.
+
+    Args:
+        parts: Job folder, or the results of boost --shard 1/N to N/N.
+        out: Output: captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job, or boosted.jsonl.
+        without_failed: Omit failed shards.
+    """
     from tellapart.jobs.works.table import merge_job
 
     folder = parts[0]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, InferencePrecision
+from tellapart.cli.options import Device, InferencePrecision, Pictures
 from tellapart.cli.output import show
 from tellapart.data.open import open_many
 from tellapart.purposes.lora import WordShare
@@ -21,7 +19,7 @@ app = App()
 
 @app.command(rich_help_panel=MEASURING)
 def lora(
-    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    pictures: Pictures,
     options: LoraOptions,
     device: Device = "auto",
     precision: InferencePrecision = "auto",

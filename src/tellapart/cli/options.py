@@ -12,6 +12,14 @@ import typer
 from tellapart.errors import UsageError, nearest
 from tellapart.jobs.worker_share import Workers
 
+Pictures = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
+OutFile = Annotated[Path, typer.Option("--out", "-o", dir_okay=False)]
+OutFolder = Annotated[Path, typer.Option("--out", "-o", file_okay=False)]
+OptionalFile = Annotated[Path | None, typer.Option(dir_okay=False)]
+Count = Annotated[int, typer.Option(min=1)]
+OptionalCount = Annotated[int | None, typer.Option(min=1)]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")]
+OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")]
 Settings = Annotated[
     list[str] | None,
@@ -50,29 +58,18 @@ LEAST_RESOURCES = {"cpus": 0.1, "gpus": 0.0}  # per worker
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The options of commands that support multiple workers."""
+    """The options of commands that support multiple workers.
 
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of worker processes on this machine.", rich_help_panel=PANEL),
-    ] = None
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[ADDRESS][?cpus=4&gpus=0.5]",
-            help="Address of a Ray cluster, or local, optionally with the CPUs and GPUs per worker. "
-            "Without an address: the cluster that this machine has joined.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
-    shard_items: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of pictures per shard, if the data is a folder, a list or JSON lines. Default: 1024.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
+    Args:
+        workers: Number of worker processes on this machine.
+        ray: Address of a Ray cluster, or local, optionally with the CPUs and GPUs per worker. Without an address: the
+            cluster that this machine has joined.
+        shard_items: Number of pictures per shard, if the data is a folder, a list or JSON lines. Default: 1024.
+    """
+
+    workers: Annotated[int | None, typer.Option(min=1, metavar="N", rich_help_panel=PANEL)] = None
+    ray: Annotated[str | None, typer.Option(metavar="[ADDRESS][?cpus=4&gpus=0.5]", rich_help_panel=PANEL)] = None
+    shard_items: Annotated[int | None, typer.Option(min=1, rich_help_panel=PANEL)] = None
 
     @property
     def wanted(self) -> bool:
@@ -114,22 +111,15 @@ class WorkerOptions:
 
 @dataclass(frozen=True)
 class JobOptions(WorkerOptions):
-    """The options of commands that run as a single job, whose cost can be estimated."""
+    """The options of commands that run as a single job, whose cost can be estimated.
 
-    estimate: Annotated[
-        bool,
-        typer.Option(
-            "--estimate",
-            help="Time a sample, print the estimated hours, cost and disk space, and exit.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    price: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="AMOUNT", help="Hourly price of one worker (requires --estimate).", rich_help_panel=PANEL
-        ),
-    ] = None
+    Args:
+        estimate: Time a sample, print the estimated hours, cost and disk space, and exit.
+        price: Hourly price of one worker (requires --estimate).
+    """
+
+    estimate: Annotated[bool, typer.Option(rich_help_panel=PANEL)] = False
+    price: Annotated[float | None, typer.Option(min=0, metavar="AMOUNT", rich_help_panel=PANEL)] = None
 
     @property
     def wanted(self) -> bool:

@@ -36,9 +36,13 @@ def _table(rows: list[tuple[str, str]]) -> Table:
 
 @app.command("show")
 def show_recipe(
-    name: Annotated[str, typer.Argument(help="Name of a recipe, such as scenes_smile.", autocompletion=recipe_names)],
+    name: Annotated[str, typer.Argument(autocompletion=recipe_names)],
 ) -> None:
-    """Print a recipe to copy and edit: tellapart recipes show scenes_smile > mine.toml."""
+    """Print a recipe to copy and edit: tellapart recipes show scenes_smile > mine.toml.
+
+    Args:
+        name: Name of a recipe, such as scenes_smile.
+    """
     if (file := shipped_recipe(name)) is None:
         raise UsageError(
             f"no included recipe is named '{name}'; run tellapart recipes to list their names{nearest(name, shipped())}"

@@ -15,7 +15,7 @@ import rich.table
 import typer
 
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, Json
+from tellapart.cli.options import Device, Json, OutFile
 from tellapart.cli.output import show
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file
@@ -38,12 +38,15 @@ app = App()
 
 @app.command(rich_help_panel=MEASURING)
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output page. Default: RUN/report.html.", dir_okay=False)
-    ] = None,
+    runs: list[Path],
+    out: Annotated[Path | None, typer.Option("--out", "-o", dir_okay=False)] = None,
 ) -> None:
-    """Write an HTML page about one run, or about several runs side by side."""
+    """Write an HTML page about one run, or about several runs side by side.
+
+    Args:
+        runs: Run folders.
+        out: Output page. Default: RUN/report.html.
+    """
 
     page = build_report(runs, out, describe=describe)
     with stdout_errors():
@@ -52,21 +55,27 @@ def report(
 
 @app.command("report changes", hidden=True)
 def changes(
-    before: Annotated[Path, typer.Argument(help="Captions of the old system, in any layout that eval reads.")],
-    after: Annotated[Path, typer.Argument(help="Captions of the new system, for the same pictures.")],
-    data: Annotated[str, typer.Option(help="Pictures with references or scenes, as kind:path?key=value.")],
-    references: Annotated[Path | None, typer.Option(help="Reference captions, if the data contains none.")] = None,
-    scorer: Annotated[
-        str | None, typer.Option(help="Scorer, to find captions that only the new system gets right.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of pictures to show per kind of decrease.")] = 20,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Compare only the pictures that have a caption in both files.")
-    ] = False,
+    before: Path,
+    after: Path,
+    data: Annotated[str, typer.Option()],
+    references: Path | None = None,
+    scorer: str | None = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N")] = 20,
+    allow_missing: bool = False,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """List captions whose CIDEr fell most (hallucinated, equal, better), and pictures that only AFTER identifies."""
+    """List captions whose CIDEr fell most (hallucinated, equal, better), and pictures that only AFTER identifies.
+
+    Args:
+        before: Captions of the old system, in any layout that eval reads.
+        after: Captions of the new system, for the same pictures.
+        data: Pictures with references or scenes, as kind:path?key=value.
+        references: Reference captions, if the data contains none.
+        scorer: Scorer, to find captions that only the new system gets right.
+        top: Number of pictures to show per kind of decrease.
+        allow_missing: Compare only the pictures that have a caption in both files.
+    """
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
@@ -123,17 +132,23 @@ def changes_tables(found: Changes) -> rich.console.Group:
 
 @app.command("report tokens", hidden=True)
 def tokens(
-    model: Annotated[str, typer.Argument(help="Captioner: folder, run, or hub name.")],
-    data: Annotated[str, typer.Argument(help="Pictures: kind:path?key=value, a folder, or a file.")],
-    caption: Annotated[str | None, typer.Option(help="Caption. Default: the picture's first reference.")] = None,
-    picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. Default: the first picture.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the figure.", dir_okay=False)] = Path(
-        "tokens.svg"
-    ),
+    model: str,
+    data: str,
+    caption: str | None = None,
+    picture: Annotated[str | None, typer.Option("--id")] = None,
+    out: OutFile = Path("tokens.svg"),
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Plot the loss of each token of a caption under MLE and SMILE (paper 1, figure 5)."""
+    """Plot the loss of each token of a caption under MLE and SMILE (paper 1, figure 5).
+
+    Args:
+        model: Captioner: folder, run, or hub name.
+        data: Pictures: kind:path?key=value, a folder, or a file.
+        caption: Caption. Default: the picture's first reference.
+        picture: Id of the picture. Default: the first picture.
+        out: Output file of the figure.
+    """
     from tellapart.evaluation.token_losses import losses_of
 
     check_output(out, ".svg")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, Json
+from tellapart.cli.options import Device, Json, OptionalFile
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
@@ -31,28 +31,27 @@ WAYS = {"captions": "captions (BM25)", "pictures": "pictures (scorer)", "both": 
 
 @app.command(rich_help_panel=MEASURING)
 def search(
-    folder: Annotated[str, typer.Argument(help="Folder of pictures, or a data set as kind:path?key=value.")],
-    query: Annotated[str | None, typer.Argument(help="Words to search for.")] = None,
-    captions: Annotated[
-        Path | None,
-        typer.Option(help="Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder."),
-    ] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer that also compares the words with the pictures.")] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Number of pictures to show.")] = 10,
-    queries: Annotated[
-        Path | None,
-        typer.Option(
-            help=("File of queries, each with the picture that it should find (query,picture). Prints R@k."),
-            dir_okay=False,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="HTML page to write, showing the pictures found.", dir_okay=False)
-    ] = None,
+    folder: str,
+    query: Annotated[str | None, typer.Argument()] = None,
+    captions: Path | None = None,
+    scorer: str | None = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000)] = 10,
+    queries: OptionalFile = None,
+    report: OptionalFile = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Find pictures by words in their captions (BM25) and, with --scorer, by the pictures themselves."""
+    """Find pictures by words in their captions (BM25) and, with --scorer, by the pictures themselves.
+
+    Args:
+        folder: Folder of pictures, or a data set as kind:path?key=value.
+        query: Words to search for.
+        captions: Caption file, or a suffix: .txt, .xmp. Default: auto-detected in the folder.
+        scorer: Scorer that also compares the words with the pictures.
+        count: Number of pictures to show.
+        queries: File of queries, each with the picture that it should find (query,picture). Prints R@k.
+        report: HTML page to write, showing the pictures found.
+    """
     if (query is None) == (queries is None):
         raise UsageError("expected either words to search for, or --queries FILE")
     if device != "auto" and scorer is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tellapart.cli.app import MEASURING, App
-from tellapart.cli.options import Device, InferencePrecision
+from tellapart.cli.options import Count, Device, InferencePrecision, Port
 from tellapart.data import open_data
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import say
@@ -20,26 +20,13 @@ CONTRASTS = 8  # number of pictures, the same as for `caption --drop-guesses`
 
 @app.command(rich_help_panel=MEASURING)
 def serve(
-    model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
-    ] = 8767,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME:PORT",
-            help="Additional host name, if a proxy or tunnel forwards requests. Requires $TELLAPART_SERVE_KEY.",
-        ),
-    ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Default number of beams; 1 means greedy decoding.")] = 5,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Default maximum caption length, in tokens.")] = 30,
-    scorer: Annotated[str | None, typer.Option(help="Scorer for best_of, and for consensus with scorer_weight.")] = (
-        None
-    ),
-    contrast: Annotated[
-        str | None,
-        typer.Option(help="Pictures that drop_guesses compares with. Default: plain grey, white and black pictures."),
-    ] = None,
+    model: str,
+    port: Port = 8767,
+    host: Annotated[str | None, typer.Option(metavar="NAME:PORT")] = None,
+    beams: Count = 5,
+    max_tokens: Count = 30,
+    scorer: str | None = (None),
+    contrast: str | None = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
 ) -> None:
@@ -49,6 +36,14 @@ def serve(
 
     Besides n, temperature and max_tokens, requests accept consensus, best_of, confidence, drop_guesses and beams. If
     $TELLAPART_SERVE_KEY is set, every request must send this key.
+
+    Args:
+        model: Captioner: folder, run, hub name, or 'scenes'.
+        host: Additional host name, if a proxy or tunnel forwards requests. Requires $TELLAPART_SERVE_KEY.
+        beams: Default number of beams; 1 means greedy decoding.
+        max_tokens: Default maximum caption length, in tokens.
+        scorer: Scorer for best_of, and for consensus with scorer_weight.
+        contrast: Pictures that drop_guesses compares with. Default: plain grey, white and black pictures.
     """
     need_extra("serve", "the endpoint", "starlette", "uvicorn")
     from tellapart.captioners import load_captioner

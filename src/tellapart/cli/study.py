@@ -15,7 +15,7 @@ import rich.table
 import typer
 
 from tellapart.cli.app import DATA, App
-from tellapart.cli.options import Json
+from tellapart.cli.options import Count, Json, OptionalCount, Pictures, Port
 from tellapart.cli.output import show
 from tellapart.cli.study_judges import arena, judges
 from tellapart.errors import UsageError, need_extra
@@ -60,18 +60,18 @@ Store = Annotated[
 def serve(
     folder: Folder,
     store: Store = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
-    ] = 8766,
-    public_url: Annotated[
-        str | None, typer.Option("--public-url", help="Public https address, if a proxy forwards requests.")
-    ] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Preview the study; its answers are discarded.")] = False,
-    amend: Annotated[
-        str, typer.Option(help="Reason for changing the design after the start; shown in the report.")
-    ] = "",
+    port: Port = 8766,
+    public_url: str | None = None,
+    preview: bool = False,
+    amend: str = "",
 ) -> None:
-    """Serve the study page until Ctrl-C. Repeat the command to continue."""
+    """Serve the study page until Ctrl-C. Repeat the command to continue.
+
+    Args:
+        public_url: Public https address, if a proxy forwards requests.
+        preview: Preview the study; its answers are discarded.
+        amend: Reason for changing the design after the start; shown in the report.
+    """
     need_extra("study", "the study page", "starlette", "uvicorn")
     from tellapart.study.server import serve as serve_page
 
@@ -107,23 +107,27 @@ def serve(
 
 @app.command()
 def simulate(
-    folder: Annotated[
-        Path, typer.Argument(help=("Folder of a study; or pick, rate or compare for a study of synthetic scenes."))
-    ],
-    participants: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of participants. Default: the study's quota plus 25 percent."),
-    ] = None,
-    hasty: Annotated[float, typer.Option(help="Fraction of participants who answer hastily.")] = 0.15,
-    blind: Annotated[float, typer.Option("--random", help="Fraction of participants who answer at random.")] = 0.1,
-    think: Annotated[float, typer.Option(min=0, help="Mean thinking time per answer, in seconds.")] = 0.0,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Number of concurrent participants.")] = 8,
-    seed: Annotated[int, typer.Option(help="Random seed for the simulated participants.")] = 0,
+    folder: Path,
+    participants: OptionalCount = None,
+    hasty: float = 0.15,
+    blind: Annotated[float, typer.Option("--random")] = 0.1,
+    think: Annotated[float, typer.Option(min=0)] = 0.0,
+    at_once: Annotated[int, typer.Option(min=1, max=1000)] = 8,
+    seed: int = 0,
     as_json: Json = False,
 ) -> None:
     """Rehearse a study with scripted participants, who send the same requests as its web page.
 
     Writes their answers and the report to FOLDER/simulated, separate from real answers.
+
+    Args:
+        folder: Folder of a study; or pick, rate or compare for a study of synthetic scenes.
+        participants: Number of participants. Default: the study's quota plus 25 percent.
+        hasty: Fraction of participants who answer hastily.
+        blind: Fraction of participants who answer at random.
+        think: Mean thinking time per answer, in seconds.
+        at_once: Number of concurrent participants.
+        seed: Random seed for the simulated participants.
     """
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.simulate import rehearse, scenes_study
@@ -151,12 +155,14 @@ def simulate(
 def report(
     folder: Folder,
     store: Store = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output page. Default: report.html in the study's folder.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
     as_json: Json = False,
 ) -> None:
-    """Report the results of a study as tables and a page: intervals, agreement, exclusions and times."""
+    """Report the results of a study as tables and a page: intervals, agreement, exclusions and times.
+
+    Args:
+        out: Output page. Default: report.html in the study's folder.
+    """
 
     if out is not None:
         check_output(out, ".html", ".htm")
@@ -172,17 +178,17 @@ def report(
 @app.command()
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder for answers.json and answers.csv.")] = Path(
-        "answers"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o")] = Path("answers"),
     store: Store = None,
-    with_ids: Annotated[
-        bool,
-        typer.Option("--with-ids", help="Also write identifiers.csv for payment (personal data)."),
-    ] = False,
+    with_ids: bool = False,
     as_json: Json = False,
 ) -> None:
-    """Export the answers as JSON and CSV, without identifiers."""
+    """Export the answers as JSON and CSV, without identifiers.
+
+    Args:
+        out: Output folder for answers.json and answers.csv.
+        with_ids: Also write identifiers.csv for payment (personal data).
+    """
 
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
@@ -198,17 +204,17 @@ def export(
 @app.command()
 def forget(
     folder: Folder,
-    identifier: Annotated[
-        str | None, typer.Option("--id", help="Delete the participant with this identifier, and their answers.")
-    ] = None,
-    all_ids: Annotated[
-        bool,
-        typer.Option("--all-ids", help=("Delete all identifiers and keep the answers, after everyone has been paid.")),
-    ] = False,
+    identifier: Annotated[str | None, typer.Option("--id")] = None,
+    all_ids: bool = False,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Delete one participant's answers, or all participants' identifiers on the recruitment platform."""
+    """Delete one participant's answers, or all participants' identifiers on the recruitment platform.
+
+    Args:
+        identifier: Delete the participant with this identifier, and their answers.
+        all_ids: Delete all identifiers and keep the answers, after everyone has been paid.
+    """
 
     if (identifier is None) == (not all_ids):
         raise UsageError(
@@ -231,63 +237,71 @@ def open_store(study: Study, location: str | None, *, create: bool = True) -> An
     return AnswerStore.open(study, location or study.folder / STORE, create=create)
 
 
-Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
-Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Number of pictures. Default: 100.")]
+PictureCount = Annotated[int | None, typer.Option("--pictures", min=1, help="Number of pictures. Default: 100.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyMaterial:
-    """Sources of a study's captions, and its output folder."""
+    """Sources of a study's captions, and its output folder.
 
-    captions: Annotated[
-        list[Path] | None,
-        typer.Option("--captions", help="Caption file of a system; the system is named after it. Repeatable."),
-    ] = None
-    references: Annotated[
-        list[Path] | None,
-        typer.Option("--references", help="Human captions. Default: the data's references. Repeatable."),
-    ] = None
-    out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the study.")] = Path("study")
+    Args:
+        captions: Caption file of a system; the system is named after it. Repeatable.
+        references: Human captions. Default: the data's references. Repeatable.
+        out: New folder for the study.
+    """
+
+    captions: list[Path] | None = None
+    references: list[Path] | None = None
+    out: Annotated[Path, typer.Option("--out", "-o")] = Path("study")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Options shared by all kinds of studies; the fields are those of `tellapart.study.create.StudyPlan`."""
+    """Options shared by all kinds of studies; the fields are those of `tellapart.study.create.StudyPlan`.
 
-    human: Annotated[
-        str | None,
-        typer.Option(
-            "--human", help=("Include human captions as a system: the first reference, a random one, or none.")
-        ),
-    ] = None
-    block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100
-    controls: Annotated[int, typer.Option(min=0, max=50, help="Control items per participant.")] = 5
-    raters: Annotated[int | None, typer.Option(min=1, help="Participants per block.")] = None
-    seed: Annotated[int, typer.Option(help="Random seed for the items and their order.")] = 0
-    title: Annotated[str, typer.Option(help="Title on the study page.")] = ""
+    Args:
+        human: Include human captions as a system: the first reference, a random one, or none.
+        block: Items per participant.
+        controls: Control items per participant.
+        raters: Participants per block.
+        seed: Random seed for the items and their order.
+        title: Title on the study page.
+    """
+
+    human: str | None = None
+    block: Count = 100
+    controls: Annotated[int, typer.Option(min=0, max=50)] = 5
+    raters: OptionalCount = None
+    seed: int = 0
+    title: str = ""
 
 
 @creating.command()
 def pick(
-    data: Data,
-    scorer: Annotated[str, typer.Option("--scorer", help="Scorer whose features define which pictures look alike.")],
+    data: Pictures,
+    scorer: Annotated[str, typer.Option("--scorer")],
     *,
-    sets: Annotated[int | None, typer.Option(min=1, help="Maximum number of look-alike sets. Default: 500.")] = None,
-    candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures per set, including the target.")] = 10,
-    max_cosine: Annotated[
-        float, typer.Option("--max-cosine", help="Maximum similarity of a distractor to the target.")
-    ] = 0.8,
+    sets: OptionalCount = None,
+    candidates: Annotated[int, typer.Option(min=2, max=10)] = 10,
+    max_cosine: float = 0.8,
     material: StudyMaterial,
     design: Design,
     as_json: Json = False,
 ) -> None:
-    """Create a study in which people pick, from among look-alikes, the picture that a caption describes."""
+    """Create a study in which people pick, from among look-alikes, the picture that a caption describes.
+
+    Args:
+        scorer: Scorer whose features define which pictures look alike.
+        sets: Maximum number of look-alike sets. Default: 500.
+        candidates: Pictures per set, including the target.
+        max_cosine: Maximum similarity of a distractor to the target.
+    """
     create("pick", data, material, design, as_json, scorer, items=sets, candidates=candidates, max_cosine=max_cosine)
 
 
 @creating.command()
 def rate(
-    data: Data, *, pictures: Pictures = None, material: StudyMaterial, design: Design, as_json: Json = False
+    data: Pictures, *, pictures: PictureCount = None, material: StudyMaterial, design: Design, as_json: Json = False
 ) -> None:
     """Create a study in which people rate captions from 1 to 5: descriptiveness, accuracy, fluency."""
     create("rate", data, material, design, as_json, items=pictures)
@@ -295,7 +309,7 @@ def rate(
 
 @creating.command()
 def compare(
-    data: Data, *, pictures: Pictures = None, material: StudyMaterial, design: Design, as_json: Json = False
+    data: Pictures, *, pictures: PictureCount = None, material: StudyMaterial, design: Design, as_json: Json = False
 ) -> None:
     """Create a study in which people compare two captions of a picture."""
     create("compare", data, material, design, as_json, items=pictures)
@@ -357,35 +371,40 @@ def summary_line(study: Study) -> str:
 
 @app.command()
 def plan(
-    kind: Annotated[str, typer.Argument(help="Kind of study: pick, rate or compare.")],
-    difference: Annotated[
-        float,
-        typer.Option(help="Difference to detect: 0.05 is five percentage points (rate: points on the 5-point scale)."),
-    ],
-    base: Annotated[
-        float | None,
-        typer.Option(help="Score of the lower-scoring system. Default: 0.4 for pick, 3.5 for rate."),
-    ] = None,
-    agreement: Annotated[
-        float, typer.Option(min=0, max=0.99, help="Agreement between two participants (Krippendorff's alpha).")
-    ] = 0.3,
-    systems: Annotated[int, typer.Option(min=2, help="Number of systems, including human captions.")] = 3,
-    items: Annotated[
-        str | None, typer.Option(help="Comma-separated numbers of sets or pictures. Default: 100,200,500.")
-    ] = None,
-    raters: Annotated[
-        str | None, typer.Option(help="Comma-separated numbers of participants per block. Default: 1,2,3,5,8.")
-    ] = None,
-    block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100,
-    pay: Annotated[float, typer.Option(min=0, help="Payment per participant.")] = 0.0,
-    fee: Annotated[float, typer.Option(min=0, help="Platform fee as a fraction of the payment, such as 0.33.")] = 0.0,
-    power: Annotated[float, typer.Option(min=0.01, max=0.999, help="Target power.")] = 0.8,
-    budget: Annotated[float | None, typer.Option(min=0, help="Maximum cost.")] = None,
-    studies: Annotated[int, typer.Option(min=20, help="Number of simulated studies per design.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the simulation.")] = 0,
+    kind: str,
+    difference: Annotated[float, typer.Option()],
+    base: float | None = None,
+    agreement: Annotated[float, typer.Option(min=0, max=0.99)] = 0.3,
+    systems: Annotated[int, typer.Option(min=2)] = 3,
+    items: str | None = None,
+    raters: str | None = None,
+    block: Count = 100,
+    pay: Annotated[float, typer.Option(min=0)] = 0.0,
+    fee: Annotated[float, typer.Option(min=0)] = 0.0,
+    power: Annotated[float, typer.Option(min=0.01, max=0.999)] = 0.8,
+    budget: Annotated[float | None, typer.Option(min=0)] = None,
+    studies: Annotated[int, typer.Option(min=20)] = 200,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Simulate how many participants and items are needed to detect a difference, and at what cost."""
+    """Simulate how many participants and items are needed to detect a difference, and at what cost.
+
+    Args:
+        kind: Kind of study: pick, rate or compare.
+        difference: Difference to detect: 0.05 is five percentage points (rate: points on the 5-point scale).
+        base: Score of the lower-scoring system. Default: 0.4 for pick, 3.5 for rate.
+        agreement: Agreement between two participants (Krippendorff's alpha).
+        systems: Number of systems, including human captions.
+        items: Comma-separated numbers of sets or pictures. Default: 100,200,500.
+        raters: Comma-separated numbers of participants per block. Default: 1,2,3,5,8.
+        block: Items per participant.
+        pay: Payment per participant.
+        fee: Platform fee as a fraction of the payment, such as 0.33.
+        power: Target power.
+        budget: Maximum cost.
+        studies: Number of simulated studies per design.
+        seed: Random seed for the simulation.
+    """
 
     if budget is not None and not pay:
         raise UsageError("--budget requires --pay, the payment per participant; add it")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.options import Json
+from tellapart.cli.options import Count, Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.evaluation.human_judgements.agreement_in_file import agreement_with_people
@@ -17,34 +17,34 @@ from tellapart.utils.messages import say
 
 
 def judges(
-    file: Annotated[
-        Path, typer.Argument(help="Human judgements in a published layout, such as ExpertAnnotations.txt.")
-    ],
+    file: Path,
     *,
-    references: Annotated[
-        list[Path] | None,
-        typer.Option(help="Reference captions, such as Flickr8k.token.txt. Repeatable."),
-    ] = None,
-    layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not detected automatically.")] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(help="Comma-separated metrics. Default: all that the inputs allow. Repeatable."),
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="Pictures as kind:path, for metrics that require them.")] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, or hub name (requires --data).")] = None,
-    synonyms: Annotated[
-        Path | None,
-        typer.Option(help=("Objects and their synonyms for CHAIR and facts, in the format of CHAIR's synonyms.txt.")),
-    ] = None,
+    references: list[Path] | None = None,
+    layout: str | None = None,
+    metrics: list[str] | None = None,
+    data: str | None = None,
+    scorer: str | None = None,
+    synonyms: Path | None = None,
     judge: JudgeInputs,
-    resamples: Annotated[int, typer.Option(min=0, help="Number of bootstrap resamples; 0 computes no intervals.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Number of times the judge answers each question, to estimate its variance.")
-    ] = 1,
+    resamples: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    repeats: Count = 1,
     as_json: Json = False,
 ) -> None:
-    """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, pairwise accuracy."""
+    """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, pairwise accuracy.
+
+    Args:
+        file: Human judgements in a published layout, such as ExpertAnnotations.txt.
+        references: Reference captions, such as Flickr8k.token.txt. Repeatable.
+        layout: Layout of the file, if it is not detected automatically.
+        metrics: Comma-separated metrics. Default: all that the inputs allow. Repeatable.
+        data: Pictures as kind:path, for metrics that require them.
+        scorer: Scorer: folder, run, or hub name (requires --data).
+        synonyms: Objects and their synonyms for CHAIR and facts, in the format of CHAIR's synonyms.txt.
+        resamples: Number of bootstrap resamples; 0 computes no intervals.
+        seed: Random seed for the bootstrap.
+        repeats: Number of times the judge answers each question, to estimate its variance.
+    """
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     found = agreement_with_people(
@@ -66,17 +66,23 @@ def judges(
 
 
 def arena(
-    captions: Annotated[list[Path], typer.Option(help="Caption file of a system, as for eval. Repeatable.")],
-    data: Annotated[str, typer.Option(help="Pictures, as kind:path.")],
+    captions: Annotated[list[Path], typer.Option()],
+    data: Annotated[str, typer.Option()],
     judge: JudgeInputs,
-    resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Compare only the pictures that have a caption in every file.")
-    ] = False,
+    resamples: Count = 1000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    allow_missing: bool = False,
     as_json: Json = False,
 ) -> None:
-    """Rank systems with a judge that compares pairs of captions in both orders (Bradley-Terry)."""
+    """Rank systems with a judge that compares pairs of captions in both orders (Bradley-Terry).
+
+    Args:
+        captions: Caption file of a system, as for eval. Repeatable.
+        data: Pictures, as kind:path.
+        resamples: Number of bootstrap resamples.
+        seed: Random seed for the bootstrap.
+        allow_missing: Compare only the pictures that have a caption in every file.
+    """
 
     opened = judge.open()
     if opened is None:

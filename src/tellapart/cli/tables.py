@@ -36,36 +36,32 @@ app = App()
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The options of ``tellapart tables``, except for the tables themselves."""
+    """The options of ``tellapart tables``, except for the tables themselves.
 
-    world: Annotated[
-        Literal["data", "scenes"],
-        typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: synthetic scenes (paper 2)."),
-    ] = "data"
-    rows: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Run only these rows (names as listed by --dry-run).")
-    ] = None
-    captions: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SYSTEM=FILE", help="Captions for a system, used instead of running it. Repeatable."),
-    ] = None
-    captioner: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SYSTEM=NAME", help="Captioner for a system, such as my_ofa:make. Repeatable."),
-    ] = None
-    llm_judge: Annotated[
-        str | None,
-        typer.Option(metavar="BACKEND", help="Judge for paper 1, table 7, as openai:MODEL@URL. See eval --llm-judge."),
-    ] = None
-    llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM for 2:F2. See boost --llm.")] = None
-    mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM for 2:F2. See boost --mllm.")] = None
-    out: Annotated[Path, typer.Option(help="Folder for runs, captions and results.")] = Path("runs/tables")
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands without running them.")] = False
+    Args:
+        world: data: the papers' data under $TELLAPART_DATA. scenes: synthetic scenes (paper 2).
+        rows: Run only these rows (names as listed by --dry-run).
+        captions: Captions for a system, used instead of running it. Repeatable.
+        captioner: Captioner for a system, such as my_ofa:make. Repeatable.
+        llm_judge: Judge for paper 1, table 7, as openai:MODEL@URL. See eval --llm-judge.
+        llm: LLM for 2:F2. See boost --llm.
+        mllm: MLLM for 2:F2. See boost --mllm.
+        out: Folder for runs, captions and results.
+        dry_run: Print the commands without running them.
+        seeds: Seeds for --world scenes: quick (0), dev (0-5), or a list such as 0,1. Default: quick.
+    """
+
+    world: Literal["data", "scenes"] = "data"
+    rows: Annotated[str | None, typer.Option(metavar="A,B")] = None
+    captions: Annotated[list[str] | None, typer.Option(metavar="SYSTEM=FILE")] = None
+    captioner: Annotated[list[str] | None, typer.Option(metavar="SYSTEM=NAME")] = None
+    llm_judge: Annotated[str | None, typer.Option(metavar="BACKEND")] = None
+    llm: Annotated[str | None, typer.Option(metavar="BACKEND")] = None
+    mllm: Annotated[str | None, typer.Option(metavar="BACKEND")] = None
+    out: Path = Path("runs/tables")
+    dry_run: bool = False
     settings: Settings = None
-    seeds: Annotated[
-        str | None,
-        typer.Option(help=("Seeds for --world scenes: quick (0), dev (0-5), or a list such as 0,1. Default: quick.")),
-    ] = None
+    seeds: str | None = None
 
     def given(self, precision: str) -> Given:
         """Returns the user's captions and captioners by system. Raises `UsageError` for missing files."""
@@ -84,13 +80,7 @@ class TableOptions:
 
 @app.command(rich_help_panel=RESEARCH)
 def tables(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PAPER:TABLE]...",
-            help=("PAPER:TABLE: 2:5, 3:1-5, 1:F4 (figure 4); 4 for all tables of paper 4. Default: all."),
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[PAPER:TABLE]...")] = None,
     *,
     options: TableOptions,
     device: Device = "auto",
@@ -100,6 +90,9 @@ def tables(
     """Reproduce a table from a paper, next to the published figures; train, caption and evaluate as needed.
 
     Models, captions and results from earlier commands are reused. Interrupted runs resume when you repeat the command.
+
+    Args:
+        names: PAPER:TABLE: 2:5, 3:1-5, 1:F4 (figure 4); 4 for all tables of paper 4. Default: all.
     """
     from tellapart.recipe import paper_tables, table_plan
 

@@ -17,29 +17,25 @@ app = App()
 
 @app.command(rich_help_panel=TRAINING)
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="Recipe: a TOML file, or a name listed by 'tellapart recipes'.", autocompletion=recipe_names
-        ),
-    ],
+    recipe: Annotated[str, typer.Argument(autocompletion=recipe_names)],
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME-FINGERPRINT.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    out: Path | None = None,
+    resume: bool = False,
     overwrite: Overwrite = False,
-    adopt: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Run to reuse for a recipe that RECIPE depends on, even if that recipe has changed. Repeatable.",
-        ),
-    ] = None,
+    adopt: Annotated[list[Path] | None, typer.Option(metavar="RUN")] = None,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     nproc: Nproc = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model from a recipe, evaluate it before and after, and write a report."""
+    """Train a model from a recipe, evaluate it before and after, and write a report.
+
+    Args:
+        recipe: Recipe: a TOML file, or a name listed by 'tellapart recipes'.
+        out: Run folder. Default: runs/NAME-FINGERPRINT.
+        resume: Continue from the last checkpoint.
+        adopt: Run to reuse for a recipe that RECIPE depends on, even if that recipe has changed. Repeatable.
+    """
     from tellapart.models import devices, ranks
     from tellapart.recipe.reading import read_recipe
     from tellapart.recipe.shipped_recipes import find_recipe

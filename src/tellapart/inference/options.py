@@ -13,77 +13,42 @@ from tellapart.utils.documentation import page_url
 
 @dataclass(frozen=True)
 class CaptionOptions:
-    """The options of ``tellapart caption``, except for models, pictures and workers."""
+    """The options of ``tellapart caption``, except for models, pictures and workers.
 
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help=(
-                "Output file (.jsonl or .csv; with --workers also .parquet or .tar), or - for standard output. By "
-                "default, a single picture's caption is printed."
-            ),
-        ),
-    ] = None
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "jsonl, csv, or txt (a .txt file beside each picture; with -o -, plain captions). "
-                "Default: inferred from the suffix of --out."
-            )
-        ),
-    ] = None
-    prompt: Annotated[
-        str | None,
-        typer.Option(help="Prompt for the captioner. May contain fields, as in 'Tags: {tags}. {text}'."),
-    ] = None
-    fields: Annotated[
-        Path | None,
-        typer.Option(
-            help=("Table (.jsonl, .csv, …) with values for --prompt's fields, by picture id or file name."),
-            dir_okay=False,
-        ),
-    ] = None
-    beams: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help=("Number of beams; 1 means greedy decoding. Default: the model's saved setting, or 5."),
-        ),
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help=(
-                "Maximum number of tokens per caption. Default: the model's saved setting, or 30; 256 for a server "
-                "model."
-            ),
-        ),
-    ] = None
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=2, help=("Write N sampled captions per picture, or with --beams, the N best beams.")
-        ),
-    ] = None
-    best_of: Annotated[
-        int | None,
-        typer.Option(
-            "--best-of", metavar="N", min=2, help=("Sample N captions and keep the best according to --scorer.")
-        ),
-    ] = None
-    consensus: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=3, help=("Sample N captions and keep the caption most similar to the rest (MBR decoding).")
-        ),
-    ] = None
-    scorer: Annotated[
-        str | None, typer.Option(help="Scorer for --best-of or --consensus: folder, run, or hub name.")
-    ] = None
+    Args:
+        out: Output file (.jsonl or .csv; with --workers also .parquet or .tar), or - for standard output. By default, a
+            single picture's caption is printed.
+        format: jsonl, csv, or txt (a .txt file beside each picture; with -o -, plain captions). Default: inferred from
+            the suffix of --out.
+        prompt: Prompt for the captioner. May contain fields, as in 'Tags: {tags}. {text}'.
+        fields: Table (.jsonl, .csv, …) with values for --prompt's fields, by picture id or file name.
+        beams: Number of beams; 1 means greedy decoding. Default: the model's saved setting, or 5.
+        max_tokens: Maximum number of tokens per caption. Default: the model's saved setting, or 30; 256 for a server
+            model.
+        samples: Write N sampled captions per picture, or with --beams, the N best beams.
+        best_of: Sample N captions and keep the best according to --scorer.
+        consensus: Sample N captions and keep the caption most similar to the rest (MBR decoding).
+        scorer: Scorer for --best-of or --consensus: folder, run, or hub name.
+        drop_guesses: Remove or generalize words that fit other pictures equally well.
+        schema: JSON schema file for structured captions (server models only).
+        claims: Add each claim's confidence, estimated from the samples.
+        batch_size: Batch size, or maximum number of concurrent requests for a server model. Default: 32, or 16 for a
+            server model.
+        overwrite: Recaption all pictures. Keeps hand-written and edited captions.
+        replace_edited: Replace hand-written and edited captions, after backing them up. Captions written by tellapart
+            need --overwrite.
+    """
+
+    out: Annotated[str | None, typer.Option("--out", "-o")] = None
+    format: str | None = None
+    prompt: str | None = None
+    fields: Annotated[Path | None, typer.Option(dir_okay=False)] = None
+    beams: Annotated[int | None, typer.Option(min=1)] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None
+    samples: Annotated[int | None, typer.Option(metavar="N", min=2)] = None
+    best_of: Annotated[int | None, typer.Option(metavar="N", min=2)] = None
+    consensus: Annotated[int | None, typer.Option(metavar="N", min=3)] = None
+    scorer: str | None = None
     decoding: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,36 +57,9 @@ class CaptionOptions:
             f"scorer_weight=0.1, length_penalty_over=all, paragraphs=keep. Repeatable. See {page_url('captioning.md')}",
         ),
     ] = None
-    drop_guesses: Annotated[
-        bool, typer.Option("--drop-guesses", help="Remove or generalize words that fit other pictures equally well.")
-    ] = False
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="JSON schema file for structured captions (server models only).", dir_okay=False),
-    ] = None
-    claims: Annotated[
-        bool,
-        typer.Option("--claims", help="Add each claim's confidence, estimated from the samples."),
-    ] = False
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1024,
-            help=(
-                "Batch size, or maximum number of concurrent requests for a server model. Default: 32, or 16 for a "
-                "server model."
-            ),
-        ),
-    ] = None
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Recaption all pictures. Keeps hand-written and edited captions.")
-    ] = False
-    replace_edited: Annotated[
-        bool,
-        typer.Option(
-            "--replace-edited",
-            help="Replace hand-written and edited captions, after backing them up. Captions written by tellapart need "
-            "--overwrite.",
-        ),
-    ] = False
+    drop_guesses: bool = False
+    schema: Annotated[Path | None, typer.Option(dir_okay=False)] = None
+    claims: bool = False
+    batch_size: Annotated[int | None, typer.Option(min=1, max=1024)] = None
+    overwrite: bool = False
+    replace_edited: bool = False
