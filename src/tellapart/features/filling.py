@@ -6,10 +6,11 @@ If two processes encode the same pictures concurrently, both do the work, and th
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, TellapartError
 from tellapart.features.packed_rows import row_bytes, smallest_dtype
 from tellapart.features.row_makers import RowMaker
-from tellapart.features.rows import RowStore
+from tellapart.features.rows import RowStore, Signature, dtype_name
 from tellapart.types import Item
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import detail, say
+from tellapart.utils.progress import Progress
 
 BATCH_SIZE = 64
-TOWER_ROWS = 256  # number of a frozen encoder's rows in memory at once
 WINDOW = 512  # number of items whose keys are looked up at once
 # A file modified more recently than this may change again within the clock's resolution, and so seem unchanged.
 SETTLED_NS = 2_000_000_000
@@ -35,103 +37,106 @@ WAITING_BYTES = 256 << 20  # maximum size of the pictures that have been read bu
 WORTH_TELLING = 1e9  # number of bytes above which the message about storage is printed
 
 
-@dataclass
-class _Wanted:
-    """A row to compute: its picture, and the indices of all items that show this picture."""
+def fill(
+    store: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int = BATCH_SIZE, progress: bool = False
+) -> tuple[list[str | None], list[tuple[Item, PictureError]]]:
+    """Adds the rows of ``items`` to the store. Returns their keys (None for unreadable pictures) and the errors."""
+    filling = _Filling(store, maker, len(items), batch_size)
+    with Progress(len(items), f"encoding ({maker.label[:24]})", enabled=progress) as shown:
+        for window in blocks_of(items, WINDOW):
+            filling.add(window, shown)
+        filling.flush()
+    keys: list[str | None] = []
+    errors = []
+    for item, known in zip(items, filling.keys, strict=True):
+        error = known if isinstance(known, PictureError) else filling.unreadable.get(known)
+        keys.append(None if error is not None else str(known))
+        if error is not None:
+            errors.append((item, error))
+    return keys, errors
 
-    picture: Any
-    places: list[int] = field(default_factory=list)
+
+def file_identity(picture: StoredPicture) -> tuple[str, Signature]:
+    """Returns the address of a picture as valid text, which SQLite requires, and its signature. Raises
+    `PictureError`.
+    """
+    return os.fsencode(picture.address()).decode("utf-8", "backslashreplace"), picture.signature()
 
 
-class Filling:
-    """Adds the rows of items to the store.
+def settled(signature: Signature) -> bool:
+    """Returns whether a file that was read now is old enough for changes to show in its signature."""
+    return time.time_ns() - signature[1] > SETTLED_NS
 
-    ``keys``: the row key of each item; None if its picture cannot be read.
+
+class _Filling:
+    """Adds rows to the store.
+
+    ``keys``: the row key of each item so far, or why it cannot be read. ``unreadable``: errors of pictures that could
+    be read but not decoded, by row key.
     """
 
-    def __init__(self, rows: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int) -> None:
-        self._rows, self._maker, self._items, self._batch_size = rows, maker, items, batch_size
-        self._wanted: dict[str, _Wanted] = {}  # not yet encoded
-        self._encoded: dict[str, np.ndarray] = {}  # maps row keys to rows that are not yet on disk
+    def __init__(self, store: RowStore, maker: RowMaker, count: int, batch_size: int) -> None:
+        self._store, self._maker, self._count, self._batch_size = store, maker, count, batch_size
+        self._waiting: dict[str, Any] = {}  # pictures to encode, by row key
+        self._encoded: dict[str, np.ndarray] = {}  # rows that are not yet on disk
         self._appended = time.monotonic()
-        self._hashed: list[tuple[str, tuple[int, int], str]] = []
         self._told = False
-        self._seen = 0
-        self.keys: list[str | None] = [None] * len(items)
-        self._failed: dict[int, PictureError] = {}  # by item index
-        self.errors: list[tuple[Item, PictureError]] = []  # in item order, set by `run`
+        self.keys: list[str | PictureError] = []
+        self.unreadable: dict[str, PictureError] = {}
 
-    def run(self) -> Iterator[int]:
-        """Processes all items. Yields the number of items finished since the last yield."""
-        for start in range(0, len(self._items), WINDOW):
-            yield from self._window(start)
-        self._flush()
-        self.errors = [(self._items[place], self._failed[place]) for place in sorted(self._failed)]
-
-    def _window(self, start: int) -> Iterator[int]:
-        """Processes the window of items that starts at ``start``."""
-        items = self._items[start : start + WINDOW]
-        signatures = self._signatures(items)
-        known_keys = self._rows.known_files(dict(signatures.values()))
-        keys = [known_keys.get(signatures[place][0]) if place in signatures else None for place in range(len(items))]
-        keys = [
-            key if key is not None or isinstance(item.picture, StoredPicture) else item.picture.key()
-            for key, item in zip(keys, items, strict=True)
-        ]
-        known_rows = self._rows.known_rows(
-            self._maker.label,
-            [self._maker.key(item.picture, key) for item, key in zip(items, keys, strict=True) if key is not None],
-        )
+    def add(self, items: Sequence[Item], shown: Progress) -> None:
+        """Encodes the missing rows of the next items."""
+        files: dict[int, tuple[str, Signature]] = {}
         for place, item in enumerate(items):
-            self._seen = start + place + 1
+            if isinstance(item.picture, StoredPicture):
+                with contextlib.suppress(PictureError):  # reading the picture raises the same error again
+                    files[place] = file_identity(item.picture)
+        by_address = self._store.known_files(dict(files.values()))
+        contents = [
+            by_address.get(files[place][0]) if place in files
+            else None if isinstance(item.picture, StoredPicture) else item.picture.key()
+            for place, item in enumerate(items)
+        ]  # fmt: skip
+        keys = [self._maker.key(item.picture, key) for item, key in zip(items, contents, strict=True) if key]
+        known = self._store.known_rows(self._maker.label, keys)
+        hashed = []
+        for place, (item, content) in enumerate(zip(items, contents, strict=True)):
+            picture: Any = item.picture
             try:
-                self._one(start + place, item, signatures.get(place), keys[place], known_rows)
+                if content is None:
+                    picture = picture.read()  # so that the same bytes are hashed and decoded
+                    content = str(picture.key())
+                    if place in files and settled(files[place][1]):
+                        hashed.append((*files[place], content))
             except PictureError as error:
-                self._failed[start + place] = error
-            yield 1
-        self._rows.remember_files(self._hashed)
-        self._hashed.clear()
+                self.keys.append(error)
+            else:
+                self.keys.append(key := self._maker.key(item.picture, content))
+                if key not in known and key not in self._encoded and key not in self.unreadable:
+                    self._wait(key, picture)
+            shown.advance()
+        self._store.remember_files(hashed)
 
-    def _one(
-        self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
-    ) -> None:
-        """Determines an item's row key and, if its row is missing, schedules the row for encoding."""
-        picture: Any = item.picture
-        new = key is None
-        if key is None:
-            picture = picture.read()  # so that the same bytes are hashed and decoded
-            key = str(picture.key())
-            if file is not None and time.time_ns() - file[1][1] > SETTLED_NS:
-                self._hashed.append((*file, key))
-        row_key = self._maker.key(item.picture, key)
-        self.keys[place] = row_key
-        if new:
-            known |= self._rows.known_rows(self._maker.label, [row_key])
-        if row_key in known or row_key in self._encoded:
-            return
-        if row_key in self._wanted:
-            self._wanted[row_key].places.append(place)
-            return
-        self._wanted[row_key] = _Wanted(picture, [place])
-        waiting = sum(len(getattr(one.picture, "data", b"")) for one in self._wanted.values())
-        if len(self._wanted) * self._maker.frames >= self._batch_size or waiting > WAITING_BYTES:
+    def _wait(self, key: str, picture: Any) -> None:
+        """Schedules a row. Encodes the scheduled rows once they fill a batch."""
+        self._waiting.setdefault(key, picture)
+        read = sum(len(getattr(one, "data", b"")) for one in self._waiting.values())
+        if len(self._waiting) * self._maker.frames >= self._batch_size or read > WAITING_BYTES:
             self._encode()
-            if time.monotonic() - self._appended > APPEND_SECONDS or self._encoded_bytes() > APPEND_BYTES:
-                self._flush()
+            encoded = sum(row.nbytes for row in self._encoded.values())
+            if time.monotonic() - self._appended > APPEND_SECONDS or encoded > APPEND_BYTES:
+                self.flush()
 
     def _encode(self) -> None:
-        """Computes the missing rows, except those that another process has stored in the meantime."""
-        missing, self._wanted = self._wanted, {}
-        for key in self._rows.known_rows(self._maker.label, list(missing)):
-            del missing[key]
-        prepared: dict[str, Any] = {}
-        for key, one in missing.items():
-            try:
-                prepared[key] = self._maker.of(one.picture)
-            except PictureError as error:
-                for place in one.places:
-                    self.keys[place] = None
-                    self._failed[place] = error
+        """Computes the scheduled rows, except those that are stored: another process may have added them."""
+        waiting, self._waiting = self._waiting, {}
+        known, prepared = self._store.known_rows(self._maker.label, list(waiting)), dict[str, Any]()
+        for key, picture in waiting.items():
+            if key not in known:
+                try:
+                    prepared[key] = self._maker.of(picture)
+                except PictureError as error:
+                    self.unreadable[key] = error
         if not prepared:
             return
         rows = self._maker.rows(list(prepared.values()))
@@ -139,52 +144,35 @@ class Filling:
             raise TellapartError(f"{self._maker.label} returned {len(rows)} rows for {len(prepared)} pictures")
         for key, row in zip(prepared, rows, strict=True):
             if not np.isfinite(row).all():
-                name = self._items[missing[key].places[0]].picture.name
+                name = waiting[key].name
                 raise TellapartError(f"{self._maker.label}: the encoder returned NaN or infinity for {name}")
             self._encoded[key] = row
         if not self._told:
             self._tell(np.asarray(rows))
 
-    def _flush(self) -> None:
-        """Encodes the missing rows and appends all encoded rows to the store."""
-        if self._wanted:
+    def flush(self) -> None:
+        """Encodes the scheduled rows and appends all encoded rows to the store."""
+        if self._waiting:
             self._encode()
         if self._encoded:
             rows = np.stack(list(self._encoded.values()))
-            self._rows.append(self._maker.label, list(self._encoded), rows, self._maker.precision, self._maker.name)
+            self._store.append(self._maker.label, list(self._encoded), rows, self._maker.precision, self._maker.name)
             self._encoded.clear()
         self._appended = time.monotonic()
 
     def _tell(self, rows: np.ndarray) -> None:
         """Prints how much will be stored. Called after the first batch, once the shape of a row is known."""
         self._told = True
-        dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
-        each = row_bytes(dtype, rows.shape[1:])
-        left = len(self._items) - self._seen + len(rows)
-        room = self._rows.room()
-        shape = "×".join(map(str, rows.shape[1:])) or "1"
-        kind = dtype if dtype == "bfloat16" else np.dtype(dtype).name
+        store, table = self._store, self._store.table(self._maker.label)
+        dtype = smallest_dtype(rows, self._maker.precision) if table is None else table.dtype
+        left = self._count - len(self.keys) + len(rows)
+        size, limit = left * row_bytes(dtype, rows.shape[1:]), store.limit_bytes
+        used, free = sum(use.bytes for use in store.usage()), shutil.disk_usage(store.folder).free
         line = (
-            f"{self._rows.folder}: at most {left:,} pictures × {shape} {kind} = {left * each / 1e9:,.1f} GB to store; "
-            f"{room.used / 1e9:,.1f} of {room.limit / 1e9:g} GB are used, {room.free / 1e9:,.1f} GB of disk are free"
+            f"{store.folder}: at most {left:,} pictures × {'×'.join(map(str, rows.shape[1:])) or '1'} "
+            f"{dtype_name(dtype)} = {size / 1e9:,.1f} GB to store; {used / 1e9:,.1f} of {limit / 1e9:g} GB are used, "
+            f"{free / 1e9:,.1f} GB of disk are free"
         )
-        short = left * each > min(room.limit, room.free + room.used)
-        if short:
+        if short := size > min(limit, free + used):
             line += '; if that is not enough, raise TELLAPART_CACHE_GB, or disable storing with features = "off"'
-        (say if short or left * each > WORTH_TELLING else detail)(line)
-
-    def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
-        """Maps indices in the window to (address, signature), for pictures that are existing files on disk."""
-        signatures: dict[int, tuple[str, tuple[int, int]]] = {}
-        for place, item in enumerate(items):
-            if isinstance(item.picture, StoredPicture):
-                try:
-                    # Paths may not be valid text, but SQLite accepts only text, hence fsencode.
-                    address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
-                    signatures[place] = (address, item.picture.signature())
-                except PictureError:
-                    continue  # reading the picture raises the same error again, which is then reported
-        return signatures
-
-    def _encoded_bytes(self) -> int:
-        return sum(row.nbytes for row in self._encoded.values())
+        (say if short or size > WORTH_TELLING else detail)(line)

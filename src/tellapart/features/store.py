@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,7 +25,7 @@ import numpy as np
 from tellapart.data import Skipped
 from tellapart.data.pictures import FilePicture, is_clip
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features.filling import BATCH_SIZE, SETTLED_NS, TOWER_ROWS, Filling
+from tellapart.features.filling import BATCH_SIZE, file_identity, fill, settled
 from tellapart.features.row_makers import RowMaker, encoder_rows, head_rows
 from tellapart.features.rows import RowStore, TableUse
 from tellapart.features.stored_rows import StoredRows
@@ -34,8 +33,8 @@ from tellapart.types import Encoder, Item
 from tellapart.utils.blocks import blocks_of
 from tellapart.utils.listed_names import few
 from tellapart.utils.messages import say
-from tellapart.utils.progress import Progress
 
+TOWER_ROWS = 256  # number of a frozen encoder's rows in memory at once
 SMALL_FILE_BYTES = 8 << 20  # smaller files are hashed again, which is faster than looking them up in the index
 
 
@@ -49,12 +48,7 @@ class FeatureStore:
 
     def __init__(self, folder: str | Path | None = None, *, limit_gb: float | None = None) -> None:
         self.folder = Path(folder or os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
-        self._rows = RowStore(self.folder, (_limit_gb() if limit_gb is None else limit_gb) * 1e9)
-
-    @property
-    def table(self) -> RowStore:
-        """The underlying row store."""
-        return self._rows
+        self.table = RowStore(self.folder, (_limit_gb() if limit_gb is None else limit_gb) * 1e9)
 
     def features(
         self, items: Sequence[Item], encoder: Encoder, *, batch_size: int = BATCH_SIZE, progress: bool = True
@@ -83,14 +77,16 @@ class FeatureStore:
 
         encoder: an encoder, or a `RowMaker` for other rows.
         """
-        if not isinstance(encoder, RowMaker):
+        if isinstance(encoder, RowMaker):
+            maker = encoder
+        else:
             self._fill_by_tower(items, encoder, BATCH_SIZE, progress)
-        maker = encoder if isinstance(encoder, RowMaker) else encoder_rows(encoder)
+            maker = encoder_rows(encoder)
         keys, errors = self._fill(items, maker, BATCH_SIZE, progress)
         if skipped is not None:
             for item, error in errors:
                 skipped.add_error(item.picture.name, error)
-        self._rows.touch(maker.label)
+        self.table.touch(maker.label)
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
     def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
@@ -98,12 +94,13 @@ class FeatureStore:
 
         ``label`` must identify everything that the array depends on.
         """
-        known = self._rows.read(label, ["all"])
-        if known is None:
+        if (known := self.table.read(label, ["all"])) is not None:
+            array = known[0]
+        else:
             array = make()
-            self._rows.append(label, ["all"], array[None])
-        self._rows.touch(label)
-        return array if known is None else known[0]
+            self.table.append(label, ["all"], array[None])
+        self.table.touch(label)
+        return array
 
     def digest(self, path: Path) -> str:
         """Returns the content key of a file. Reads the file again only if its size or modification time has changed.
@@ -111,24 +108,24 @@ class FeatureStore:
         Raises `TellapartError` if the file cannot be read.
         """
         picture = FilePicture(path)
-        if (signature := picture.signature())[0] < SMALL_FILE_BYTES:
+        address, signature = file_identity(picture)
+        if signature[0] < SMALL_FILE_BYTES:
             return picture.read().key()
-        address = os.fsencode(picture.address()).decode("utf-8", "backslashreplace")
-        if (known := self._rows.known_files({address: signature}).get(address)) is not None:
-            return known
+        if known := self.table.known_files({address: signature}):
+            return known[address]
         with path.open("rb") as file:
             key = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        if time.time_ns() - signature[1] > SETTLED_NS:
-            self._rows.remember_files([(address, signature, key)])
+        if settled(signature):
+            self.table.remember_files([(address, signature, key)])
         return key
 
     def usage(self) -> list[TableUse]:
         """Returns the contents of the cache, most recently used first."""
-        return self._rows.usage()
+        return self.table.usage()
 
     def empty(self) -> int:
         """Empties the store. Returns the number of bytes freed."""
-        return self._rows.empty()
+        return self.table.empty()
 
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> StoredRows:
         if not len(items):
@@ -136,9 +133,10 @@ class FeatureStore:
         for _ in range(3):  # retry, because another process may drop rows (size limit, --empty) before they are mapped
             keys, errors = self._fill(items, maker, batch_size, progress)
             if errors:
-                raise PictureError(_unreadable(errors, len(items)))
-            self._rows.touch(maker.label)
-            array = self._rows.read(maker.label, [key for key in keys if key is not None])
+                unreadable = few(error for _, error in errors)
+                raise PictureError(f"{len(errors):,} of {len(items):,} pictures could not be read: {unreadable}")
+            self.table.touch(maker.label)
+            array = self.table.read(maker.label, [key for key in keys if key is not None])
             if array is not None:
                 return array
         raise TellapartError(
@@ -152,29 +150,21 @@ class FeatureStore:
         tower, maker = encoder_rows(encoder.tower), encoder_rows(encoder)
         still = [item for item in items if not is_clip(item.picture)]
         keys = list(dict.fromkeys(key for key in self._fill(still, tower, batch_size, progress)[0] if key is not None))
-        known = self._rows.known_rows(maker.label, keys)
-        missing = [key for key in keys if key not in known]
-        for some in blocks_of(missing, TOWER_ROWS):
-            if (rows := self._rows.read(tower.label, some)) is None:
+        known = self.table.known_rows(maker.label, keys)
+        for some in blocks_of([key for key in keys if key not in known], TOWER_ROWS):
+            if (rows := self.table.read(tower.label, some)) is None:
                 return  # the tower's rows were dropped in the meantime; encode these pictures like all others
-            self._rows.append(maker.label, some, head_rows(encoder, np.asarray(rows)), maker.precision, maker.name)
-        self._rows.touch(tower.label)
+            self.table.append(maker.label, some, head_rows(encoder, np.asarray(rows)), maker.precision, maker.name)
+        self.table.touch(tower.label)
 
     def _fill(
         self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool
     ) -> tuple[list[str | None], list[tuple[Item, PictureError]]]:
-        """Adds the rows of ``items`` to the store. Returns their keys (None for unreadable pictures) and the errors."""
-        work = Filling(self._rows, maker, items, batch_size)
-        with Progress(len(items), f"encoding ({maker.label[:24]})", enabled=progress) as shown:
-            for count in work.run():
-                shown.advance(count)
-        if damaged := self._rows.damaged.pop(maker.label, 0):
+        """Adds the rows of ``items`` to the store, as `filling.fill`, and says how many were damaged."""
+        keys_and_errors = fill(self.table, maker, items, batch_size, progress)
+        if damaged := self.table.damaged.pop(maker.label, 0):
             say(f"{self.folder}: {damaged:,} cached rows are damaged; encoding them again")
-        return work.keys, work.errors
-
-
-def _unreadable(errors: Sequence[tuple[Item, PictureError]], total: int) -> str:
-    return f"{len(errors):,} of {total:,} pictures could not be read: {few(error for _, error in errors)}"
+        return keys_and_errors
 
 
 def _limit_gb() -> float:

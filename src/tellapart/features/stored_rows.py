@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tellapart.features.packed_rows import BF16, unpack
 
 
-class StoredRows(NDArrayOperatorsMixin):
+class StoredRows:
     """Array-like access to rows in the store by an index, a slice or an index array. Rows are read lazily.
 
     There is one copy of the rows on disk, whatever the order or subset of the pictures. Half-precision rows are read as
@@ -24,40 +22,19 @@ class StoredRows(NDArrayOperatorsMixin):
         self.dtype = np.dtype(np.float32) if half else mapped.dtype
         self.shape = (len(row_N), *mapped.shape[1:])
         self.ndim = len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all rows when loaded into memory, in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize  # if loaded into memory
 
     def __len__(self) -> int:
         return len(self._row_N)
 
-    @overload
-    def __getitem__(self, chosen: int | np.integer[Any]) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, chosen: Any) -> np.ndarray:
-        if isinstance(chosen, tuple):  # the first index selects rows, and the other indices select within the rows
+        """Reads rows into newly allocated memory. In a tuple, the first index selects rows."""
+        if isinstance(chosen, tuple):
             rows = self[chosen[0]]
             return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
-        if isinstance(chosen, int | np.integer):
-            row: np.ndarray = self._read(self._row_N[[int(chosen)]])[0]
-            return row
-        return self._read(self._row_N[chosen if isinstance(chosen, slice) else np.asarray(chosen)])
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[number] for number in range(len(self)))
+        row_M = self._row_N[chosen if isinstance(chosen, slice) else np.asarray(chosen)]
+        rows = unpack(np.asarray(self._mapped[np.atleast_1d(row_M)]), self._disk_dtype)
+        return rows.reshape(*row_M.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        rows = self._read(self._row_N)
-        return rows if dtype is None else rows.astype(dtype, copy=False)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        """Applies an operator after loading all rows."""
-        arrays = [np.asarray(given) if isinstance(given, StoredRows) else given for given in inputs]
-        return getattr(ufunc, method)(*arrays, **settings)
-
-    def _read(self, row_M: np.ndarray) -> np.ndarray:
-        """Reads rows into newly allocated memory."""
-        return unpack(np.asarray(self._mapped[row_M]), self._disk_dtype)
+        return np.asarray(self[:], dtype)

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
 from tellapart.features.feature_files import FeatureFiles
+from tellapart.features.filling import BATCH_SIZE
 from tellapart.features.row_makers import RowMaker, decodable, encoder_rows
 from tellapart.features.store import FeatureStore
 from tellapart.types import Encoder, Item, Rows
+from tellapart.utils.blocks import blocks_of
 
 if TYPE_CHECKING:
     from tellapart.captioners.captioner import Captioner
+
+OFF = "off"  # value of ``features`` that means: recompute features on each access
 
 
 class View(Protocol):
@@ -125,10 +129,6 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 
 
-OFF = "off"  # value of ``features`` that means: recompute features on each access
-BATCH_SIZE = 64
-
-
 class StreamedRows:
     """Array-like access to items' rows by a slice or an index array. The rows equal those that the store would hold."""
 
@@ -138,16 +138,8 @@ class StreamedRows:
     def __len__(self) -> int:
         return len(self._items)
 
-    @overload
-    def __getitem__(self, places: np.ndarray, /) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, places: slice, /) -> np.ndarray: ...
-    def __getitem__(self, places: Any, /) -> np.ndarray:
-        numbers = range(len(self))[places] if isinstance(places, slice) else np.asarray(places).tolist()
+    def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
+        pictures = [self._items[number].picture for number in np.arange(len(self))[places]]
         step = max(1, self._batch_size // self._maker.frames)
-        chosen = [self._items[number].picture for number in numbers]
-        parts = [
-            self._maker.rows([self._maker.of(picture) for picture in chosen[at : at + step]])
-            for at in range(0, len(chosen), step)
-        ]
+        parts = [self._maker.rows([*map(self._maker.of, some)]) for some in blocks_of(pictures, step)]
         return np.concatenate(parts) if parts else np.zeros((0,), np.float32)

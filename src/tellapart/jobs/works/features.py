@@ -37,11 +37,8 @@ class Features:
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
 
-        items = list(dataset)
-        rows, errors = encode_rows(FeatureStore().table, items, self.scorer.encoder)
-        kept = set(rows.ids)
-        unreadable = [item.picture.name for item in items if item.id not in kept]
-        for name, error in zip(unreadable, errors, strict=False):
-            dataset.unreadable.add_error(name, error)
+        rows, errors = encode_rows(FeatureStore().table, list(dataset), self.scorer.encoder)
+        for item, error in errors:
+            dataset.unreadable.add_error(item.picture.name, error)
         rows.save(out)
         return Done.of(dataset, len(rows.ids))
