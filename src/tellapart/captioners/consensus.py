@@ -8,11 +8,12 @@ phrasings of the same content (Kumar and Byrne 2004; Eikema and Aziz 2020).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from tellapart.language.sentences import sentences
-from tellapart.metrics.cider import Grams, length_penalty
+from tellapart.metrics.cider import length_penalty, ngrams
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.rewards.consensus import word_shares
 
@@ -61,15 +62,14 @@ def mean_similarity(samples: Sequence[str]) -> np.ndarray:
 
 def _similarity(texts: Sequence[str]) -> np.ndarray:
     """Computes similarity_UU between U sentences, in [0, 4]."""
-    grams, size = Grams.of(ptb_tokenize(texts)), len(texts)
-    sentence_P = np.repeat(np.arange(size), grams.length_M)
-    similarity_UU = np.zeros((size, size))
-    for gram_P in grams.gram_OP:
-        there_P = gram_P >= 0
-        gram_G, place_S = np.unique(gram_P[there_P], return_inverse=True)
-        count_UG = np.zeros((size, len(gram_G)))
-        np.add.at(count_UG, (sentence_P[there_P], place_S), 1)
+    counted_U4 = [list(ngrams(text)) for text in ptb_tokenize(texts)]
+    similarity_UU = np.zeros((len(texts), len(texts)))
+    for counts_U in zip(*counted_U4, strict=True):
+        place = {gram: number for number, gram in enumerate(dict.fromkeys(chain.from_iterable(counts_U)))}
+        count_UG = np.zeros((len(texts), len(place)))
+        for count_G, counts in zip(count_UG, counts_U, strict=True):
+            count_G[[place[gram] for gram in counts]] = list(counts.values())
         unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 if there are no n-grams
         similarity_UU += unit_UG @ unit_UG.T
-    similarity_UU *= length_penalty(grams.length_M[:, None] - grams.length_M)
-    return similarity_UU
+    length_U = np.array([counts_4[0].total() for counts_4 in counted_U4])
+    return similarity_UU * length_penalty(length_U[:, None] - length_U)
