@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tellapart.evaluation.human_judgements.correlations import kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
+from tellapart.evaluation.human_judgements.agreement import kendall_tau, pair_accuracy, spearman
 
 
 def plain_counts(x: np.ndarray, y: np.ndarray) -> tuple[int, int, int, int]:
@@ -32,26 +32,29 @@ def test_kendall_is_the_count_of_pairs(ratings: tuple[np.ndarray, np.ndarray]) -
     score, rating = ratings
     concordant, discordant, tied_x, tied_y = plain_counts(score, rating)
     total = 60 * 59 / 2
-    assert kendall_tau_b(score, rating) == pytest.approx(
+    assert kendall_tau(score, rating, "b") == pytest.approx(
         (concordant - discordant) / np.sqrt((total - tied_x) * (total - tied_y))
     )
-    assert kendall_tau_c(score, rating) == pytest.approx(2 * (concordant - discordant) / (60**2 * 3 / 4))
-    assert kendall_tau_b(rating, score) == pytest.approx(kendall_tau_b(score, rating))
+    assert kendall_tau(score, rating, "c") == pytest.approx(2 * (concordant - discordant) / (60**2 * 3 / 4))
+    assert kendall_tau(rating, score, "b") == pytest.approx(kendall_tau(score, rating, "b"))
 
 
 def test_correlations_are_those_of_scipy(ratings: tuple[np.ndarray, np.ndarray]) -> None:
     stats = pytest.importorskip("scipy.stats")
     score, rating = ratings
-    for variant, ours in (("b", kendall_tau_b), ("c", kendall_tau_c)):
-        assert ours(score, rating) == pytest.approx(stats.kendalltau(score, rating, variant=variant).statistic)
+    for variant in "bc":
+        assert kendall_tau(score, rating, variant) == pytest.approx(
+            stats.kendalltau(score, rating, variant=variant).statistic
+        )
     assert spearman(score, rating) == pytest.approx(stats.spearmanr(score, rating).statistic)
 
 
 def test_without_variation_there_is_no_number() -> None:
     constant, rising = np.ones(4), np.arange(4.0)
-    assert all(np.isnan(f(constant, rising)) for f in (kendall_tau_b, kendall_tau_c, spearman))
-    assert kendall_tau_b(rising, -rising) == spearman(rising, -rising) == -1
+    assert np.isnan([*(kendall_tau(constant, rising, variant) for variant in "bc"), spearman(constant, rising)]).all()
+    assert kendall_tau(rising, -rising, "b") == spearman(rising, -rising) == -1
 
 
 def test_a_tie_is_half_a_right_answer() -> None:
-    assert pair_accuracy(np.array([2.0, 1.0, 0.0, 5.0]), np.array([1.0, 1.0, 3.0, 4.0])) == 0.625
+    assert pair_accuracy(np.array([2.0, 1.0, 0.0, 5.0]), np.array([1.0, 1.0, 3.0, 4.0]), np.ones(4)) == 0.625
+    assert pair_accuracy(np.array([2.0, np.nan, 0.0]), np.array([1.0, 1.0, 3.0]), np.array([1, 5, 3])) == 0.25

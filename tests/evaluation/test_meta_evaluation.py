@@ -56,7 +56,7 @@ def test_flickr8k_expert_is_the_published_table() -> None:
         [DATA / "flickr8k" / "Flickr8k.token.txt"],
         metrics=["bleu4", "meteor", "cider", "rouge_l"],
     )
-    assert len(found.judgements.captions) == 5664 and found.judgements.ratings == 3 * 5664
+    assert len(found.judgements.captions) == 5664 and found.to_json()["judgements"]["ratings"] == 3 * 5664
     published = {"bleu4": 30.8, "meteor": 41.8, "cider": 43.9, "rouge_l": 32.3}
     seen = {name: agreement.tau_c for name, agreement in found.metrics.items()}
     assert seen == pytest.approx(published, abs=0.1)
@@ -121,7 +121,7 @@ def test_thumb_reads_its_references_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "mscoco_THumB-1.0.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = read_judgements(file)
-    assert found.layout == "thumb" and [row.system for row in found.captions] == ["VinVL-base", "Up-Down"]
+    assert found.layout == "thumb" and [row.caption for row in found.captions] == ["A dog on a road.", "A cat."]
     assert found.captions[1].ratings == (1.75,) and len(found.captions[0].references) == 2
     table = measure_agreement(found, ["rouge_l"])
     assert table.metrics["rouge_l"].accuracy == {ALL: 100.0}
@@ -172,7 +172,10 @@ def test_detailcaps_has_scores_of_gpt4(tmp_path: Path, suffix: str) -> None:
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
     found = read_judgements(file)
     assert found.layout == "detailcaps" and "GPT-4" in found.judges
-    assert [(row.system, row.ratings) for row in found.captions[:2]] == [("CogVLM", (4.0,)), ("LLaVA_v15", (1.0,))]
+    assert [(row.caption, row.ratings) for row in found.captions[:2]] == [
+        ("Two dogs on a lawn.", (4.0,)),
+        ("A car.", (1.0,)),
+    ]
     assert len(found.captions) == 4 and len(found.captions[0].references) == 2
     assert found.notes and "1 pictures" in found.notes[0]
 

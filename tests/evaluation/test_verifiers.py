@@ -21,7 +21,7 @@ from tellapart.evaluation.facts.by_scorer import verify_scorer, whole_sentences
 from tellapart.evaluation.facts.chair import Chair, read_synonyms
 from tellapart.evaluation.facts.coco_instances import read_instances
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.evaluation.human_judgements.correlations import spearman
+from tellapart.evaluation.human_judgements.agreement import spearman
 from tellapart.language.claim_tuples import NO_SYNONYMS
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims

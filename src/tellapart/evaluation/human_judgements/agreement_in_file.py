@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
-
-import numpy as np
+from pathlib import Path
 
 from tellapart.data import open_data
+from tellapart.data.caption_matching import KnownIds, match_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
 from tellapart.evaluation.facts.object_inputs import read_object_inputs
 from tellapart.evaluation.human_judgements.agreement import measure_agreement
 from tellapart.evaluation.human_judgements.agreement_table import AgreementTable
-from tellapart.evaluation.human_judgements.judgements import Judgements
 from tellapart.evaluation.human_judgements.layouts import read_judgements
 from tellapart.evaluation.judge_inputs import JudgeInputs
+from tellapart.types import Item
 from tellapart.utils.listed_names import preview_ids
 
 
@@ -44,55 +43,40 @@ def agreement_with_people(
     if repeats > 1 and (judge is None or judge.llm_judge is None):
         raise UsageError("--repeats requires a judge; add --llm-judge openai:MODEL@URL")
     judgements = read_judgements(file, layout, references)
+    # Ids identify captions, so a picture has one row per caption.
+    ids = [str(row) for row in range(len(judgements.captions))]
+    context = EvalContext(ids, None, [list(row.references) for row in judgements.captions])
+    notes: list[str] = []
     if data is not None:
-        context, notes = _with_pictures(judgements, data, scorer)
-    else:
-        own = [list(row.references) for row in judgements.captions]
-        context, notes = EvalContext([str(row) for row in range(len(own))], None, own), []
+        pictures = _judged_pictures([row.picture for row in judgements.captions], data, file)
+        context.items = [replace(item, id=id_) for id_, item in zip(ids, pictures, strict=True)]
+        if scorer is not None:
+            from tellapart.evaluation.models import load_scorers
+
+            distinct = list({item.id: item for item in pictures}.values())
+            ((context.scorer, feature_ND),), readable = load_scorers([scorer], distinct, notes)
+            if lost := len(distinct) - len(readable or ()):
+                raise UsageError(f"{lost:,} judged pictures cannot be read; all judged pictures must be readable")
+            row_of = {item.id: row for row, item in enumerate(distinct)}
+            context.image_ND = feature_ND[[row_of[item.id] for item in pictures]]
     context.inputs = EvalInputs(synonyms=read_object_inputs(synonyms, None)[0], judge=(judge or JudgeInputs()).open())
-    found = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed, repeats=repeats)
-    found.notes += notes
-    if note := context.long_note():
-        found.notes.append(note)
+    table = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed, repeats=repeats)
+    table.notes += [*notes, *filter(None, [context.long_note()])]
     if context.inputs.judge is not None:
-        found.notes += context.loaded_judge.notes()
-    return found
+        table.notes += context.loaded_judge.notes()
+    return table
 
 
-def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
-    """Returns a context with one picture per judged caption, and notes. Raises `UsageError` for missing pictures."""
-    dataset = open_data(data)
-    known = {name: item for item in dataset for name in _names(item.id, item.picture.name)}
-    rows = {
-        row.picture: next((known[n] for n in _names(row.picture) if n in known), None) for row in judgements.captions
-    }
-    if lacking := [name for name, item in rows.items() if item is None]:
+def _judged_pictures(names: Sequence[str], data: str, file: Path) -> list[Item]:
+    """Returns the item of each named picture, matched by id, file name, stem or number. Raises `UsageError` for missing
+    pictures.
+    """
+    item_of = {item.id: item for item in open_data(data)}
+    ids, _ = match_ids(names, KnownIds.of("the data", item_of.values()), str(file))
+    distinct = dict.fromkeys(names)
+    if lacking := [name for name in distinct if name not in ids]:
         raise UsageError(
-            f"{len(lacking):,} of {len(rows):,} judged pictures are not in the data ({preview_ids(lacking)}); "
+            f"{len(lacking):,} of {len(distinct):,} judged pictures are not in the data ({preview_ids(lacking)}); "
             "pass --data with the data set that was judged"
         )
-    items = {item.id: item for item in rows.values() if item is not None}
-    distinct = list(items.values())
-    notes: list[str] = []
-    from tellapart.evaluation.models import load_scorers
-
-    models, readable = load_scorers([scorer] if scorer else [], distinct, notes)
-    if readable is not None and len(readable) < len(distinct):
-        raise UsageError(
-            f"{len(distinct) - len(readable):,} judged pictures cannot be read; all judged pictures must be readable"
-        )
-    item_N = [rows[row.picture] for row in judgements.captions]
-    # Ids identify captions, so a picture has one row per caption.
-    own = [replace(item, id=f"{place}") for place, item in enumerate(item_N) if item is not None]
-    references = [list(row.references) for row in judgements.captions]
-    ids = [item.id for item in own]
-    if not models:
-        return EvalContext(ids, own, references), notes
-    place = {item.id: row for row, item in enumerate(distinct)}
-    feature_ND = np.asarray(models[0][1])[[place[item.id] for item in item_N if item is not None]]
-    return EvalContext(ids, own, references, models[0][0], feature_ND), notes
-
-
-def _names(*names: str) -> list[str]:
-    files = [PurePosixPath(name.replace("\\", "/")).name for name in names]
-    return list(dict.fromkeys([*names, *files, *(file.rpartition(".")[0] or file for file in files)]))
+    return [item_of[ids[name]] for name in names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,6 +39,13 @@ class MetricAgreement:
     repeats: tuple[float, ...] = ()
     deviation: float | None = None
 
+    def reported(self, tau: str) -> float:
+        """Returns the figure that papers report: the tau of this variant ("b" or "c"), otherwise the accuracy. NaN if
+        it is missing.
+        """
+        value = {"b": self.tau_b, "c": self.tau_c}.get(tau, self.accuracy.get(ALL))
+        return np.nan if value is None else value
+
 
 @dataclass
 class AgreementTable:
@@ -59,7 +65,7 @@ class AgreementTable:
             "judges": own.judges,
             "captions": len(own.captions),
             "pictures": len({caption.picture for caption in own.captions}),
-            "ratings": own.ratings,
+            "ratings": sum(len(caption.ratings) for caption in own.captions),
             "pairs": len(own.pairs),
             "tau": own.tau,
         }
@@ -67,33 +73,20 @@ class AgreementTable:
         return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
 
     def table(self) -> rich.table.Table:
-        """Returns a table of metrics, sorted from best to worst by the figure that papers report for this set."""
-        own = self.judgements
-        title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
-        heads, *rows = self.rows(sorted(self.metrics, key=self._key, reverse=True))
-        return table_of(heads, rows, f"{title}; {own.judges}; ×100")
-
-    def rows(self, names: Sequence[str] | None = None) -> list[list[str]]:
-        """Returns the header row, then one row of text cells for each metric in ``names``. Leaves out empty columns."""
-        cells = {name: _cells(self.metrics[name]) for name in names or self.metrics}
-        heads = [head for head in next(iter(cells.values()), {}) if any(own[head] != "–" for own in cells.values())]
-        return [
-            ["metric", *heads],
-            *([self.labels.get(name, name), *(own[head] for head in heads)] for name, own in cells.items()),
-        ]
-
-    def _key(self, name: str) -> float:
-        value = reported(self.metrics[name], self.judgements.tau)
-        return -np.inf if value is None or np.isnan(value) else value
-
-
-def reported(found: MetricAgreement, tau: str) -> float | None:
-    return {"b": found.tau_b, "c": found.tau_c}.get(tau, found.accuracy.get(ALL))
+        """Returns a table of metrics, sorted from best to worst by the figure that papers report for this set. Leaves
+        out empty columns.
+        """
+        own = self.to_json()["judgements"]
+        rank = {name: np.nan_to_num(each.reported(own["tau"]), nan=-np.inf) for name, each in self.metrics.items()}
+        cells = {name: _cells(self.metrics[name]) for name in sorted(rank, key=rank.__getitem__, reverse=True)}
+        heads = [head for head in next(iter(cells.values()), {}) if any(row[head] != "–" for row in cells.values())]
+        rows = [[self.labels.get(name, name), *(row[head] for head in heads)] for name, row in cells.items()]
+        title = "{layout}: {captions:,} captions, {ratings:,} ratings, {pairs:,} pairs; {judges}; ×100"
+        return table_of(["metric", *heads], rows, title.format(**own))
 
 
 def _cells(own: MetricAgreement) -> dict[str, str]:
     """Returns a metric's cells by column name."""
-    spread = (min(own.repeats), max(own.repeats)) if own.repeats else ()
     return {
         "tau-b": _shown(own.tau_b),
         "tau-c": _shown(own.tau_c),
@@ -101,7 +94,7 @@ def _cells(own: MetricAgreement) -> dict[str, str]:
         **{f"pairs {name}".removesuffix(f" {ALL}"): _shown(value) for name, value in own.accuracy.items()},
         "95%": _shown(own.low, own.high),
         "published": _shown(own.published),
-        "repeats": _shown(*spread),
+        "repeats": _shown(*((min(own.repeats), max(own.repeats)) if own.repeats else ())),
         "SD": "–" if own.deviation is None else f"{own.deviation:.3g}",
         "n": f"{own.n:,}",
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,6 @@ class RatedCaption:
     caption: str
     references: tuple[str, ...]
     ratings: tuple[float, ...] = ()
-    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,9 @@ class Judgements:
     """A published set of human judgements.
 
     tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
-    table: the key in `tellapart.evaluation.human_judgements.published_agreement`, if it is not the layout.
-
     rule: how captions that are also references are treated, for the signature.
     judges: who rated the captions.
+    table: the key in `tellapart.evaluation.human_judgements.published_agreement`, if it is not the layout.
     """
 
     layout: str
@@ -51,25 +51,18 @@ class Judgements:
     notes: tuple[str, ...] = ()
     table: str = ""
 
-    @property
-    def ratings(self) -> int:
-        """Returns the number of ratings."""
-        return sum(len(caption.ratings) for caption in self.captions)
-
     def with_pairs_of_ratings(self) -> Judgements:
         """If there are only ratings, adds all pairs of captions of the same picture whose mean ratings differ."""
         if self.pairs:
             return self
-        of_picture: dict[str, list[int]] = {}
+        mean_of: dict[str, dict[int, float]] = defaultdict(dict)  # by picture and index
         for row, caption in enumerate(self.captions):
             if caption.ratings:
-                of_picture.setdefault(caption.picture, []).append(row)
-        mean = [sum(caption.ratings) / len(caption.ratings) if caption.ratings else 0.0 for caption in self.captions]
+                mean_of[caption.picture][row] = sum(caption.ratings) / len(caption.ratings)
         pairs = [
-            ComparedPair(*((first, second) if mean[first] > mean[second] else (second, first)))
-            for rows in of_picture.values()
-            for place, first in enumerate(rows)
-            for second in rows[place + 1 :]
-            if mean[first] != mean[second]
+            ComparedPair(*sorted(two, key=mean.__getitem__, reverse=True))
+            for mean in mean_of.values()
+            for two in combinations(mean, 2)
+            if mean[two[0]] != mean[two[1]]
         ]
         return replace(self, pairs=tuple(pairs))

@@ -24,19 +24,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.evaluation.human_judgements.files import column_names, text_of
 from tellapart.evaluation.human_judgements.judgements import Judgements
 from tellapart.evaluation.human_judgements.pascal_50s import pascal_50s
 from tellapart.evaluation.human_judgements.rated_captions import (
     clipscore_json,
     composite,
-    detailcaps,
     flickr8k_crowdflower,
     flickr8k_expert,
     foil,
     thumb,
 )
-from tellapart.evaluation.human_judgements.scored_captions import SCORES, longcap_arena, nebula, polaris, scored_layout
+from tellapart.evaluation.human_judgements.records import open_parquet, text_of
+from tellapart.evaluation.human_judgements.scored_captions import (
+    SCORES,
+    detailcaps,
+    longcap_arena,
+    nebula,
+    polaris,
+    scored_layout,
+)
 
 
 def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:
@@ -66,34 +72,28 @@ def _recognise(path: Path) -> str:
     if path.suffix == ".mat":
         return "pascal-50s"
     if path.suffix == ".parquet":
-        try:
-            names = column_names(path)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"cannot read {path} as Parquet ({error})") from None
-        return "detailcaps" if "GPT4_Eval" in names or not set(SCORES) & names else scored_layout(path)
+        names = set(open_parquet(path).schema_arrow.names)
+        return "detailcaps" if "GPT4_Eval" in names or not names & set(SCORES) else scored_layout(path)
     text = text_of(path)
-    head = text.lstrip()[:4096]
     first = text.partition("\n")[0]
-    if head.startswith("{") and _is_record(first):
-        return "detailcaps" if "GPT4_Eval" in first else "thumb"
-    if head.startswith("{"):
+    try:
+        names = set(json.loads(first))
+    except (TypeError, ValueError, RecursionError):
+        names = set(next(csv.reader([first[:4096]]), []))
+    for layout, key in (("detailcaps", "GPT4_Eval"), ("thumb", "hyp")):
+        if key in names:
+            return layout
+    if "refs" in names and names & set(SCORES):
+        return scored_layout(path)
+    if text.lstrip().startswith("{"):
         return "foil" if '"foil_word"' in text else "clipscore"
     if "Answer.Q1Answer" in first:
         return "composite"
-    if {"refs"} <= (names := set(next(csv.reader([first]), []))) and names & set(SCORES):
-        return scored_layout(path)
     cells = first.split("\t")
     if len(cells) == 5 and "#" in cells[1]:
         rows = [line.split("\t") for line in text.splitlines()[:2000] if line.strip()]
         return "flickr8k-cf" if all(_is_share(row) for row in rows) else "flickr8k-expert"
     raise UsageError(f"{path}: unknown layout; set it with --layout ({', '.join(LAYOUTS)})")
-
-
-def _is_record(line: str) -> bool:
-    try:
-        return "hyp" in (value := json.loads(line)) or "GPT4_Eval" in value
-    except (ValueError, RecursionError):
-        return False
 
 
 def _is_share(row: list[str]) -> bool:

@@ -26,13 +26,8 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
         one machine caption (HM); two machine captions (MM). Raises `UsageError`, and `MissingExtra` if scipy is not
         installed.
     """
-    pairs_file, triplets_file = path.parent / "pair_pascal.mat", path.parent / "consensus_pascal.mat"
-    for file in (pairs_file, triplets_file):
-        if not file.is_file():
-            raise UsageError(
-                f"{file} does not exist; expected pair_pascal.mat and consensus_pascal.mat in the same folder"
-            )
-    pair_file, triplet_file = _load(pairs_file), _load(triplets_file)
+    files = [path.parent / "pair_pascal.mat", path.parent / "consensus_pascal.mat"]
+    pair_file, triplet_file = map(_load, files)
     try:
         inputs, categories = pair_file["new_input"].ravel(), pair_file["category"].ravel()
         triplets = triplet_file["triplets"].ravel()
@@ -42,7 +37,7 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
         ) from None
     if len(triplets) != VOTES * len(inputs):
         raise UsageError(
-            f"{triplets_file} contains {len(triplets):,} triplets for {len(inputs):,} pairs; expected {VOTES} per pair"
+            f"{files[1]} contains {len(triplets):,} triplets for {len(inputs):,} pairs; expected {VOTES} per pair"
         )
     rng = np.random.default_rng(SEED)
     captions: list[RatedCaption] = []
@@ -50,13 +45,12 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
     for number, (entry, category) in enumerate(zip(inputs, categories, strict=True)):
         picture, first, second = (_string(cell) for cell in entry.ravel()[:3])
         votes = [_triplet(row) for row in triplets[VOTES * number : VOTES * (number + 1)]]
-        drawn = tuple(votes[int(place)][0] for place in sorted(rng.choice(VOTES, REFERENCES, replace=False)))
+        drawn = tuple(votes[place][0] for place in sorted(rng.choice(VOTES, REFERENCES, replace=False)))
         for_first = sum(preferred == first for _, preferred in votes)
-        here = len(captions)
-        captions += [RatedCaption(picture, text, drawn) for text in (first, second)]
-        better, worse = (here, here + 1) if for_first * 2 >= VOTES else (here + 1, here)
+        rows = (len(captions), len(captions) + 1)
         name = CATEGORIES.get(int(category), str(category))
-        pairs.append(ComparedPair(better, worse, name, tied=for_first * 2 == VOTES))
+        pairs.append(ComparedPair(*(rows if for_first * 2 >= VOTES else rows[::-1]), name, for_first * 2 == VOTES))
+        captions += [RatedCaption(picture, text, drawn) for text in (first, second)]
     rule = f"references:{REFERENCES}-of-{VOTES}@seed{SEED}|tied-votes:half"
     return Judgements("pascal-50s", tuple(captions), tuple(pairs), tau="", rule=rule, judges="crowd, 48 votes")
 
@@ -79,8 +73,9 @@ def _load(path: Path) -> dict[str, Any]:
         from scipy.io import loadmat
     except ImportError:
         raise MissingExtra("study", f"{path.name}, a MATLAB file,") from None
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist; expected pair_pascal.mat and consensus_pascal.mat in the same folder")
     try:
-        found: dict[str, Any] = loadmat(path)
+        return dict(loadmat(path))
     except (ValueError, NotImplementedError, OSError) as error:
         raise UsageError(f"cannot read {path} as a MATLAB file ({error})") from None
-    return found

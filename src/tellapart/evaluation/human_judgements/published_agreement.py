@@ -77,8 +77,3 @@ PUBLISHED: dict[str, dict[str, Tau]] = {
     "longcap-arena:b-rel": _taus("VELA 51.9 52.3"),
     "longcap-arena:b-flu": _taus("VELA 38.7 39.0"),
 }
-
-
-def published_tau(table: str, metric: str, variant: str) -> float | None:
-    """Returns a metric's tau × 100 in a published table, or None if the table does not contain it."""
-    return PUBLISHED.get(table, {}).get(metric, {}).get(variant)

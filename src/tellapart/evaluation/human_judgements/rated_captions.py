@@ -1,73 +1,79 @@
-"""Reads ratings in their published formats (Flickr8k, CLIPScore, Composite, THumB, DetailCaps), and FOIL's pairs."""
+"""Reads ratings in their published formats (Flickr8k, CLIPScore, Composite, THumB), and FOIL's pairs.
+
+All but CLIPScore's file need the pictures' references, which are in a separate file.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
-from tellapart.evaluation.human_judgements.files import entries_of, open_parquet, rating_of, read_json, text_of
 from tellapart.evaluation.human_judgements.judgements import ComparedPair, Judgements, RatedCaption
-from tellapart.evaluation.human_judgements.reference_captions import (
+from tellapart.evaluation.human_judgements.records import rating_of, read_records, text_of
+from tellapart.evaluation.human_judgements.references import (
     DROPPED,
     TAKEN_OUT,
+    references_of,
+    require_texts,
     without_own_reference,
     without_reference_captions,
 )
-from tellapart.evaluation.human_judgements.references import PictureReferences, open_references
-from tellapart.utils.strict_json import parse_json
 
 _FLICKR8K = ("Flickr8k.token.txt", "Flickr8k.lemma.token.txt")
-_ANSWERS = range(1, 11)
+_NO_REFERENCES = "it contains no references"
 
 
 def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads three experts' ratings from 1 to 4, each as a separate judgement (Hodosh et al. 2013)."""
-    rows = _flickr8k_rows(path, references, lambda cells: tuple(float(cell) for cell in cells))
-    return Judgements("flickr8k-expert", without_reference_captions(rows), rule=DROPPED, judges="experts, 1-4")
+    rows = _flickr8k_rows(path, references, lambda *ratings: ratings)
+    return Judgements("flickr8k-expert", rows, rule=DROPPED, judges="experts, 1-4")
 
 
 def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads the share of people who said that the caption describes the picture. Papers report tau-b."""
-    rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
-    kept = without_reference_captions(rows)
-    return Judgements("flickr8k-cf", kept, tau="b", rule=DROPPED, judges="crowd, share of yes votes")
+    rows = _flickr8k_rows(path, references, lambda share, yes, no: (yes / (yes + no),))
+    return Judgements("flickr8k-cf", rows, tau="b", rule=DROPPED, judges="crowd, share of yes votes")
 
 
 def _flickr8k_rows(
-    path: Path, references: Sequence[Path], ratings_of: Callable[[list[str]], tuple[float, ...]]
-) -> list[RatedCaption]:
-    known = open_references(references, path, _FLICKR8K, "it identifies captions and references by id")
-    rows = []
+    path: Path, references: Sequence[Path], ratings_of: Callable[..., tuple[float, ...]]
+) -> tuple[RatedCaption, ...]:
+    judged: list[tuple[str, str, tuple[float, ...]]] = []
     for number, line in enumerate(text_of(path).splitlines(), 1):
         if not line.strip():
             continue
-        cells = line.rstrip("\r\n").split("\t")
+        cells = line.split("\t")
         if len(cells) != 5:
             raise UsageError(
                 f"{path}, line {number} has {len(cells)} columns; expected picture, caption id and 3 numbers"
             )
         try:
-            ratings = ratings_of(cells[2:])
+            ratings = ratings_of(*map(float, cells[2:]))
             if not all(map(math.isfinite, ratings)):
                 raise ValueError
         except (ValueError, ZeroDivisionError):
             raise UsageError(f"{path}, line {number}: {'/'.join(cells[2:])} are not ratings") from None
-        own = known.of(cells[0])
-        if own and (caption := known.caption(cells[1])) is not None:
-            rows.append(RatedCaption(cells[0], caption, own, ratings))
-    known.require(path, len(rows))
-    return rows
+        judged.append((cells[0], cells[1], ratings))
+    # A caption id such as name.jpg#2 stands for the third reference of a picture.
+    pictures = dict.fromkeys(name for picture, id_, _ in judged for name in (picture, id_.rpartition("#")[0]))
+    texts = references_of(pictures, references, path, _FLICKR8K, "it identifies captions and references by id")
+    caption_of = {f"{picture}#{place}": text for picture, own in texts.items() for place, text in enumerate(own)}
+    require_texts(path, [id_ for _, id_, _ in judged if id_ not in caption_of], len(judged), "captions")
+    rows = [RatedCaption(picture, caption_of[id_], texts[picture], ratings) for picture, id_, ratings in judged]
+    return without_reference_captions(rows)
 
 
 def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads the CLIPScore authors' JSON, which has one rating per record. Merges records of the same caption."""
     joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
-    for entry in entries_of(path, read_json(path), dict):
+    for entry in read_json(path).values():
         own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
         for judged in entry.get("human_judgement", ()):
             rating = float(judged.get("rating", math.nan))
@@ -76,97 +82,64 @@ def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
                 joined.setdefault(key, (own, []))[1].append(rating)
     rows = [RatedCaption(*key, own, tuple(ratings)) for key, (own, ratings) in joined.items()]
     binary = all(0 <= rating <= 1 for row in rows for rating in row.ratings)
-    kept = without_reference_captions(rows)
-    return Judgements("clipscore", kept, tau="b" if binary else "c", rule=DROPPED)
+    return Judgements("clipscore", without_reference_captions(rows), tau="b" if binary else "c", rule=DROPPED)
 
 
 def composite(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads correctness or thoroughness from 1 to 5 (Aditya et al. 2018), one rating per caption."""
-    expected = (*_FLICKR8K, "results_20130124.token", "captions_val2014.json")
-    known = open_references(references, path, expected, "it contains no references")
-    rows = []
+    judged: list[tuple[str, str, float]] = []
     for record in csv.DictReader(io.StringIO(text_of(path)), delimiter=";"):
         picture = (record.get("Input.image_url") or "").rpartition("/")[2]
-        for number in _ANSWERS:
+        for number in range(1, 11):
             caption, answer = record.get(f"Input.text{number}"), record.get(f"Answer.Q{number}Answer")
-            if not picture or not caption or not (answer or "").strip():
-                continue
-            if own := known.of(picture):
-                rows.append(RatedCaption(picture, caption, own, (rating_of(path, answer),)))
-    known.require(path, len(rows))
+            if picture and caption and (answer or "").strip():
+                judged.append((picture, caption, rating_of(path, answer)))
+    expected = (*_FLICKR8K, "results_20130124.token", "captions_val2014.json")
+    texts = references_of(dict.fromkeys(own[0] for own in judged), references, path, expected, _NO_REFERENCES)
+    rows = [RatedCaption(picture, caption, texts[picture], (rating,)) for picture, caption, rating in judged]
     return Judgements("composite", without_own_reference(rows), rule=TAKEN_OUT, judges="crowd, 1-5")
 
 
 def thumb(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads THumB 1.0's total score, which combines precision and recall minus penalties (Kasai et al. 2022)."""
+    records = list(read_records(path))
     beside = path.parent / "mscoco_references.json"
     if not references and beside.is_file():
-        lines = [parse_json(line) for line in text_of(beside).splitlines() if line.strip()]
-        known = PictureReferences({str(line["seg_id"]): list(line["refs"]) for line in lines}, {})
+        known = {str(line["seg_id"]): tuple(line["refs"]) for line in read_records(beside)}
+        texts = {str(record["image"]): known.get(str(record["seg_id"]), ()) for record in records}
+        require_texts(path, [picture for picture, own in texts.items() if not own], len(texts), "pictures")
     else:
-        known = open_references(references, path, (beside.name,), "it contains no references")
-    rows = []
-    for line in text_of(path).splitlines():
-        if not line.strip():
-            continue
-        record = parse_json(line)
-        score = (rating_of(path, record.get("human_score")),)
-        if own := known.of(str(record.get("seg_id")), str(record.get("image"))):
-            rows.append(RatedCaption(str(record["image"]), record["hyp"], own, score, str(record.get("SYS", ""))))
-    known.require(path, len(rows))
+        pictures = dict.fromkeys(str(record["image"]) for record in records)
+        texts = references_of(pictures, references, path, (beside.name,), _NO_REFERENCES)
+    rows = [
+        RatedCaption(
+            str(own["image"]), own["hyp"], texts[str(own["image"])], (rating_of(path, own.get("human_score")),)
+        )
+        for own in records
+    ]
     return Judgements("thumb", without_own_reference(rows), rule=TAKEN_OUT, judges="trained annotators")
 
 
 def foil(path: Path, references: Sequence[Path]) -> Judgements:
     """Reads pairs of a correct caption and a copy with one wrong word, for pair accuracy (Shekhar et al. 2017)."""
-    known = open_references(references, path, ("captions_val2014.json",), "it contains no references")
-    by_caption: dict[str, dict[bool, list[dict[str, Any]]]] = {}
-    for annotation in entries_of(path, read_json(path).get("annotations", ()), dict):
-        is_foil = bool(annotation.get("foil")) and annotation.get("foil_word") != "ORIG"
-        by_caption.setdefault(str(annotation["id"]), {}).setdefault(is_foil, []).append(annotation)
+    right_of: dict[str, dict[str, Any]] = {}
+    wrong_of: dict[str, list[str]] = defaultdict(list)
+    for annotation in read_json(path)["annotations"]:
+        if annotation.get("foil") and annotation.get("foil_word") != "ORIG":
+            wrong_of[str(annotation["id"])].append(annotation["caption"])
+        else:
+            right_of.setdefault(str(annotation["id"]), annotation)
+    pairs = [(right_of[id_], wrong) for id_, texts in wrong_of.items() if id_ in right_of for wrong in texts]
+    pictures = dict.fromkeys(str(right["image_id"]) for right, _ in pairs)
+    texts = references_of(pictures, references, path, ("captions_val2014.json",), _NO_REFERENCES)
     rows: list[RatedCaption] = []
-    pairs = []
-    for found in by_caption.values():
-        for wrong in found.get(True, ()):
-            for right in found.get(False, ())[:1]:
-                picture = str(right["image_id"])
-                own = RatedCaption(picture, right["caption"], known.of(picture))
-                if not (kept := without_own_reference([own])):
-                    known.missing += [picture] if own.references else []
-                    continue
-                # Both captions are scored against the references that remain without the correct caption.
-                pairs.append(ComparedPair(len(rows), len(rows) + 1, str(wrong.get("target_word", ""))))
-                rows += [kept[0], RatedCaption(picture, wrong["caption"], kept[0].references)]
-    known.require(path, len(pairs))
-    one = tuple(
-        ComparedPair(pair.better, pair.worse) for pair in pairs
-    )  # one category for all, because a table cannot have a column for each word
-    return Judgements("foil", tuple(rows), one, tau="", rule=TAKEN_OUT, judges="by construction")
-
-
-def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
-    """Reads three models' detailed captions with GPT-4 scores from the public file (Dong et al. 2024)."""
-    rows, without = [], 0
-    for number, record in enumerate(_detailcaps_records(path)):
-        own = tuple(str(text) for key, text in record.items() if key.startswith("GT_Caption") and text)
-        scores = record.get("GPT4_Eval")
-        scores = parse_json(scores) if isinstance(scores, str) else scores
-        if not own or not isinstance(scores, dict):
-            without += 1
-            continue
-        picture = str(record.get("image", number))
-        for model, score in scores.items():
-            if isinstance(record.get(model), str) and isinstance(score, int | float | str):
-                rows.append(RatedCaption(picture, record[model], own, (rating_of(path, score),), model))
-    notes = (f"{without:,} pictures without scores or references are omitted",) if without else ()
-    return Judgements("detailcaps", tuple(rows), judges="GPT-4, not people", notes=notes)
-
-
-def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix != ".parquet":
-        yield from (parse_json(line) for line in text_of(path).splitlines() if line.strip())
-        return
-    table = open_parquet(path)
-    names = [name for name in table.schema_arrow.names if name != "binary"]  # the pictures' bytes
-    for batch in table.iter_batches(batch_size=256, columns=names):
-        yield from batch.to_pylist()
+    missing: list[str] = []
+    for right, wrong in pairs:
+        picture = str(right["image_id"])
+        # Both captions are scored against the references that remain without the correct caption.
+        own = without_own_reference([RatedCaption(picture, right["caption"], texts[picture])])
+        missing += [] if own else [picture]
+        rows += [caption for row in own for caption in (row, RatedCaption(picture, wrong, row.references))]
+    require_texts(path, missing, len(pairs), "captions")
+    compared = tuple(ComparedPair(row, row + 1) for row in range(0, len(rows), 2))
+    return Judgements("foil", tuple(rows), compared, tau="", rule=TAKEN_OUT, judges="by construction")

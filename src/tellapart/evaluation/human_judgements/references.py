@@ -1,62 +1,30 @@
-"""Finds references for judged pictures in a separate file."""
+"""Finds references for judged pictures in a separate file, and handles judged captions that are also references."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from tellapart.data.caption_matching import KnownIds, match_ids
 from tellapart.errors import UsageError
+from tellapart.evaluation.human_judgements.judgements import RatedCaption
 from tellapart.evaluation.matching import read_references
 from tellapart.utils.listed_names import preview_ids
 
-_COCO_NAME = re.compile(r"(?:COCO_\w+_)?0*(\d+)")
+# How captions that are also references are treated, for signatures.
+DROPPED = "captions-that-are-references:left-out"
+TAKEN_OUT = "captions-that-are-references:out-of-their-references"
 
 
-class PictureReferences:
-    """References by id, file name, stem or COCO number, and captions by Flickr8k's ``name#k``."""
+def references_of(
+    pictures: Collection[str], paths: Sequence[Path], judged: Path, expected: Sequence[str], why: str
+) -> dict[str, tuple[str, ...]]:
+    """Returns each picture's references, from ``--references`` if given, otherwise from the first of the ``expected``
+    files that exists next to the judgements. Pictures are matched by id, file name, stem or number.
 
-    def __init__(self, texts: dict[str, list[str]], files: dict[str, str]) -> None:
-        self._texts = {name: own for id_, own in texts.items() for name in _names_of(id_)}
-        self._texts |= {name: texts[id_] for id_, file in files.items() for name in _names_of(file)}
-        self.missing: list[str] = []
-
-    def of(self, *names: str) -> tuple[str, ...]:
-        """Returns a picture's references, given any of its names. Returns () if there are none; `require` reports the
-        missing references later.
-        """
-        known = (self._texts[each] for name in names for each in _names_of(name) if each in self._texts)
-        if not (found := tuple(next(known, ()))):
-            self.missing.append(names[-1])
-        return found
-
-    def caption(self, caption_id: str) -> str | None:
-        """Returns the text of ``name.jpg#k``, the k-th reference of a picture."""
-        picture, _, place = caption_id.rpartition("#")
-        own = self.of(picture)
-        if place.isdigit() and int(place) < len(own):
-            return own[int(place)]
-        if own:
-            self.missing.append(caption_id)
-        return None
-
-    def require(self, judged: Path, rows: int) -> None:
-        """Raises `UsageError` if a judged picture has no reference. ``rows``: the number of judgements with
-        references.
-        """
-        if self.missing:
-            raise UsageError(
-                f"{judged}: {len(self.missing):,} of {rows + len(self.missing):,} judged captions have no "
-                f"reference or no text ({preview_ids(dict.fromkeys(self.missing))}); pass the references of these "
-                "pictures"
-            )
-
-
-def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str], why: str) -> PictureReferences:
-    """Reads ``--references`` if given, otherwise the first of the ``expected`` files that exists next to the
-    judgements.
-
-    Raises `UsageError` if no such file exists. ``why`` says in the message why references are needed.
+    Raises `UsageError` if there is no such file, or if a picture has no reference. ``why`` says in the message why
+    references are needed.
     """
     found = list(paths) or [judged.parent / name for name in expected if (judged.parent / name).is_file()][:1]
     if not found:
@@ -64,12 +32,34 @@ def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str]
         raise UsageError(f"{judged}: {why}; add --references FILE ({names}), or put that file next to the judgements")
     read = read_references(found)
     assert read is not None
-    return PictureReferences(read.texts, read.files)
+    ids, _ = match_ids(pictures, KnownIds(read.name, list(read.texts), read.files, read.numbered), str(judged))
+    texts = {picture: tuple(read.texts[ids[picture]]) if picture in ids else () for picture in pictures}
+    require_texts(judged, [picture for picture, own in texts.items() if not own], len(texts), "pictures")
+    return texts
 
 
-def _names_of(name: str) -> list[str]:
-    """Returns a picture's possible names, most specific first."""
-    file = PurePosixPath(name.replace("\\", "/")).name
-    stem = re.sub(r"\.(jpe?g|png|webp|gif|bmp)$", "", file, flags=re.IGNORECASE)
-    number = _COCO_NAME.fullmatch(stem)
-    return list(dict.fromkeys([name, file, stem, *([f"#{number[1]}"] if number else [])]))
+def require_texts(judged: Path, missing: Sequence[str], count: int, what: str) -> None:
+    """Raises `UsageError` if any of the judged captions or pictures has no text."""
+    if missing:
+        raise UsageError(
+            f"{judged}: {len(missing):,} of {count:,} judged {what} have no reference or no text "
+            f"({preview_ids(missing)}); pass the references of these pictures"
+        )
+
+
+def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
+    """Drops captions that are identical to one of their picture's references (Flickr8k-Expert and -CF)."""
+    return tuple(row for row in rows if _same(row.caption) not in map(_same, row.references))
+
+
+def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
+    """Removes each caption from its own references (Composite, THumB, FOIL).
+
+    Drops captions that have no other reference.
+    """
+    others = ([text for text in row.references if _same(text) != _same(row.caption)] for row in rows)
+    return tuple(replace(row, references=tuple(own)) for row, own in zip(rows, others, strict=True) if own)
+
+
+def _same(text: str) -> str:
+    return " ".join(text.split()).rstrip(" .").lower()

@@ -1,19 +1,18 @@
-"""Reads Polaris, Nebula and LongCap-Arena: CSV or Parquet rows with a caption, its references and one score."""
+"""Reads Polaris, Nebula, LongCap-Arena and DetailCaps: records with captions, their references and their scores."""
 
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.human_judgements.files import column_names, open_parquet, rating_of, text_of
 from tellapart.evaluation.human_judgements.judgements import Judgements, RatedCaption
+from tellapart.evaluation.human_judgements.records import rating_of, read_records
+from tellapart.utils.strict_json import parse_json
 
 SCORES = ("score", "human_score")
 _ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
@@ -51,7 +50,27 @@ def longcap_arena(path: Path, references: Sequence[Path]) -> Judgements:
     return Judgements("longcap-arena", rows, judges=judges, table=f"longcap-arena:{split}-{aspect}")
 
 
+def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
+    """Reads three models' detailed captions with GPT-4 scores from the public file (Dong et al. 2024)."""
+    rows, without = [], 0
+    for number, record in enumerate(read_records(path)):
+        own = tuple(str(text) for key, text in record.items() if key.startswith("GT_Caption") and text)
+        scores = record.get("GPT4_Eval")
+        scores = parse_json(scores) if isinstance(scores, str) else scores
+        if not own or not isinstance(scores, dict):
+            without += 1
+            continue
+        rows += [
+            RatedCaption(str(record.get("image", number)), record[model], own, (rating_of(path, score),))
+            for model, score in scores.items()
+            if isinstance(record.get(model), str) and isinstance(score, int | float | str)
+        ]
+    notes = (f"{without:,} pictures without scores or references are omitted",) if without else ()
+    return Judgements("detailcaps", tuple(rows), judges="GPT-4, not people", notes=notes)
+
+
 def scored_layout(path: Path) -> str:
+    """Returns the layout that the names of a file and its folder suggest: Polaris, Nebula or LongCap-Arena."""
     name = f"{path.parent.name}/{path.name}".lower()
     if "longcap" in name or re.match(r"(desc|rel|flu)_", path.name):
         return "longcap-arena"
@@ -60,36 +79,27 @@ def scored_layout(path: Path) -> str:
 
 def _scored_captions(path: Path) -> list[RatedCaption]:
     rows = []
-    for number, record in enumerate(_scored_records(path), 1):
-        caption = next((record[name] for name in ("mt", "cand") if record.get(name) is not None), None)
-        score = next((record[name] for name in SCORES if record.get(name) is not None), None)
-        if caption is None or record.get("refs") is None:
+    for number, record in enumerate(read_records(path), 1):
+        given = {name: value for name, value in record.items() if value is not None}
+        caption, refs = given.get("mt", given.get("cand")), given.get("refs")
+        if caption is None or refs is None:
             raise UsageError(f"{path}, row {number} has no caption (mt or cand) or no references (refs); expected both")
-        given = ast.literal_eval(record["refs"]) if isinstance(record["refs"], str) else record["refs"]
-        refs = tuple(" ".join(str(text).split()) for text in given)
-        names = (record.get(name) for name in ("imgid", "file_name", "image_path", "image", "path"))
+        refs = ast.literal_eval(refs) if isinstance(refs, str) else refs
+        refs = tuple(" ".join(str(text).split()) for text in refs)
+        names = (given.get(name) for name in ("imgid", "file_name", "image_path", "image", "path"))
         # Polaris' Parquet does not identify pictures, but captions of one picture have the same references.
         picture = next((str(name) for name in names if isinstance(name, str | int)), " | ".join(refs))
-        rows.append(RatedCaption(picture, " ".join(str(caption).split()), refs, (rating_of(path, score),)))
+        score = rating_of(path, given.get("score", given.get("human_score")))
+        rows.append(RatedCaption(picture, " ".join(str(caption).split()), refs, (score,)))
     return rows
-
-
-def _scored_records(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix != ".parquet":
-        yield from csv.DictReader(io.StringIO(text_of(path)))
-        return
-    wanted = {"imgid", "file_name", "refs", "cand", "mt", *SCORES}
-    for batch in open_parquet(path).iter_batches(batch_size=256, columns=sorted(wanted & column_names(path))):
-        yield from batch.to_pylist()
 
 
 def _spica_scores(path: Path) -> dict[tuple[str, str], float]:
     """Returns mean scores by picture and caption from the ``spica_*.csv`` files in the same folder as ``path``."""
-    scores: dict[tuple[str, str], list[float]] = {}
+    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
     for file in sorted(path.parent.glob("spica_*.csv")):
-        for record in csv.DictReader(io.StringIO(text_of(file))):
-            key = (_stem(record["imgid"]), " ".join(record["mt"].split()))
-            scores.setdefault(key, []).append(rating_of(file, record["score"]))
+        for record in read_records(file):
+            scores[_stem(record["imgid"]), " ".join(record["mt"].split())].append(rating_of(file, record["score"]))
     return {key: sum(values) / len(values) for key, values in scores.items()}
 
 
