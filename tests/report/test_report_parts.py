@@ -18,7 +18,7 @@ from tellapart.metrics.intervals import Interval
 from tellapart.metrics.paired_tests import Difference
 from tellapart.metrics.results import Results, SystemPair
 from tellapart.report.curves import CURVE, Chart, charts, thin
-from tellapart.report.headline import headline, statistics
+from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
 from tellapart.report.page import duration, moment
 from tellapart.report.plot import nice_ticks
@@ -41,13 +41,13 @@ def made(**metrics: tuple[float, float, float]) -> Results:
 
 
 def test_the_headline_follows_the_data() -> None:
-    assert headline(made(R1=(40, 60, 5), hallucination_rate=(3, 2, 0.5))) == (
+    assert headline(made(R1=(40, 60, 5), hallucination_rate=(3, 2, 0.5)))[0] == (
         "R@1 among look-alikes rose from 40.0 to 60.0; no other metric clearly got worse."
     )
     fell = made(R1=(60, 40, 5))
-    assert "fell from 60.0 to 40.0; no other metric was measured" in headline(fell)
-    assert statistics(fell) == "−20.0, 95% interval −25.0 to −15.0, p = 0.001"
-    unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))
+    assert "fell from 60.0 to 40.0; no other metric was measured" in headline(fell)[0]
+    assert headline(fell)[1] == "−20.0, 95% interval −25.0 to −15.0, p = 0.001"
+    unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))[0]
     assert unclear.startswith("R@1 among look-alikes did not clearly change, 40.5 to 41.5; ")
     assert unclear.endswith("; repetition got worse.")
 
@@ -61,22 +61,22 @@ def test_where_interval_and_p_disagree_p_decides() -> None:
     comparison = compare(found)
     assert comparison is not None and [c.verdict for c in comparison.changes] == ["unclear", "unclear"]
     assert comparison.changes[0].p_text == "p = 0.075"
-    assert headline(found).startswith("R@1 among look-alikes did not clearly change, 40.0 to 42.0; ")
-    assert "+0.4 to +3.6, p = 0.075" in statistics(found)
-    assert headline(found).endswith("no other metric clearly got worse.")
+    assert headline(found)[0].startswith("R@1 among look-alikes did not clearly change, 40.0 to 42.0; ")
+    assert "+0.4 to +3.6, p = 0.075" in headline(found)[1]
+    assert headline(found)[0].endswith("no other metric clearly got worse.")
 
 
 def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline() -> None:
-    assert "; a second scorer does not confirm this" in headline(made(R1=(40, 60, 5), R1__judge=(40, 41, 5)))
-    assert "second scorer" not in headline(made(R1=(40, 60, 5), R1__judge=(40, 50, 5)))
+    assert "; a second scorer does not confirm this" in headline(made(R1=(40, 60, 5), R1__judge=(40, 41, 5)))[0]
+    assert "second scorer" not in headline(made(R1=(40, 60, 5), R1__judge=(40, 50, 5)))[0]
 
 
 def test_one_system_alone_is_not_compared() -> None:
     lone = made_results(systems={"human": {"recall@1.random100": Interval(value=88.4, low=86.0, high=90.1)}})
-    assert headline(lone) == (
+    assert headline(lone)[0] == (
         "R@1 among 100 consecutive pictures is 88.4 for “human”; there is no other system to compare with."
     )
-    assert statistics(lone) == "95% interval 86.0 to 90.1; 100 candidates, chance 1.0"
+    assert headline(lone)[1] == "95% interval 86.0 to 90.1; 100 candidates, chance 1.0"
     assert compare(lone) is None
 
 
@@ -147,12 +147,12 @@ def test_numbers_read_well_and_never_hide_a_difference() -> None:
 def test_rivals_are_compared_by_their_names_and_neither_got_better() -> None:
     rivals = Results.from_json(json.loads(json.dumps(made(R1=(40, 60, 5), hallucination_rate=(2, 3, 0.5)).to_json())
                                           .replace('"before"', '"mle"').replace('"after"', '"ours"')))  # fmt: skip
-    assert headline(rivals) == ("R@1 among look-alikes: 60.0 (“ours”), 40.0 (“mle”); “ours” is worse in hallucination.")
+    assert headline(rivals)[0] == ("R@1 among look-alikes: 60.0 (“ours”), 40.0 (“mle”); “ours” is worse in hallucination.")
     for key in [*rivals.systems["mle"]]:
         if key.startswith("recall"):
             for found in rivals.systems.values():
                 del found[key]
-    assert headline(rivals) == "Of 1 measure “ours” is better than “mle” in 0 and worse in 1."
+    assert headline(rivals)[0] == "Of 1 measure “ours” is better than “mle” in 0 and worse in 1."
 
 
 def test_of_three_systems_the_best_is_the_headlines() -> None:
@@ -163,7 +163,7 @@ def test_of_three_systems_the_best_is_the_headlines() -> None:
     found.pairs = [replace(pair, a="a", b="b"), replace(pair, a="a", b="c"), replace(pair, a="b", b="c")]
     comparison = compare(found)
     assert comparison is not None and (comparison.before, comparison.after) == ("a", "c")
-    assert headline(found).startswith("R@1 among look-alikes: 60.0 (“c”), 50.0 (“b”), 40.0 (“a”); ")
+    assert headline(found)[0].startswith("R@1 among look-alikes: 60.0 (“c”), 50.0 (“b”), 40.0 (“a”); ")
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # other tests may take the processor's time
@@ -214,7 +214,11 @@ def test_the_log_keeps_the_later_line_of_a_step_and_leaves_out_what_is_no_number
     )
     assert log.training == {"loss": {1: 2.0}}
     assert log.validation == {"recall@1": {1: 40.0, 2: 41.0}}
-    assert (log.best_step, log.unreadable, log.not_finite) == (1, 1, 1)
+    assert log.best_step == 1
+    assert read_run(run).gaps == [
+        "log.jsonl: 1 unreadable line(s) ignored.",
+        "log.jsonl: 1 value(s) that are not finite are not drawn.",
+    ]
 
 
 def test_times_are_written_as_people_read_them() -> None:

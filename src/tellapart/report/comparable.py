@@ -7,6 +7,7 @@ from tellapart.metrics.results import Results
 # Parts of a signature that affect intervals or reference systems, but not the value itself.
 _IDLE = ("bootstrap", "intervals", "human")
 _NAMES = {
+    "": "the signature",
     "scorer": "the scorer",
     "mined-by": "the scorer that mined the look-alikes",
     "pools": "the candidates",
@@ -23,8 +24,7 @@ def test_conditions(results: Results, key: str) -> tuple[object, ...]:
 
     Results without a digest of their pictures are not comparable with any others.
     """
-    n, ids = _pictures(results)
-    return (n, ids or id(results), _parts(results, key))
+    return len(results.ids), results.ids_digest or id(results), *sorted(_parts(results, key).items())
 
 
 def differences(a: Results, b: Results, key: str) -> list[str]:
@@ -32,38 +32,26 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
 
     Example: ``["the pictures (3 vs. 6)", "the scorer (clip@1 vs. clip@2)"]``.
     """
-    found = []
-    (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
-    if not (ids_a and ids_b):
+    found, n_a, n_b = [], len(a.ids), len(b.ids)
+    if not (a.ids_digest and b.ids_digest):
         found.append("the pictures (their ids are unknown)")
-    elif (n_a, ids_a) != (n_b, ids_b):
-        how = f"{n_a:,} vs. {n_b:,}" if n_a != n_b else f"{n_a:,} each, but different ones"
-        found.append(f"the pictures ({how})")
-    left, right = (dict(_parts(results, key)) for results in (a, b))
-    for name in dict.fromkeys([*left, *right]):
+    elif n_a != n_b:
+        found.append(f"the pictures ({n_a:,} vs. {n_b:,})")
+    elif a.ids_digest != b.ids_digest:
+        found.append(f"the pictures ({n_a:,} each, but different ones)")
+    left, right = _parts(a, key), _parts(b, key)
+    for name in left | right:
         if left.get(name) != right.get(name):
             how = " vs. ".join(_short(side.get(name)) for side in (left, right))
-            found.append(f"{_NAMES.get(name, name or 'the signature')} ({how})")
+            found.append(f"{_NAMES.get(name, name)} ({how})")
     return found
 
 
-def _pictures(results: Results) -> tuple[int, str]:
-    return len(results.ids), results.ids_digest or ""
-
-
-def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
-    """Returns (name, value) pairs for the parts of the signature that affect the metric's value. Unnamed parts are
-    joined into one.
-    """
-    named: dict[str, str] = {}
-    plain: list[str] = []
-    for part in filter(None, results.signatures.get(key, "").split("|")):
-        name, colon, value = part.partition(":")
-        if not colon:
-            plain.append(part)
-        elif name not in _IDLE:
-            named[name] = value
-    return (("", "|".join(plain)), *sorted(named.items()))
+def _parts(results: Results, key: str) -> dict[str, str]:
+    """Returns the parts of the signature that affect the metric's value, by name. Unnamed parts are joined under ""."""
+    pairs = [part.partition(":") for part in results.signatures.get(key, "").split("|") if part]
+    named = {name: value for name, colon, value in pairs if colon and name not in _IDLE}
+    return {"": "|".join(name for name, colon, _ in pairs if not colon), **dict(sorted(named.items()))}
 
 
 def _short(value: str | None) -> str:

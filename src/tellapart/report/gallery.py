@@ -1,18 +1,22 @@
-"""Builds the gallery. For each set, it shows a row of pictures, and for each system, the caption and the picture that
-the scorer retrieved.
+"""The gallery: for each set, a row of pictures, and for each system, its caption and the picture that the scorer
+retrieved.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
 
 from tellapart.errors import PictureError
+from tellapart.metrics.results import Results
 from tellapart.report.album import Album, unreadable_line
-from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer
-from tellapart.report.judged_words import JudgedWord, judged_words
 from tellapart.report.marked_text import Piece, pieces
 from tellapart.report.number_text import format_number
 from tellapart.report.verdict import YARDSTICKS, compare, order
@@ -28,68 +32,128 @@ OUTCOMES = {
 }
 # Used if the page shows a single system.
 LONE_OUTCOMES = {"hit": "hit", "missed": "missed", "open": "no pick"}
+MOST_NATS = 3.0  # the worth at which a bar has its full length, which is the maximum reward for a word
 HIGHLIGHTS = 3  # number of sets at the top of a page
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One picture in a set. ``taken_by``: the systems for whose captions the scorer retrieved it, not the target."""
+class LenientModel(BaseModel):
+    """Base model that ignores unknown keys, so that newer files can be read, and accepts numbers as strings."""
 
-    number: int
-    id: str
-    symbol: str | None
-    alt: str
-    is_target: bool
-    taken_by: tuple[str, ...]
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
 
-@dataclass(frozen=True)
-class SetVerdict:
-    """A system's answer for the target.
+class StoredClaims(LenientModel):
+    """A caption's claims.
 
-    picked: the picture that the scorer retrieved.
-    rival: the look-alike with the highest score.
-    places: number of decimals with which scores are shown.
+    correct: number of true claims.
+    of: number of all claims.
+    false: (start, end, why) for the false words.
+    unverified: whether the words in ``false`` are not known to be false, but were not found in the sources with which
+    they were compared.
     """
 
-    name: str
-    answer: SetAnswer
-    picked: Candidate | None
-    rival: Candidate | None
-    places: int
-    pieces: tuple[Piece, ...]
-    words: tuple[JudgedWord, ...]
+    correct: int
+    of: int
+    false: list[tuple[int, int, str]] = []
+    unverified: bool = False
 
-    def score(self, candidate: Candidate) -> str:
-        """Formats a candidate's score. A missing score becomes ``–``."""
-        return format_number(self.answer.scores.get(candidate.id), self.places)
+
+class JudgedWord(NamedTuple):
+    """A content word, its worth in nats, and the belief in it from 0 to 1 (`tellapart.evaluation.word_values`)."""
+
+    text: str
+    worth: float
+    belief: float
 
     @property
-    def false(self) -> tuple[Piece, ...]:
-        """Returns the words that make false claims, each with the reason why it is false."""
-        return tuple(piece for piece in self.pieces if piece.why)
+    def worth_width(self) -> float:
+        """Returns the length of the worth's bar, in percent."""
+        return 100 * min(abs(self.worth) / MOST_NATS, 1.0)
 
 
-@dataclass(frozen=True)
-class SetView:
-    """One set as shown on the page. ``outcome`` is a key in `OUTCOMES`, and ``outcome_words`` is its label."""
+class SetAnswer(LenientModel):
+    """A system's caption for a set's target, and the candidate that the scorer retrieved with the caption.
 
-    number: int
+    words: (start, end, worth, belief) for each content word.
+    """
+
+    caption: str = ""
+    claims: StoredClaims | None = None
+    words: list[tuple[int, int, float, float]] = []
+    scores: dict[str, float | None] = {}
+    picked: str | None = None
+
+    @property
+    def pick(self) -> str | None:
+        """Returns the candidate that was retrieved. If none is stored, returns the candidate with the highest score."""
+        scores = {id: x for id, x in self.scores.items() if x is not None and math.isfinite(x)}
+        return max(scores, key=lambda id: scores[id], default=None) if self.picked is None else self.picked
+
+    def score(self, id: str) -> str:
+        """Formats a candidate's score: few decimals for large scores, but enough to distinguish the two best ones. A
+        missing score becomes ``–``.
+        """
+        best = sorted((x for x in self.scores.values() if x is not None and math.isfinite(x)), reverse=True)[:2]
+        largest = abs(best[0]) if best else 0.0
+        places = 1 if largest >= 10 else 2 if largest >= 1 else 3
+        while places < 4 and len(set(best)) == 2 and round(best[0], places) == round(best[1], places):
+            places += 1
+        return format_number(self.scores.get(id), places)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Splits the caption at its marked words."""
+        claims = self.claims or StoredClaims(correct=0, of=0)
+        return pieces(self.caption, *((), claims.false) if claims.unverified else (claims.false,))
+
+    @property
+    def marked(self) -> list[Piece]:
+        """Returns the marked words, each with the reason why."""
+        return [piece for piece in self.pieces if piece.why]
+
+    @property
+    def judged_words(self) -> list[JudgedWord]:
+        """Returns the words in order. Ignores spans outside the caption and values that are not finite."""
+        return [
+            JudgedWord(self.caption[start:end], worth, min(max(belief, 0.0), 1.0))
+            for start, end, worth, belief in sorted(self.words)
+            if 0 <= start < end <= len(self.caption) and math.isfinite(worth) and math.isfinite(belief)
+        ]
+
+
+class LookalikeSet(LenientModel):
+    """A set of look-alikes: the candidates, including the target, and each system's answer."""
+
     target: str
-    outcome: str
-    outcome_words: str
-    candidates: tuple[Candidate, ...]
-    references: tuple[str, ...]
-    verdicts: tuple[SetVerdict, ...]
+    candidates: list[str] = []
+    references: list[str] = []
+    systems: dict[str, SetAnswer] = {}
 
     @property
-    def judged(self) -> bool:
-        """Returns whether the worth of any word, and the belief in it, are known."""
-        return any(verdict.words for verdict in self.verdicts)
+    def ids(self) -> list[str]:
+        """Returns the candidates, which include the target, without duplicates."""
+        return list(dict.fromkeys(self.candidates if self.target in self.candidates else [self.target, *self.candidates]))
 
-    def of(self, name: str) -> SetVerdict | None:
-        """Returns the verdict on a system, or None if there is no verdict on it."""
-        return next((v for v in self.verdicts if v.name == name), None)
+    @property
+    def answers(self) -> dict[str, SetAnswer]:
+        """Returns the systems' answers in the order of tables."""
+        return {name: self.systems[name] for name in order(list(self.systems))}
+
+    def takers(self, id: str) -> list[str]:
+        """Returns the systems for whose captions the scorer retrieved this look-alike instead of the target."""
+        return [name for name, answer in self.answers.items() if answer.pick == id != self.target]
+
+    def rival(self, answer: SetAnswer) -> str | None:
+        """Returns the look-alike with the highest score, or None if no look-alike has a score."""
+        scores = {id: x for id in self.ids if id != self.target and (x := answer.scores.get(id)) is not None}
+        return max(scores, key=lambda id: scores[id], default=None)
+
+
+class Gallery(LenientModel):
+    """The content of ``gallery.json``. ``pictures`` maps picture ids to files in the run folder."""
+
+    sets: list[LookalikeSet] = []
+    pictures: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -97,170 +161,107 @@ class GalleryView:
     """The sets to show.
 
     total: number of sets in the gallery, including those that are not shown.
-    outcomes: (key, label, count) for each outcome that occurs.
-    highlights: (title, set) pairs for the top of the page.
-    marked: whether false words are marked, which requires ground truth.
-    unverified: whether words that a factuality metric could not verify are marked.
+    pair: the two systems that the page compares, or the only system.
+    symbols: the symbols of the pictures that could be read, by id.
+    described: the alternative texts of the pictures that have references, by id.
     """
 
-    sets: tuple[SetView, ...]
+    sets: list[LookalikeSet]
     total: int
-    outcomes: tuple[tuple[str, str, int], ...]
-    highlights: tuple[tuple[str, SetView], ...]
     pair: tuple[str, ...]
-    marked: bool
-    unverified: bool = False
+    symbols: dict[str, str]
+    described: dict[str, str]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Returns the label of each outcome."""
+        return OUTCOMES if len(self.pair) == 2 else LONE_OUTCOMES
+
+    def outcome(self, one: LookalikeSet) -> str:
+        """Returns a key in `labels`, which is "open" if the scorer retrieved nothing for one of the systems."""
+        picks = [one.systems[name].pick if name in one.systems else None for name in self.pair]
+        if None in picks:
+            return "open"
+        before, after = picks[0] == one.target, picks[-1] == one.target
+        return ("hit" if after else "missed") if before == after else "improved" if after else "worse"
+
+    @property
+    def outcomes(self) -> list[tuple[str, str, int]]:
+        """Returns (key, label, count) for each outcome that occurs."""
+        counts = Counter(map(self.outcome, self.sets))
+        return [(key, label, counts[key]) for key, label in self.labels.items() if counts[key]]
+
+    @cached_property
+    def highlights(self) -> list[tuple[str, LookalikeSet]]:
+        """Selects three representative sets, with titles: a gain without false words, a gain with false words, and a
+        loss.
+
+        Takes the first set of each kind, in gallery order. If there is no set of a kind, another set takes its place.
+        """
+        pair = len(self.pair) == 2
+        gained, lost = ("improved", "worse") if pair else ("hit", "missed")
+        # The kinds of sets, in order of preference.
+        titles: dict[tuple[str, bool | None], str] = {
+            (gained, True): "Identified",
+            (gained, False): "Identified, with false words",
+            (lost, None): "No longer identified" if pair else "Not identified",
+        }
+        if pair:
+            titles |= {("missed", None): "Still not identified", ("hit", None): "Identified before and after"}
+        kinds: dict[str, list[LookalikeSet]] = {title: [] for title in titles.values()}
+        for one in self.sets:
+            outcome = self.outcome(one)
+            kind = outcome, not one.systems[self.pair[-1]].marked if outcome == gained else None
+            if kind in titles:
+                kinds[titles[kind]].append(one)
+        first = [(title, sets[0]) for title, sets in kinds.items() if sets]
+        rest = [(title, one) for title, sets in kinds.items() for one in sets[1:]]
+        return (first[:HIGHLIGHTS] + rest)[:HIGHLIGHTS]
+
+    def marks(self, unverified: bool) -> bool:
+        """Returns whether false words are marked, which requires ground truth, or, if ``unverified`` is set, words that
+        a factuality metric could not verify.
+        """
+        claims = (answer.claims for one in self.sets for answer in one.systems.values())
+        return any(own is not None and own.unverified == unverified for own in claims)
 
     @property
     def scored(self) -> bool:
         """Returns whether a scorer chose among candidates. If not, the page shows only pictures and captions."""
-        return any(len(one.candidates) > 1 for one in self.sets)
+        return any(len(one.ids) > 1 for one in self.sets)
+
+    def alt(self, one: LookalikeSet, id: str) -> str:
+        """Returns a picture's alternative text."""
+        return self.described.get(id) or f"{'the target' if id == one.target else 'look-alike'}, {id}"
 
 
-def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
-    """Adds the pictures of a run's gallery to ``album`` and returns the gallery, or None if the run has none.
+def view_gallery(
+    gallery: Gallery, results: Results | None, folder: Path, album: Album, gaps: list[str]
+) -> GalleryView | None:
+    """Adds the pictures of a run's gallery to ``album`` and returns the gallery, or None if it has no sets.
 
-    Unreadable pictures are left blank and reported in the run's gaps.
+    Unreadable pictures are left blank and reported in ``gaps``.
     """
-    if run.gallery is None:
+    if not gallery.sets:
+        gaps.append("gallery.json contains no sets, so no look-alike pictures can be shown.")
         return None
-    if not run.gallery.sets:
-        run.gaps.append("gallery.json contains no sets, so no look-alike pictures can be shown.")
-        return None
-    pair = _pair(run)
-    shown = run.gallery.sets[:MOST_SETS]
-    symbols = _embed(run, shown, album)
-    described = {s.target: s.references[0] for s in run.gallery.sets if s.references}
-    views = tuple(_view(i + 1, s, symbols, described, pair) for i, s in enumerate(shown))
-    counts = Counter(v.outcome for v in views)
-    words = OUTCOMES if len(pair) == 2 else LONE_OUTCOMES
-    outcomes = tuple((key, label, counts[key]) for key, label in words.items() if counts[key])
-    verified = [v.answer.claims for one in views for v in one.verdicts if v.answer.claims]
-    marked, unverified = any(not own.unverified for own in verified), any(own.unverified for own in verified)
-    return GalleryView(views, len(run.gallery.sets), outcomes, highlights(views, pair), pair, marked, unverified)
-
-
-def _pair(run: RunFolder) -> tuple[str, ...]:
-    """Returns the two systems that the page compares, or the only system."""
-    comparison = compare(run.results) if run.results else None
-    if comparison:
-        return comparison.before, comparison.after
-    names = list(dict.fromkeys(name for s in (run.gallery.sets if run.gallery else ()) for name in s.systems))
-    systems = [name for name in names if name not in YARDSTICKS]
-    return tuple(systems) if len(systems) == 1 else ("before", "after")
-
-
-def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
-    """Selects three representative sets: a gain without false words, a gain with false words, and a loss.
-
-    Takes the first set of each kind, in gallery order. If there is no set of a kind, another set takes its place.
-    """
-    last = pair[-1]
-
-    def faithful(one: SetView) -> bool:
-        answer = one.of(last)
-        return answer is not None and not answer.false
-
-    # The kinds of sets, in order of preference.
-    gained, lost = ("improved", "worse") if len(pair) == 2 else ("hit", "missed")
-    kinds = [
-        ("Identified", [one for one in views if one.outcome == gained and faithful(one)]),
-        ("Identified, with false words", [one for one in views if one.outcome == gained and not faithful(one)]),
-        ("No longer identified" if len(pair) == 2 else "Not identified", [one for one in views if one.outcome == lost]),
-        ("Still not identified", [one for one in views if one.outcome == "missed" and lost != "missed"]),
-        ("Identified before and after", [one for one in views if one.outcome == "hit" and gained != "hit"]),
-    ]
-    found = [(title, sets[0]) for title, sets in kinds if sets][:HIGHLIGHTS]
-    rest = [(title, one) for title, sets in kinds for one in sets[1:]]
-    return (*found, *rest[: HIGHLIGHTS - len(found)])
-
-
-def _embed(run: RunFolder, sets: list[LookalikeSet], album: Album) -> dict[str, str]:
-    gallery: Gallery = run.gallery  # type: ignore[assignment]
+    shown = gallery.sets[:MOST_SETS]
     symbols, failed = {}, []
-    for id in dict.fromkeys(id for s in sets for id in _ids(s)):
+    for id in dict.fromkeys(id for one in shown for id in one.ids):
         try:
-            symbols[id] = album.add(run.path, gallery.pictures[id])
+            symbols[id] = album.add(folder, gallery.pictures[id])
         except (KeyError, PictureError):
             failed.append(id)
     if failed:
-        run.gaps.append(unreadable_line(failed))
-    return symbols
+        gaps.append(unreadable_line(failed))
+    described = {one.target: one.references[0] for one in gallery.sets if one.references}
+    names = (name for one in gallery.sets for name in one.systems)
+    return GalleryView(shown, len(gallery.sets), _pair(results, names), symbols, described)
 
 
-def _ids(s: LookalikeSet) -> list[str]:
-    return list(dict.fromkeys(s.candidates if s.target in s.candidates else [s.target, *s.candidates]))
-
-
-def picked(answer: SetAnswer) -> str | None:
-    """Returns the candidate that was retrieved. If none is stored, returns the candidate with the highest score."""
-    if answer.picked is not None:
-        return answer.picked
-    scores = {id: x for id, x in answer.scores.items() if x is not None and math.isfinite(x)}
-    return max(scores, key=lambda id: scores[id]) if scores else None
-
-
-def _view(
-    position: int, s: LookalikeSet, symbols: dict[str, str], described: dict[str, str], pair: tuple[str, ...]
-) -> SetView:
-    names = order(list(s.systems))
-    taken = {name: picked(s.systems[name]) for name in names}
-    candidates = []
-    for i, id in enumerate(_ids(s)):
-        takers = tuple(name for name in names if taken[name] == id and id != s.target)
-        alt = described.get(id) or (f"the target, {id}" if id == s.target else f"look-alike, {id}")
-        candidates.append(Candidate(i + 1, id, symbols.get(id), alt, id == s.target, takers))
-    verdicts = tuple(_verdict(name, s, candidates, taken[name]) for name in names)
-    outcome = _outcome([taken.get(name) for name in pair], s.target)
-    return SetView(
-        position,
-        s.target,
-        outcome,
-        (OUTCOMES if len(pair) == 2 else LONE_OUTCOMES)[outcome],
-        tuple(candidates),
-        tuple(s.references),
-        verdicts,
-    )
-
-
-def _outcome(taken: Sequence[str | None], target: str) -> str:
-    """Returns a key in `OUTCOMES`, which is "open" if the scorer retrieved nothing for one of the systems."""
-    if None in taken:
-        return "open"
-    before, after = taken[0] == target, taken[-1] == target
-    if before == after:
-        return "hit" if after else "missed"
-    return "improved" if after else "worse"
-
-
-def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> SetVerdict:
-    answer = s.systems[name]
-    scores = {c.id: x for c in candidates if (x := answer.scores.get(c.id)) is not None}
-    rivals = [c for c in candidates if not c.is_target and c.id in scores]
-    return SetVerdict(
-        name,
-        answer,
-        picked=next((c for c in candidates if c.id == taken), None),
-        rival=max(rivals, key=lambda c: scores[c.id], default=None),
-        places=_places(list(scores.values())),
-        pieces=_pieces(answer),
-        words=judged_words(answer.caption, answer.words),
-    )
-
-
-def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
-    if answer.claims is None:
-        return pieces(answer.caption, ())
-    found = answer.claims.false
-    return pieces(answer.caption, (), found) if answer.claims.unverified else pieces(answer.caption, found)
-
-
-def _places(scores: list[float]) -> int:
-    """Returns how many decimals to show: few for large scores, but enough to distinguish the two best ones."""
-    best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
-    if not best:
-        return 0
-    places = 1 if abs(best[0]) >= 10 else 2 if abs(best[0]) >= 1 else 3
-    while places < 4 and best[0] != best[-1] and round(best[0], places) == round(best[-1], places):
-        places += 1
-    return places
+def _pair(results: Results | None, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the two systems that the page compares, or the only system."""
+    if results and (comparison := compare(results)):
+        return comparison.before, comparison.after
+    systems = tuple(name for name in dict.fromkeys(names) if name not in YARDSTICKS)
+    return systems if len(systems) == 1 else ("before", "after")

@@ -4,47 +4,59 @@ from __future__ import annotations
 
 import math
 
-from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
 from tellapart.report.number_text import format_number, listed
-from tellapart.report.shown_metric import ShownMetric, metric_of
+from tellapart.report.shown_metric import metric_of
 from tellapart.report.verdict import YARDSTICKS, BeforeAfter, Change, compare, comparisons, main_metric, order
 
 # If several metrics got worse, the headline lists these first.
 COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "binding_error_rate", "cider", "bleu4")
 
 
-def headline(results: Results | None) -> str:
-    """Returns one sentence on what got better and what got worse. `statistics` returns the numbers behind it."""
-    if results is None or not any(results.systems.values()):
-        return "This run has not been evaluated, so there are no results to compare."
+def headline(results: Results) -> tuple[str, str]:
+    """Returns one sentence on what got better and what got worse, and the statistics for the number in it, if any."""
+    if not any(results.systems.values()):
+        return "This run has not been evaluated, so there are no results to compare.", ""
     comparison = compare(results)
     if comparison is None or not comparison.changes:
-        name, metric, estimate = _lone(results)
-        value = format_number(estimate.value, metric.digits)
-        return _sentence(f"{metric.name} is {value} for “{name}”; there is no other system to compare with")
-    key = main_metric([c.metric.key for c in comparison.changes])
-    main = comparison.get(key) if key else None
+        return _alone(results)
+    main = comparison.get(main_metric([c.metric.key for c in comparison.changes]))
     if main is None:
-        return _sentence("; ".join(_tally(one) for one in comparisons(results)))
+        return _sentence("; ".join(map(_tally, comparisons(results)))), ""
+    name, key = main.metric.name, main.metric.key
     if comparison.of_training:
-        what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
-        return _sentence(f"{main.metric.name} {what}{_doubt(comparison, main)}; {_costs(comparison, main)}")
-    values = _values(results, comparison, main)
-    what = f"{main.metric.name}: {values}" + ("" if main.clear else ", no clear difference")
-    return _sentence(f"{what}{_doubt(comparison, main)}; {_costs(comparison, main)}")
+        verb = "rose" if main.difference > 0 else "fell"
+        what = f"{name} {f'{verb} from' if main.paired.clear else 'did not clearly change,'} {main.values}"
+    else:
+        values = {
+            name: found[key].value for name, found in results.systems.items() if name not in YARDSTICKS and key in found
+        }
+        ranked = sorted(values, key=lambda name: -values[name])
+        what = ", ".join(f"{format_number(values[name], main.metric.digits)} (“{name}”)" for name in ranked)
+        what = f"{name}: {what}" + ("" if main.paired.clear else ", no clear difference")
+    interval = f"95% interval {main.interval}" if main.interval else "no paired interval"
+    numbers = ", ".join(filter(None, [main.by, interval, main.p_text]))
+    return (
+        _sentence(f"{what}{_doubt(comparison, main)}; {_costs(comparison, main)}"),
+        "; ".join(filter(None, [numbers, main.metric.setting(main.before, main.after)])),
+    )
 
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _values(results: Results, comparison: BeforeAfter, main: Change) -> str:
-    """Formats the systems' values, starting with the highest, e.g. ``68.0 (“b”), 41.2 (“a”)``."""
-    pair = {name: found[main.metric.key].value for name, found in results.systems.items()
-            if name not in YARDSTICKS and main.metric.key in found}  # fmt: skip
-    ranked = sorted(pair, key=lambda name: -pair[name])
-    return ", ".join(f"{format_number(pair[name], main.places)} (“{name}”)" for name in ranked)
+def _alone(results: Results) -> tuple[str, str]:
+    """Returns the sentence and the statistics for results without a second system."""
+    name = next(name for name in order(list(results.systems)) if results.systems[name])
+    key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
+    metric, found = metric_of(results, key), results.systems[name][key]
+    value, low, high = (format_number(x, metric.digits) for x in (found.value, found.low, found.high))
+    interval = "" if math.isnan(found.low) else f"95% interval {low} to {high}"
+    return (
+        _sentence(f"{metric.name} is {value} for “{name}”; there is no other system to compare with"),
+        "; ".join(filter(None, [interval, metric.setting(found)])),
+    )
 
 
 def _tally(comparison: BeforeAfter) -> str:
@@ -55,34 +67,11 @@ def _tally(comparison: BeforeAfter) -> str:
     return f"of {measures} “{comparison.after}” is better than “{comparison.before}” in {better} and worse in {worse}"
 
 
-def statistics(results: Results | None) -> str:
-    """Returns the statistics for the number in the headline, or "" if there are none."""
-    if results is None or not any(results.systems.values()):
-        return ""
-    comparison = compare(results)
-    if comparison is None or not comparison.changes:
-        _, metric, estimate = _lone(results)
-        low, high = (format_number(x, metric.digits) for x in (estimate.low, estimate.high))
-        found = [
-            f"95% interval {low} to {high}" if not math.isnan(estimate.low) else "",
-            metric.setting(estimate),
-        ]
-        return "; ".join(filter(None, found))
-    key = main_metric([c.metric.key for c in comparison.changes])
-    if key is None or (main := comparison.get(key)) is None:
-        return ""
-    interval = f"95% interval {main.interval}" if main.interval else "no paired interval"
-    return "; ".join(filter(None, [", ".join(filter(None, [main.by, interval, main.p_text])), main.setting]))
-
-
 def _doubt(comparison: BeforeAfter, main: Change) -> str:
     """Returns a caveat if a held-out scorer does not confirm the gain. In this case, the gain may be reward hacking."""
-    others = [
-        c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
-    ]
-    if main.verdict == "better" and any(c.verdict != "better" for c in others):
-        return "; a second scorer does not confirm this"
-    return ""
+    others = [c.verdict for c in comparison.changes if c.metric.scorer and c.metric.base == main.metric.key]
+    doubtful = main.verdict == "better" and set(others) - {"better"}
+    return "; a second scorer does not confirm this" if doubtful else ""
 
 
 def _costs(comparison: BeforeAfter, main: Change) -> str:
@@ -93,17 +82,9 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
         if comparison.of_training:
             return "no other metric clearly got worse"
         return f"“{comparison.after}” is not clearly worse in any other metric"
-    place = {key: i for i, key in enumerate(COSTS)}
-    worse.sort(key=lambda c: place.get(c.metric.key, len(COSTS)))
+    worse.sort(key=lambda c: COSTS.index(c.metric.key) if c.metric.key in COSTS else len(COSTS))
     names = [c.metric.name for c in worse[:2]]
     if (rest := len(worse) - 2) > 0:
         names.append(f"{rest} more measure{'s' if rest > 1 else ''}")
     which = listed(names)
     return f"{which} got worse" if comparison.of_training else f"“{comparison.after}” is worse in {which}"
-
-
-def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:
-    """Returns the only system, with its metric and its value for the headline."""
-    name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
-    key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
-    return name, metric_of(results, key), results.systems[name][key]

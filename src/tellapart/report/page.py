@@ -6,49 +6,27 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from tellapart.errors import UsageError
+from tellapart.metrics.results import Results
 from tellapart.report.album import Album
-from tellapart.report.curves import CURVE, Chart, charts
+from tellapart.report.curves import CURVE, charts
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
-from tellapart.report.gallery import GalleryView, view_gallery
-from tellapart.report.headline import headline, statistics
+from tellapart.report.gallery import view_gallery
+from tellapart.report.headline import headline
 from tellapart.report.number_text import format_number
-from tellapart.report.overview import Overview, overview, overview_headline, unique_names
+from tellapart.report.overview import overview, unique_names
 from tellapart.report.recipe_summary import recipe_summary
-from tellapart.report.table import ResultsTable, results_table
+from tellapart.report.table import results_table
 from tellapart.report.template import HERE, template
 from tellapart.report.trade_off import trade_off
-from tellapart.report.verdict import BeforeAfter, comparisons
+from tellapart.report.verdict import comparisons
 from tellapart.utils.outputs import check_output, write_output
 
 KEPT_START = "Validation selected step 0, so the saved model has the initial weights."
-
-
-@dataclass(frozen=True)
-class RunView:
-    """Everything that the template shows for one run.
-
-    anchor: the run's id on the page.
-    tests: maps the name of each additional test set to its table and the notes below the table.
-    """
-
-    anchor: str
-    run: RunFolder
-    headline: str
-    statistics: str
-    command: str
-    facts: list[tuple[str, str]]
-    summary: list[tuple[str, str]]
-    comparisons: list[BeforeAfter]
-    table: ResultsTable | None
-    tests: dict[str, tuple[ResultsTable, list[str]]]
-    charts: list[Chart]
-    more_charts: list[Chart]
-    gallery: GalleryView | None
 
 
 def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Describe = unexplained) -> Path:
@@ -74,15 +52,15 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
 
 def render(folders: Sequence[RunFolder], command: str) -> str:
     """Renders the page. ``command``: the command that reproduces it, which the page shows."""
-    album = Album()
-    views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
-    several: Overview | None = overview(folders) if len(folders) > 1 else None
+    album, names = Album(), unique_names(folders)
+    views = [_view(folder, name, album) for folder, name in zip(folders, names, strict=True)]
+    title, columns = overview(folders) if len(folders) > 1 else (views[0]["headline"], None)
     script = (HERE / "page.js").read_text(encoding="utf-8")
     return template(HERE / "page.html").render(
         views=views,
-        title=overview_headline(folders) if several else views[0].headline,
-        overview=several,
-        trade=trade_off(folders, unique_names(folders)),
+        title=title,
+        columns=columns,
+        trade=trade_off(folders, names),
         sprites=album.sprites(),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -92,25 +70,31 @@ def render(folders: Sequence[RunFolder], command: str) -> str:
     )
 
 
-def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
-    gallery = view_gallery(run, album)
-    first, more = charts(run.log)
-    tests = run.results.test_sets if run.results else {}
-    return RunView(
-        anchor,
-        run,
-        KEPT_START if run.info.kept_step == 0 else headline(run.results),
-        "" if run.info.kept_step == 0 else statistics(run.results),
-        run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
-        _facts(run),
-        recipe_summary(run),
-        [one for one in comparisons(run.results) if one.changes] if run.results else [],
-        results_table(run.results) if run.results else None,
-        {name: (found, own.notes) for name, own in tests.items() if (found := results_table(own)) is not None},
-        first,
-        more,
-        gallery,
-    )
+def _view(run: RunFolder, name: str, album: Album) -> dict[str, Any]:
+    """Returns everything that the template shows for one run.
+
+    ``tests`` maps the name of each additional test set to its table and the notes below the table.
+    """
+    results = run.results or Results([])
+    gallery = run.gallery and view_gallery(run.gallery, run.results, run.path, album, run.gaps)
+    main, more = charts(run.log)
+    sentence, statistics = (KEPT_START, "") if run.info.kept_step == 0 else headline(results)
+    tests = {name: (results_table(found), found.notes) for name, found in results.test_sets.items()}
+    return {
+        "name": name,
+        "run": run,
+        "headline": sentence,
+        "statistics": statistics,
+        "command": run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
+        "facts": _facts(run),
+        "summary": recipe_summary(run),
+        "comparisons": [one for one in comparisons(results) if one.changes],
+        "table": results_table(results),
+        "tests": {name: shown for name, shown in tests.items() if shown[0] is not None},
+        "charts": main,
+        "more_charts": more,
+        "gallery": gallery,
+    }
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:

@@ -29,16 +29,11 @@ class ShownMetric:
     candidates: Candidates | None = None
     digits: int = 1
 
-    @property
-    def retrieval(self) -> bool:
-        """Returns whether this is a retrieval metric, which is shown with the number of candidates and the chance
-        level.
-        """
-        return self.candidates is not None or self.key.startswith(("recall@", "mean_rank.", "listener_accuracy"))
-
     def setting(self, *estimates: Interval | None) -> str:
-        """Returns the known settings of a recall metric, e.g. ``n = 500, 10 candidates, chance 10.0``."""
-        if not self.retrieval:
+        """Returns the known settings of a recall metric, e.g. ``n = 500, 10 candidates, chance 10.0``, or "" for other
+        metrics.
+        """
+        if self.candidates is None and not self.key.startswith(("recall@", "mean_rank.", "listener_accuracy")):
             return ""
         counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
         parts = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tellapart.metrics.intervals import Interval
 from tellapart.metrics.results import Results
 from tellapart.report.plot import scale
 from tellapart.report.shown_metric import ShownMetric, arrange, metric_of
-from tellapart.report.verdict import (
-    BeforeAfter,
-    Change,
-    comparisons,
-    order,
-)
+from tellapart.report.verdict import Change, comparisons, order
 
 # Width of the strip that shows intervals, in the strip's own units.
 STRIP = 120.0
@@ -33,7 +28,6 @@ class TableRow:
     estimates: list[Interval | None]
     changes: list[Change | None]
     signature: str
-    setting: str
 
     @property
     def strip(self) -> list[list[float]]:
@@ -41,11 +35,10 @@ class TableRow:
 
         The list is empty if an interval is missing.
         """
-        if not self.changes or self.changes[0] is None:
-            return []
-        pair = [(e.value, e.low, e.high) for e in (self.changes[0].before, self.changes[0].after)]
+        first = next(iter(self.changes), None)
+        pair = [[e.value, e.low, e.high] for e in (first.before, first.after)] if first else []
         numbers = [x for estimate in pair for x in estimate]
-        if any(map(math.isnan, numbers)):
+        if not pair or any(map(math.isnan, numbers)):
             return []
         place = scale(min(numbers), max(numbers), 4, STRIP - 4)
         return [[round(place(x), 1) for x in estimate] for estimate in pair]
@@ -55,9 +48,9 @@ class TableRow:
 class ResultsTable:
     """A table with one column per system and one row per metric, in groups of rows."""
 
-    systems: tuple[str, ...]
-    compared: tuple[tuple[str, str], ...]
-    groups: tuple[tuple[str, tuple[TableRow, ...]], ...]
+    systems: list[str]
+    compared: list[tuple[str, str]]
+    groups: list[tuple[str, list[TableRow]]]
 
 
 def results_table(results: Results) -> ResultsTable | None:
@@ -66,21 +59,17 @@ def results_table(results: Results) -> ResultsTable | None:
     if not systems:
         return None
     compared = comparisons(results)
-    if compared:
-        pair = compared[0].before, compared[0].after
-        systems = [*pair, *(name for name in systems if name not in pair)]
+    pairs = [(one.before, one.after) for one in compared]
+    systems = list(dict.fromkeys([*(pairs[0] if pairs else ()), *systems]))
     metrics = arrange(metric_of(results, key) for name in systems for key in results.systems[name])
-    rows = [_row(results, m, systems, compared) for m in metrics]
-    groups = dict.fromkeys(m.group for m in metrics)
-    return ResultsTable(
-        tuple(systems),
-        tuple((one.before, one.after) for one in compared),
-        tuple((group, tuple(r for r in rows if r.metric.group == group)) for group in groups),
-    )
-
-
-def _row(results: Results, metric: ShownMetric, systems: Sequence[str], compared: Sequence[BeforeAfter]) -> TableRow:
-    estimates = [results.systems[name].get(metric.key) for name in systems]
-    changes = [one.get(metric.key) for one in compared]
-    signature = results.signatures.get(metric.key, "")
-    return TableRow(metric, estimates, changes, signature, metric.setting(*estimates))
+    rows = [
+        TableRow(
+            metric,
+            [results.systems[name].get(metric.key) for name in systems],
+            [one.get(metric.key) for one in compared],
+            results.signatures.get(metric.key, ""),
+        )
+        for metric in metrics
+    ]
+    groups = groupby(rows, lambda row: row.metric.group)
+    return ResultsTable(systems, pairs, [(group, list(own)) for group, own in groups])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tellapart.utils.strict_json import parse_json
 
@@ -22,48 +20,42 @@ class TrainingLog:
     labels: dict[str, str] = field(default_factory=dict)  # labels of the validation keys
     best_step: int | None = None
     validated: int | None = None  # number of validation pictures
-    unreadable: int = 0
-    not_finite: int = 0
 
 
 def read_log(file: Path, gaps: list[str]) -> TrainingLog:
-    """Reads ``log.jsonl``. Adds a line to ``gaps`` for everything that cannot be shown."""
+    """Reads ``log.jsonl``. Adds a line to ``gaps`` for everything that cannot be shown. A partial last line, which a
+    killed run can leave, is ignored.
+    """
     log = TrainingLog()
     if not file.is_file():
         gaps.append("log.jsonl is not in the run folder, so the learning curves cannot be shown.")
         return log
-    for line in _lines(file, log):
-        event, step = line.get("event"), line.get("step")
-        if isinstance(step, bool) or not isinstance(step, int) or event not in (None, "training", "validation"):
-            continue
-        series = log.validation if event == "validation" else log.training
-        for key, value in line.items():
-            if key in ("step", "n") or isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if math.isfinite(value):
-                series.setdefault(key, {})[step] = float(value)
-            else:
-                log.not_finite += 1
-        if event == "validation":
-            log.best_step = step if line.get("best") is True else log.best_step
-            log.validated = line["n"] if isinstance(line.get("n"), int) else log.validated
-    if log.unreadable:
-        gaps.append(f"log.jsonl: {log.unreadable} unreadable line(s) ignored.")
-    if log.not_finite:
-        gaps.append(f"log.jsonl: {log.not_finite} value(s) that are not finite are not drawn.")
-    return log
-
-
-def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
-    """Yields the log's objects. Does not count a partial last line, which a killed run can leave, as unreadable."""
+    unreadable = not_finite = 0
     with file.open(encoding="utf-8", errors="replace") as stream:
-        for raw in stream:
-            if not raw.strip():
-                continue
+        for raw in filter(str.strip, stream):
             try:
                 line = parse_json(raw)
             except ValueError:
-                log.unreadable += raw.endswith("\n")
+                unreadable += raw.endswith("\n")
                 continue
-            if isinstance(line, dict):
-                yield line
+            match line:
+                case {"event": "validation", "step": int(step)}:
+                    series = log.validation
+                    log.best_step = step if line.get("best") is True else log.best_step
+                    log.validated = line["n"] if isinstance(line.get("n"), int) else log.validated
+                case {"step": int(step)} if line.get("event") in (None, "training"):
+                    series = log.training
+                case _:
+                    continue
+            for key, value in line.items():
+                if key in ("step", "n") or isinstance(value, bool) or not isinstance(value, int | float):
+                    continue
+                if math.isfinite(value):
+                    series.setdefault(key, {})[step] = float(value)
+                else:
+                    not_finite += 1
+    if unreadable:
+        gaps.append(f"log.jsonl: {unreadable} unreadable line(s) ignored.")
+    if not_finite:
+        gaps.append(f"log.jsonl: {not_finite} value(s) that are not finite are not drawn.")
+    return log

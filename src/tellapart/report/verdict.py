@@ -27,12 +27,6 @@ class Change:
     before: Interval
     after: Interval
     paired: Difference
-    places: int
-
-    @property
-    def difference_places(self) -> int:
-        """Returns enough decimals for the difference and its bounds that no nonzero number is shown as zero."""
-        return places_for(self.places, (self.paired.value, self.paired.low, self.paired.high))
 
     @property
     def difference(self) -> float:
@@ -40,55 +34,45 @@ class Change:
         return self.after.value - self.before.value if math.isnan(self.paired.value) else self.paired.value
 
     @property
-    def clear(self) -> bool:
-        """Returns `Difference.clear`, which is False if there is no paired test."""
-        return self.paired.clear
-
-    @property
     def verdict(self) -> str:
-        """Returns ``better``, ``worse`` or ``unclear``, or ``neutral`` if neither direction is better."""
+        """Returns ``better``, ``worse`` or ``unclear``, or ``neutral`` if neither direction is better. Without a paired
+        test, nothing is clear.
+        """
         if self.metric.direction == 0:
             return "neutral"
-        if not self.clear:
+        if not self.paired.clear:
             return "unclear"
         return "better" if self.difference * self.metric.direction > 0 else "worse"
 
     @property
     def values(self) -> str:
         """Formats both values, e.g. ``41.2 to 68.0``."""
-        return f"{format_number(self.before.value, self.places)} to {format_number(self.after.value, self.places)}"
+        return " to ".join(format_number(x.value, self.metric.digits) for x in (self.before, self.after))
 
-    @property
-    def interval(self) -> str:
-        """Formats the paired interval, e.g. ``+22.1 to +31.0``. Returns "" if there is no paired interval."""
-        if math.isnan(self.paired.low) or math.isnan(self.paired.high):
-            return ""
-        low, high = (format_number(x, self.difference_places, signed=True) for x in (self.paired.low, self.paired.high))
-        return f"{low} to {high}"
-
-    @property
-    def p_text(self) -> str:
-        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``. Returns "" if there is no p-value."""
-        corrected = not math.isnan(self.paired.p_holm)
-        p = self.paired.p_holm if corrected else self.paired.p
-        text = "" if math.isnan(p) else format_p(p)
-        name = "p by Holm" if corrected else "p"
-        return text and (f"{name} < {text[1:]}" if text.startswith("<") else f"{name} = {text}")
+    def _signed(self, x: float) -> str:
+        """Formats a difference with enough decimals that no nonzero number is shown as zero."""
+        places = places_for(self.metric.digits, (self.paired.value, self.paired.low, self.paired.high))
+        return format_number(x, places, signed=True)
 
     @property
     def by(self) -> str:
         """Formats the difference, e.g. ``+26.8``."""
-        return format_number(self.difference, self.difference_places, signed=True)
+        return self._signed(self.difference)
 
     @property
-    def setting(self) -> str:
-        """Returns the setting for recall, e.g. ``n = 500, 10 candidates, chance 10.0``, or "" for other metrics."""
-        return self.metric.setting(self.before, self.after)
+    def interval(self) -> str:
+        """Formats the paired interval, e.g. ``+22.1 to +31.0``. Returns "" if there is no paired interval."""
+        ends = (self.paired.low, self.paired.high)
+        return "" if any(map(math.isnan, ends)) else " to ".join(map(self._signed, ends))
 
     @property
-    def verb(self) -> str:
-        """Returns ``rose`` or ``fell``."""
-        return "rose" if self.difference > 0 else "fell"
+    def p_text(self) -> str:
+        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``. Returns "" if there is no p-value."""
+        name, p = ("p", self.paired.p) if math.isnan(self.paired.p_holm) else ("p by Holm", self.paired.p_holm)
+        if math.isnan(p):
+            return ""
+        text = format_p(p)
+        return f"{name} < {text[1:]}" if text.startswith("<") else f"{name} = {text}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +81,7 @@ class BeforeAfter:
 
     before: str
     after: str
-    changes: tuple[Change, ...]
+    changes: list[Change]
 
     @property
     def of_training(self) -> bool:
@@ -108,7 +92,7 @@ class BeforeAfter:
         """Returns the changes with this verdict, in table order."""
         return [c for c in self.changes if c.verdict == verdict]
 
-    def get(self, key: str) -> Change | None:
+    def get(self, key: str | None) -> Change | None:
         """Returns the change in the metric ``key``, or None unless both systems have this metric."""
         return next((c for c in self.changes if c.metric.key == key), None)
 
@@ -130,9 +114,9 @@ def comparisons(results: Results) -> list[BeforeAfter]:
     The headline compares the systems before and after training if both exist. Otherwise, it compares the first system
     with whichever other system has the best value in the main metric.
     """
-    tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS))
-    pairs = [pair for pair in tested if set(pair) <= set(results.systems)]
     names = [name for name in order(list(results.systems)) if name not in YARDSTICKS]
+    tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs)
+    pairs = [pair for pair in tested if set(pair) <= set(names)]
     if set(BEFORE_AFTER) <= set(names):
         first = BEFORE_AFTER
     elif pairs:
@@ -148,35 +132,18 @@ def comparisons(results: Results) -> list[BeforeAfter]:
 def _best(results: Results, names: list[str]) -> str:
     """Returns the system with the best value in the main metric, or the first system if no system has a value."""
     key = main_metric([key for name in names for key in results.systems[name]])
-    valued = [name for name in names if key in results.systems[name]]
-    return max(valued, key=lambda name: results.systems[name][str(key)].value, default=names[0])
+    values = {name: found[key].value for name in names if key in (found := results.systems[name])}
+    return max(values, key=lambda name: values[name], default=names[0])
 
 
 def _compare(results: Results, a: str, b: str) -> BeforeAfter:
-    shared = (key for key in results.systems[a] if key in results.systems[b])
-    found = [_change(results, a, b, m) for m in arrange(metric_of(results, key) for key in shared)]
-    return BeforeAfter(a, b, tuple(c for c in found if c is not None))
-
-
-def _change(results: Results, a: str, b: str, metric: ShownMetric) -> Change | None:
-    before, after = results.systems[a][metric.key], results.systems[b][metric.key]
-    if math.isnan(before.value) or math.isnan(after.value):
-        return None
-    found = _difference(results, a, b, metric.key)
-    return Change(metric, before, after, found, metric.digits)
-
-
-def _difference(results: Results, a: str, b: str, key: str) -> Difference:
-    """Returns the paired difference, b minus a. Negates it if the stored pair is (b, a). Its values are NaN if no
-    paired difference is stored.
-    """
-    for pair in results.pairs:
-        found = pair.difference
-        if pair.metric == key and (pair.a, pair.b) == (a, b):
-            return found
-        if pair.metric == key and (pair.a, pair.b) == (b, a):
-            return found.turned()
-    return Difference()
+    """Compares two systems. Negates a paired difference if the stored pair is (b, a)."""
+    before, after = results.systems[a], results.systems[b]
+    paired = {pair.metric: pair.difference.turned() for pair in results.pairs if (pair.a, pair.b) == (b, a)}
+    paired |= {pair.metric: pair.difference for pair in results.pairs if (pair.a, pair.b) == (a, b)}
+    metrics = arrange(metric_of(results, key) for key in before if key in after)
+    changes = [Change(m, before[m.key], after[m.key], paired.get(m.key, Difference())) for m in metrics]
+    return BeforeAfter(a, b, [c for c in changes if not (math.isnan(c.before.value) or math.isnan(c.after.value))])
 
 
 def main_metric(keys: list[str]) -> str | None:
