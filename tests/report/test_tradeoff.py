@@ -82,8 +82,8 @@ def test_a_long_course_is_thinned_and_keeps_its_ends(run: Path) -> None:
     folder = read_run(run)
     folder.log.validation = {"cider": dict.fromkeys(range(1000), 1.0), "recall@1": {n: float(n) for n in range(1000)}}
     trade = trade_off([folder], ["x"])
-    assert trade is not None and 30 <= len(trade.courses[0].spots) <= VALIDATIONS + 1
-    assert "step 0:" in trade.courses[0].spots[0].text and "step 999:" in trade.courses[0].spots[-1].text
+    assert trade is not None and 30 <= len(trade.courses[0].points) <= VALIDATIONS + 1
+    assert [trade.courses[0].points[n][0] for n in (0, -1)] == ["step 0", "step 999"]
 
 
 def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:

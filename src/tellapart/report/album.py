@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -41,8 +40,7 @@ class PageSprite:
 class Album:
     """The pictures on a page. Call `add` for all files, then `sprites`. Embeds files with the same content once."""
 
-    _by_hash: dict[str, bytes] = field(default_factory=dict)
-    _symbols: dict[str, str] = field(default_factory=dict)
+    _symbols: dict[bytes, str] = field(default_factory=dict)  # of each picture's content
 
     def add(self, root: Path, name: str) -> str:
         """Adds the picture ``root``/``name`` and returns its symbol. Raises `PictureError` if it cannot be read."""
@@ -53,12 +51,10 @@ class Album:
 
     def add_content(self, content: bytes) -> str:
         """Adds an encoded picture and returns its symbol. Raises `PictureError` if it cannot be decoded."""
-        digest = hashlib.sha256(content).hexdigest()
-        if digest not in self._symbols:
+        if content not in self._symbols:
             _open(content)  # raises errors here, where the caller still knows the picture's name
-            self._symbols[digest] = f"p{len(self._symbols)}"
-            self._by_hash[digest] = content
-        return self._symbols[digest]
+            self._symbols[content] = f"p{len(self._symbols)}"
+        return self._symbols[content]
 
     def add_picture(self, picture: Picture) -> str | None:
         """Adds a drawn picture or a file and returns its symbol, or None if the picture cannot be read."""
@@ -71,16 +67,16 @@ class Album:
 
     def sprites(self) -> list[PageSprite]:
         """Returns all pictures at the largest size that the page's limit allows."""
-        images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
+        images = {symbol: _open(content) for content, symbol in self._symbols.items()}
         side = SIDES[0]
         while True:
-            made = [_sprite(symbol, image, side) for symbol, image in images.items()]
-            total = sum(len(s.uri) for s in made)
+            sprites = [_sprite(symbol, image, side) for symbol, image in images.items()]
+            total = sum(len(sprite.uri) for sprite in sprites)
             if total <= BUDGET or side == SIDES[-1]:
-                return made
+                return sprites
             # A photo's size in bytes is roughly proportional to its area, so sides that would not fit are skipped.
-            smaller = [s for s in SIDES if s < side]
-            side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
+            fitting = (s for s in SIDES if s < side and total * (s / side) ** 2 <= BUDGET)
+            side = next(fitting, SIDES[-1])
 
 
 def _open(content: bytes) -> Image.Image:
@@ -97,13 +93,12 @@ def _open(content: bytes) -> Image.Image:
 
 def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
     """Encodes ``image``. Shrinks photos in place, so that shrinking to the next smaller side starts from the result."""
-    crisp = max(image.size) <= CRISP_SIDE
-    if not crisp:
-        image.thumbnail((side, side), Image.Resampling.LANCZOS)
     stream = io.BytesIO()
+    crisp = max(image.size) <= CRISP_SIDE
     if crisp:
         image.save(stream, "PNG", optimize=True)
     else:
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
         image.save(stream, "JPEG", quality=80, optimize=True)
     kind = "png" if crisp else "jpeg"
     uri = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tellapart.report.plot import PlotFrame, nice_ticks, value_text
+from tellapart.report.plot import Plot, PlotFrame, padded, value_text
 from tellapart.report.training_log import TrainingLog
 
 POINTS = 120  # maximum number of points in a learning curve; values are averaged if the log has more lines
@@ -37,9 +37,17 @@ class Bucket:
         return f"{steps}: {value_text(self.mean)}"
 
 
+def step_text(step: float) -> str:
+    """Formats a step for an axis: 800, 1.5k, 20k, 2M."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if abs(step) >= unit:
+            return f"{step / unit:g}{letter}"
+    return f"{step:g}"
+
+
 @dataclass(frozen=True)
-class Chart:
-    """The curve of one logged value, for the template. Coordinates refer to the view box `CURVE`.
+class Chart(Plot):
+    """The curve of one logged value.
 
     series: maps each step to its value; contains at least one step.
     best: the step of the selected checkpoint, which is marked, or None if the series has no value at that step.
@@ -48,6 +56,8 @@ class Chart:
     title: str
     series: Mapping[int, float]
     best: int | None = None
+    frame = CURVE
+    x_text = staticmethod(step_text)
 
     @cached_property
     def buckets(self) -> list[Bucket]:
@@ -55,32 +65,16 @@ class Chart:
         return thin(self.series)
 
     @cached_property
-    def _range(self) -> tuple[float, float]:
+    def x_range(self) -> tuple[float, float]:  # type: ignore[override]
+        """Returns the first and the last step."""
+        return self.buckets[0].step, self.buckets[-1].step
+
+    @cached_property
+    def y_range(self) -> tuple[float, float]:  # type: ignore[override]
         """Returns the range of the means plus a margin. Single spikes can exceed it, so that they do not flatten the
         curve.
         """
-        means = [bucket.mean for bucket in self.buckets]
-        margin = 0.15 * (max(means) - min(means)) or abs(max(means)) * 0.1 or 1.0
-        return min(means) - margin, max(means) + margin
-
-    def x(self, step: float) -> float:
-        """Returns the horizontal position of a step."""
-        return round(CURVE.x(self.buckets[0].step, self.buckets[-1].step)(step), 1)
-
-    def y(self, value: float) -> float:
-        """Returns the vertical position of a value. If the value is out of range, the position is at the edge."""
-        low, high = self._range
-        return round(CURVE.y(low, high)(min(max(value, low), high)), 1)
-
-    @property
-    def x_ticks(self) -> list[tuple[float, str]]:
-        """Returns the positions and labels of the ticks on the step axis."""
-        return [(self.x(t), step_text(t)) for t in nice_ticks(self.buckets[0].step, self.buckets[-1].step)]
-
-    @property
-    def y_ticks(self) -> list[tuple[float, str]]:
-        """Returns the positions and labels of the ticks on the value axis."""
-        return [(self.y(t), value_text(t)) for t in nice_ticks(*self._range)]
+        return padded([bucket.mean for bucket in self.buckets], 0.15)
 
     @property
     def thinned(self) -> bool:
@@ -90,11 +84,10 @@ class Chart:
     @property
     def summary(self) -> str:
         """Describes the curve in one sentence."""
-        first, last = min(self.series), max(self.series)
+        first, last, best = min(self.series), max(self.series), self.best
         if first == last:
             return f"{self.title}: {value_text(self.series[first])} at step {first:,}, its only value."
         ends = ", ".join(f"{value_text(self.series[step])} at step {step:,}" for step in (first, last))
-        best = self.best
         kept = "" if best is None else f"; the selected checkpoint, step {best:,}, has {value_text(self.series[best])}"
         return f"{self.title}: {ends}{kept}."
 
@@ -102,21 +95,12 @@ class Chart:
 def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
     """Averages a series into at most ``points`` buckets of consecutive steps. All buckets have nearly the same size."""
     items = sorted(series.items())
-    buckets = []
     count = min(points, len(items))
+    buckets = []
     for i in range(count):
-        part = items[i * len(items) // count : (i + 1) * len(items) // count]
-        values = [value for _, value in part]
-        buckets.append(Bucket(part[0][0], part[-1][0], math.fsum(values) / len(values), min(values), max(values)))
+        steps, values = zip(*items[i * len(items) // count : (i + 1) * len(items) // count], strict=True)
+        buckets.append(Bucket(steps[0], steps[-1], math.fsum(values) / len(values), min(values), max(values)))
     return buckets
-
-
-def step_text(step: float) -> str:
-    """Formats a step for an axis: 800, 1.5k, 20k, 2M."""
-    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
-        if abs(step) >= unit:
-            return f"{step / unit:g}{letter}"
-    return f"{step:g}"
 
 
 def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
@@ -125,14 +109,15 @@ def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
     """
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
+    validation = {
+        key: Chart(
+            f"Validation {'R@1' if key == 'recall@1' else log.labels.get(key, key)}",
+            series,
+            log.best_step if log.best_step in series else None,
+        )
+        for key, series in log.validation.items()
+    }
     first = [Chart(key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
-    first += [_validation_chart(log, key) for key in leading]
+    first += [validation.pop(key) for key in leading]
     rest = [Chart(key, series) for key, series in log.training.items() if key not in _FIRST]
-    rest += [_validation_chart(log, key) for key in log.validation if key not in leading]
-    return first, rest
-
-
-def _validation_chart(log: TrainingLog, key: str) -> Chart:
-    name = "R@1" if key == "recall@1" else log.labels.get(key, key)
-    series = log.validation[key]
-    return Chart(f"Validation {name}", series, log.best_step if log.best_step in series else None)
+    return first, [*rest, *validation.values()]

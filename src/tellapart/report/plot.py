@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tellapart.report.number_text import MINUS
 
@@ -48,6 +49,41 @@ def value_text(x: float) -> str:
         return "0"
     text = f"{abs(x):.4g}" if 1e-3 <= abs(x) < 1e5 else f"{abs(x):.3g}"
     return (MINUS if x < 0 else "") + text
+
+
+class Plot:
+    """A plot's scales, for the template. Subclasses define the frame and the ranges of the values."""
+
+    frame: ClassVar[PlotFrame]
+    x_count: ClassVar[int] = 5  # approximate number of ticks
+    x_text: ClassVar[Callable[[float], str]] = staticmethod(value_text)
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+    def x(self, value: float) -> float:
+        """Returns a value's horizontal position."""
+        return round(self.frame.x(*self.x_range)(value), 1)
+
+    def y(self, value: float) -> float:
+        """Returns a value's vertical position. If the value is out of range, the position is at the edge."""
+        low, high = self.y_range
+        return round(self.frame.y(low, high)(min(max(value, low), high)), 1)
+
+    @property
+    def x_ticks(self) -> list[tuple[float, str]]:
+        """Returns the positions and labels of the ticks on the horizontal axis."""
+        return [(self.x(tick), self.x_text(tick)) for tick in nice_ticks(*self.x_range, self.x_count)]
+
+    @property
+    def y_ticks(self) -> list[tuple[float, str]]:
+        """Returns the positions and labels of the ticks on the vertical axis."""
+        return [(self.y(tick), value_text(tick)) for tick in nice_ticks(*self.y_range)]
+
+
+def padded(values: Sequence[float], share: float) -> tuple[float, float]:
+    """Returns the range of the values plus a margin, as a share of the range."""
+    margin = share * (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0
+    return min(values) - margin, max(values) + margin
 
 
 def scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
