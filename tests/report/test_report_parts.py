@@ -147,7 +147,9 @@ def test_numbers_read_well_and_never_hide_a_difference() -> None:
 def test_rivals_are_compared_by_their_names_and_neither_got_better() -> None:
     rivals = Results.from_json(json.loads(json.dumps(made(R1=(40, 60, 5), hallucination_rate=(2, 3, 0.5)).to_json())
                                           .replace('"before"', '"mle"').replace('"after"', '"ours"')))  # fmt: skip
-    assert headline(rivals)[0] == ("R@1 among look-alikes: 60.0 (“ours”), 40.0 (“mle”); “ours” is worse in hallucination.")
+    assert headline(rivals)[0] == (
+        "R@1 among look-alikes: 60.0 (“ours”), 40.0 (“mle”); “ours” is worse in hallucination."
+    )
     for key in [*rivals.systems["mle"]]:
         if key.startswith("recall"):
             for found in rivals.systems.values():

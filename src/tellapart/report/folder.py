@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tellapart.errors import UsageError
 from tellapart.metrics.metric_info import Candidates, MetricInfo
@@ -30,7 +30,7 @@ class RunInfo(LenientModel):
     seconds: float | None = None
     command: str | list[str] = ""
     seed: int | str | None = None
-    versions: dict[str, str | None] = {}
+    versions: dict[str, str | None] = Field(default_factory=dict)
     device: str | None = None
     threads: int | None = None
     commit: str | None = None

@@ -132,7 +132,9 @@ class LookalikeSet(LenientModel):
     @property
     def ids(self) -> list[str]:
         """Returns the candidates, which include the target, without duplicates."""
-        return list(dict.fromkeys(self.candidates if self.target in self.candidates else [self.target, *self.candidates]))
+        return list(
+            dict.fromkeys(self.candidates if self.target in self.candidates else [self.target, *self.candidates])
+        )
 
     @property
     def answers(self) -> dict[str, SetAnswer]:
