@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from tellapart.scenes.ground_truth import SceneTruth
 from tellapart.scenes.relations import UNITS, Object
@@ -21,11 +20,11 @@ from tellapart.utils.random_stream import RandomStream
 DIAMETERS = {"small": 24, "medium": 34, "large": 46}
 """In units of 1/128 of the picture's width. At 64 pixels, these are 12, 17 and 23 pixels."""
 Inside = Callable[[np.ndarray, np.ndarray], np.ndarray]
-Points = tuple[tuple[float, float], ...]
 
 
-def polygon(*points: tuple[float, float]) -> Inside:
-    """Returns a point test for a polygon, using the even-odd rule."""
+def polygon(*coordinates: float) -> Inside:
+    """Returns a point test for a polygon (x, y, x, y, …, as in SVG), using the even-odd rule."""
+    points = list(zip(coordinates[::2], coordinates[1::2], strict=True))
 
     def inside(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         odd = np.zeros(np.broadcast(x, y).shape, dtype=bool)
@@ -58,14 +57,16 @@ def without(whole: Inside, *holes: Inside) -> Inside:
     return lambda x, y: whole(x, y) & ~union(*holes)(x, y)
 
 
-def wheel(*radii: float, turns: int, start: float = -90.0) -> Points:
-    """Returns points around the centre with repeating radii. Coordinates are rounded, because math libraries may differ
-    in the last bit.
+def wheel(*radii: float, turns: int, start: float = -90.0) -> list[float]:
+    """Returns x, y, x, y, … of points around the centre with repeating radii. Coordinates are rounded, because math
+    libraries may differ in the last bit.
     """
     count = turns * len(radii)
     angles = [math.radians(start + 360 * k / count) for k in range(count)]
-    ring = [radii[k % len(radii)] for k in range(count)]
-    return tuple((round(r * math.cos(a), 5), round(r * math.sin(a), 5)) for r, a in zip(ring, angles, strict=True))
+    return [round(radii[k % len(radii)] * turn(a), 5) for k, a in enumerate(angles) for turn in (math.cos, math.sin)]
+
+
+_PETALS = wheel(1.0, turns=5)
 
 
 OUTLINES: dict[str, Inside] = {
@@ -75,29 +76,32 @@ OUTLINES: dict[str, Inside] = {
     "heart": union(
         ellipse(-0.45, -0.36, 0.5),
         ellipse(0.45, -0.36, 0.5),
-        polygon((-0.91, -0.18), (-0.4, -0.5), (0.4, -0.5), (0.91, -0.18), (0, 0.95)),
+        polygon(-0.91, -0.18, -0.4, -0.5, 0.4, -0.5, 0.91, -0.18, 0, 0.95),
     ),
-    "triangle": polygon((0, -0.95), (1.0, 0.82), (-1.0, 0.82)),
+    "triangle": polygon(0, -0.95, 1.0, 0.82, -1.0, 0.82),
     "house": union(
-        polygon((0, -0.98), (1.0, -0.12), (-1.0, -0.12)),
+        polygon(0, -0.98, 1.0, -0.12, -1.0, -0.12),
         without(box(-0.72, -0.14, 0.72, 0.9), box(-0.2, 0.3, 0.2, 0.9)),
     ),
     "tree": union(
-        polygon((0, -1), (0.55, -0.35), (-0.55, -0.35)),
-        polygon((0, -0.62), (0.75, 0.12), (-0.75, 0.12)),
-        polygon((0, -0.25), (0.92, 0.6), (-0.92, 0.6)),
+        polygon(0, -1, 0.55, -0.35, -0.55, -0.35),
+        polygon(0, -0.62, 0.75, 0.12, -0.75, 0.12),
+        polygon(0, -0.25, 0.92, 0.6, -0.92, 0.6),
         box(-0.18, 0.55, 0.18, 0.98),
     ),
-    "flower": without(union(*(ellipse(0.58 * x, 0.58 * y, 0.42) for x, y in wheel(1.0, turns=5))), ellipse(0, 0, 0.2)),
-    "diamond": polygon((0, -1), (0.74, 0), (0, 1), (-0.74, 0)),
+    "flower": without(
+        union(*(ellipse(0.58 * x, 0.58 * y, 0.42) for x, y in zip(_PETALS[::2], _PETALS[1::2], strict=True))),
+        ellipse(0, 0, 0.2),
+    ),
+    "diamond": polygon(0, -1, 0.74, 0, 0, 1, -0.74, 0),
     "ring": without(ellipse(0, 0, 0.97), ellipse(0, 0, 0.4)),
     "moon": without(ellipse(-0.05, 0, 0.98), ellipse(0.42, -0.12, 0.78)),
     "cross": union(box(-0.34, -0.94, 0.34, 0.94), box(-0.94, -0.34, 0.94, 0.34)),
-    "fish": union(ellipse(-0.2, 0, 0.76, 0.56), polygon((0.3, 0), (0.98, -0.6), (0.98, 0.6))),
+    "fish": union(ellipse(-0.2, 0, 0.76, 0.56), polygon(0.3, 0, 0.98, -0.6, 0.98, 0.6)),
     "boat": union(
-        polygon((-0.98, 0.38), (0.98, 0.38), (0.6, 0.9), (-0.6, 0.9)),
-        polygon((-0.02, -0.98), (-0.02, 0.24), (-0.82, 0.24)),
-        polygon((0.14, -0.7), (0.78, 0.24), (0.14, 0.24)),
+        polygon(-0.98, 0.38, 0.98, 0.38, 0.6, 0.9, -0.6, 0.9),
+        polygon(-0.02, -0.98, -0.02, 0.24, -0.82, 0.24),
+        polygon(0.14, -0.7, 0.78, 0.24, 0.14, 0.24),
         box(-0.05, -0.98, 0.05, 0.4),
     ),
     "cloud": union(
@@ -107,22 +111,22 @@ OUTLINES: dict[str, Inside] = {
         box(-0.55, 0.1, 0.58, 0.58),
     ),
     "leaf": common(ellipse(0.5, 0.5, 1.28), ellipse(-0.5, -0.5, 1.28)),
-    "arrow": union(polygon((1.0, 0), (0.1, -0.85), (0.1, 0.85)), box(-0.95, -0.34, 0.15, 0.34)),
-    "drop": union(ellipse(0, 0.32, 0.64), polygon((0, -1), (0.57, 0.03), (-0.57, 0.03))),
+    "arrow": union(polygon(1.0, 0, 0.1, -0.85, 0.1, 0.85), box(-0.95, -0.34, 0.15, 0.34)),
+    "drop": union(ellipse(0, 0.32, 0.64), polygon(0, -1, 0.57, 0.03, -0.57, 0.03)),
     "hexagon": polygon(*wheel(1.0, turns=6, start=0.0)),
     "oval": ellipse(0, 0, 1.0, 0.6),
     "dome": common(ellipse(0, 0.5, 1.0, 1.06), box(-1, -1, 1, 0.5)),
     "mushroom": union(common(ellipse(0, 0.06, 0.96, 0.96), box(-1, -1, 1, 0.1)), box(-0.28, 0.0, 0.28, 0.94)),
-    "bolt": polygon((0.0, -1), (-0.84, 0.24), (-0.2, 0.24), (-0.5, 1), (0.84, -0.4), (0.22, -0.4), (0.66, -1)),
+    "bolt": polygon(0.0, -1, -0.84, 0.24, -0.2, 0.24, -0.5, 1, 0.84, -0.4, 0.22, -0.4, 0.66, -1),
     "bell": union(
         common(ellipse(0, -0.22, 0.56, 0.72), box(-1, -1, 1, 0.0)),
-        polygon((-0.56, -0.2), (0.56, -0.2), (0.66, 0.3), (0.94, 0.62), (-0.94, 0.62), (-0.66, 0.3)),
+        polygon(-0.56, -0.2, 0.56, -0.2, 0.66, 0.3, 0.94, 0.62, -0.94, 0.62, -0.66, 0.3),
         ellipse(0, 0.72, 0.24),
     ),
-    "crown": polygon((-0.95, -0.6), (-0.45, 0.0), (0, -0.85), (0.45, 0.0), (0.95, -0.6), (0.78, 0.78), (-0.78, 0.78)),
+    "crown": polygon(-0.95, -0.6, -0.45, 0.0, 0, -0.85, 0.45, 0.0, 0.95, -0.6, 0.78, 0.78, -0.78, 0.78),
     "apple": without(
         union(ellipse(-0.36, 0.2, 0.56, 0.72), ellipse(0.36, 0.2, 0.56, 0.72), ellipse(0.28, -0.78, 0.26, 0.15)),
-        polygon((-0.22, -0.66), (0.22, -0.66), (0, -0.2)),
+        polygon(-0.22, -0.66, 0.22, -0.66, 0, -0.2),
     ),
     "key": union(
         without(ellipse(-0.52, 0, 0.48), ellipse(-0.52, 0, 0.18)),
@@ -144,17 +148,17 @@ OUTLINES: dict[str, Inside] = {
     ),
     "rocket": union(
         common(ellipse(0.45, 0.1, 0.86, 1.25), ellipse(-0.45, 0.1, 0.86, 1.25), box(-1, -1.1, 1, 0.62)),
-        polygon((-0.3, 0.1), (-0.86, 0.85), (-0.3, 0.62)),
-        polygon((0.3, 0.1), (0.86, 0.85), (0.3, 0.62)),
-        polygon((-0.2, 0.66), (0.2, 0.66), (0, 1.0)),
+        polygon(-0.3, 0.1, -0.86, 0.85, -0.3, 0.62),
+        polygon(0.3, 0.1, 0.86, 0.85, 0.3, 0.62),
+        polygon(-0.2, 0.66, 0.2, 0.66, 0, 1.0),
     ),
     "cup": union(
-        polygon((-0.85, -0.75), (0.5, -0.75), (0.4, 0.85), (-0.75, 0.85)),
+        polygon(-0.85, -0.75, 0.5, -0.75, 0.4, 0.85, -0.75, 0.85),
         without(ellipse(0.5, -0.05, 0.48), ellipse(0.5, -0.05, 0.24)),
     ),
     "gear": without(union(ellipse(0, 0, 0.74), polygon(*wheel(1.05, 1.05, 0.6, 0.6, turns=8))), ellipse(0, 0, 0.3)),
     "hourglass": union(
-        polygon((-0.78, -0.85), (0.78, -0.85), (0.1, 0.0), (0.78, 0.85), (-0.78, 0.85), (-0.1, 0.0)),
+        polygon(-0.78, -0.85, 0.78, -0.85, 0.1, 0.0, 0.78, 0.85, -0.78, 0.85, -0.1, 0.0),
         box(-0.88, -0.98, 0.88, -0.76),
         box(-0.88, 0.76, 0.88, 0.98),
     ),
@@ -211,30 +215,29 @@ def _layers(
     return mask, _eroded(mask, edge), core
 
 
+# The period of each pattern relative to the shape, and its least number of pixels: small objects have fewer repeats.
+_PERIODS = {"striped": (0.5, 7.6), "dotted": (0.52, 8.4), "checked": (0.66, 7.4), "ringed": (0.52, 7.0)}
+
+
 @lru_cache(maxsize=4096)
 def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
     """Returns the second tone's mask on the fine grid."""
-    second: np.ndarray = np.zeros((side, side), dtype=bool)
-    x = (2 * np.arange(side) + 1 - side)[None, :] / fine_diameter
-    y = (2 * np.arange(side) + 1 - side)[:, None] / fine_diameter
-    # Small objects have fewer repeats of the pattern, so that a repeat is never smaller than three pixels.
-    pixels = fine_diameter / FINE
+    if texture not in _PERIODS:
+        return np.zeros((side, side), dtype=bool)
+    relative, pixels = _PERIODS[texture]
+    period = max(relative, pixels / (fine_diameter / FINE))
+    steps = (2 * np.arange(side) + 1 - side) / fine_diameter
+    x, y = steps[None, :], steps[:, None]
     if texture == "striped":
-        period = max(0.5, 7.6 / pixels)
-        second = ((x + y) / period) % 1.0 < 0.5
-    elif texture == "dotted":
-        period = max(0.52, 8.4 / pixels)
-        row = np.floor(y / period * 1.12 + 0.5)
-        u = (x / period + 0.5 * (row % 2) + 0.5) % 1.0 - 0.5
-        v = (y / period * 1.12 + 0.5) % 1.0 - 0.5
-        second = u * u + v * v < 0.115
-    elif texture == "checked":
-        period = max(0.66, 7.4 / pixels)
-        second = (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
-    elif texture == "ringed":
-        period = max(0.52, 7.0 / pixels)
-        second = (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
-    return second
+        return ((x + y) / period) % 1.0 < 0.5
+    if texture == "ringed":
+        return (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
+    if texture == "checked":
+        return (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
+    row = y / period * 1.12 + 0.5
+    u = (x / period + 0.5 * (np.floor(row) % 2) + 0.5) % 1.0 - 0.5
+    v = row % 1.0 - 0.5
+    return u * u + v * v < 0.115
 
 
 def _counts(fine: np.ndarray) -> np.ndarray:
@@ -285,13 +288,9 @@ def sprite(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int
     return Sprite(keep[..., None], (inner - tinted)[..., None], tinted[..., None], (covered - inner)[..., None])
 
 
-FloatArray = npt.NDArray[np.float64]
-Paint = Callable[["Canvas"], FloatArray]
-
-
 class Canvas:
     """A background's canvas. Coordinates range from 0 to 64 at any size in pixels, and the name determines the random
-    stream.
+    stream. ``pixels``: float, size × size × 3.
     """
 
     def __init__(self, size: int, *name: object) -> None:
@@ -299,146 +298,125 @@ class Canvas:
         self.rng = RandomStream("ground", *name)
         steps = (np.arange(size) + 0.5) * 64 / size
         self.x, self.y = steps[None, :], steps[:, None]
+        self.pixels = np.zeros((size, size, 3))
 
-    def noise(self, cells: int) -> FloatArray:
+    def noise(self, cells: int) -> np.ndarray:
         """Returns smooth noise, size × size, in [-1, 1], with ``cells`` hills per side."""
-        lattice = np.array([[self.rng.uniform() for _ in range(cells + 1)] for _ in range(cells + 1)]) * 2 - 1
+        lattice = self.tones((cells + 1) ** 2, 1).reshape(cells + 1, cells + 1)
         at = (np.arange(self.size) + 0.5) * cells / self.size
         low = at.astype(int)
         part = at - low
         part = part * part * (3 - 2 * part)
         rows = lattice[low] * (1 - part)[:, None] + lattice[low + 1] * part[:, None]
-        noise: FloatArray = rows[:, low] * (1 - part)[None, :] + rows[:, low + 1] * part[None, :]
-        return noise
+        return rows[:, low] * (1 - part)[None, :] + rows[:, low + 1] * part[None, :]
 
-    def flat(self, red: int, green: int, blue: int) -> FloatArray:
-        return np.broadcast_to(np.array([red, green, blue], float), (self.size, self.size, 3)).copy()
+    def tones(self, count: int, most: float) -> np.ndarray:
+        """Returns random numbers from -most to most."""
+        return np.array([self.rng.uniform() for _ in range(count)]) * (2 * most) - most
 
-    def specks(self, count: int, width: float, height: float) -> np.ndarray:
-        """Returns a boolean mask of small random boxes."""
-        mask = np.zeros((self.size, self.size), bool)
+    def fill(self, red: int, green: int, blue: int, shade: np.ndarray) -> Canvas:
+        """Fills the canvas with a colour plus a shade (size × size, or with a value for each channel)."""
+        self.pixels += np.array([red, green, blue]) + (shade if shade.ndim == 3 else shade[..., None])
+        return self
+
+    def mark(self, mask: np.ndarray, *colour: int) -> Canvas:
+        """Paints the pixels in a mask."""
+        self.pixels[np.broadcast_to(mask, (self.size, self.size))] = colour
+        return self
+
+    def specks(self, count: int, width: float, height: float, *colour: int) -> Canvas:
+        """Paints small boxes at random places."""
         for _ in range(count):
             cx, cy = self.rng.uniform() * 64, self.rng.uniform() * 64
-            mask |= (abs(self.x - cx) < width) & (abs(self.y - cy) < height)
-        return mask
+            self.mark((abs(self.x - cx) < width) & (abs(self.y - cy) < height), *colour)
+        return self
+
+    def downwards(self, *slopes: float) -> np.ndarray:
+        """Returns a shade that changes each channel from the top to the bottom."""
+        return (self.y[..., None] - 32) * np.array(slopes)
 
 
-def _wave(phase: np.ndarray) -> FloatArray:
+def _wave(phase: np.ndarray) -> np.ndarray:
     """Returns a sine-like wave with period 1, in [-1, 1]. It consists of parabolas, so unlike sin, it is the same on
     every machine.
     """
     t = phase % 1.0
-    wave: FloatArray = np.where(t < 0.5, 16 * t * (0.5 - t), -16 * (t - 0.5) * (1 - t))
-    return wave
+    return np.where(t < 0.5, 16 * t * (0.5 - t), -16 * (t - 0.5) * (1 - t))
 
 
-def _grass(c: Canvas) -> FloatArray:
-    out: FloatArray = c.flat(170, 208, 138) + 9 * c.noise(5)[..., None]
-    out[c.specks(75, 0.5, 1.6)] = (143, 188, 112)
-    out[c.specks(25, 0.5, 1.2)] = (196, 224, 160)
-    return out
-
-
-def _sand(c: Canvas) -> FloatArray:
-    ripple = _wave((c.y + 2.2 * c.noise(3)) / 9.0)
-    out: FloatArray = c.flat(236, 214, 168) + 6 * ripple[..., None] + 4 * c.noise(16)[..., None]
-    out[c.specks(40, 0.5, 0.5)] = (212, 184, 134)
-    return out
-
-
-def _snow(c: Canvas) -> FloatArray:
-    out: FloatArray = c.flat(233, 241, 248) + 8 * c.noise(4)[..., None]
-    out[c.specks(38, 0.6, 0.6)] = (255, 255, 255)
-    out[c.specks(16, 0.5, 0.5)] = (200, 217, 233)
-    return out
-
-
-def _water(c: Canvas) -> FloatArray:
+def _water(c: Canvas) -> Canvas:
     line = _wave((c.y + 1.8 * _wave(c.x / 16.0 + c.rng.uniform())) / 8.0 + 0.35 * c.noise(3))
-    out: FloatArray = c.flat(142, 196, 222) + 5 * c.noise(4)[..., None]
-    out += np.where(line > 0.86, 26.0, np.where(line < -0.9, -14.0, 0.0))[..., None]
-    return out
+    return c.fill(142, 196, 222, 5 * c.noise(4) + np.where(line > 0.86, 26.0, np.where(line < -0.9, -14.0, 0.0)))
 
 
-def _sky(c: Canvas) -> FloatArray:
-    out: FloatArray = c.flat(176, 214, 245) + (c.y[..., None] - 32) * np.array([0.65, 0.38, 0.12])
+def _sky(c: Canvas) -> Canvas:
+    c.fill(176, 214, 245, c.downwards(0.65, 0.38, 0.12))
     puff = np.clip(c.noise(4) + 0.4 * c.noise(8) - 0.25, 0, 0.5)[..., None] * 1.5
-    clouded: FloatArray = out * (1 - puff) + 255 * puff
-    return clouded
+    c.pixels = c.pixels * (1 - puff) + 255 * puff
+    return c
 
 
-def _wood(c: Canvas) -> FloatArray:
+def _wood(c: Canvas) -> Canvas:
     plank = np.floor(c.y / 12.8)
-    tone = np.array([c.rng.uniform() for _ in range(6)])[plank.astype(int)] * 20 - 10
-    grain = _wave((c.y + 1.4 * c.noise(3)) / 3.2) * 5
-    out: FloatArray = c.flat(214, 176, 132) + (tone + grain)[..., None]
+    tone = c.tones(6, 10)[plank.astype(int)]
     joint = (c.y % 12.8 < 1.1) | ((abs((c.x + plank * 23) % 64 - 20) < 0.55) & (c.y > -1))
-    out[np.broadcast_to(joint, (c.size, c.size))] = (172, 132, 92)
-    return out
+    return c.fill(214, 176, 132, tone + _wave((c.y + 1.4 * c.noise(3)) / 3.2) * 5).mark(joint, 172, 132, 92)
 
 
-def _stone(c: Canvas) -> FloatArray:
-    out: FloatArray = c.flat(186, 187, 184) + (11 * c.noise(7) + 5 * c.noise(20))[..., None]
-    crack = abs(c.noise(4)) < 0.035
-    out[crack] -= 40
-    return out
-
-
-def _brick(c: Canvas) -> FloatArray:
+def _brick(c: Canvas) -> Canvas:
     row = np.floor(c.y / 8)
     across = c.x + 8 * (row % 2)
-    tones = np.array([c.rng.uniform() for _ in range(64)]) * 20 - 10
     which = (row * 5 + np.floor(across / 16)).astype(int) % 64
-    out: FloatArray = c.flat(200, 146, 118) + tones[which][..., None]
-    out[(c.y % 8 < 1.1) | (across % 16 < 1.1)] = (232, 216, 204)
-    return out
+    return c.fill(200, 146, 118, c.tones(64, 10)[which]).mark((c.y % 8 < 1.1) | (across % 16 < 1.1), 232, 216, 204)
 
 
-def _night(c: Canvas) -> FloatArray:
-    out: FloatArray = (
-        c.flat(52, 58, 104) + (c.y[..., None] - 32) * np.array([0.2, 0.25, 0.45]) + 4 * c.noise(4)[..., None]
-    )
-    out[c.specks(22, 0.5, 0.5)] = (236, 232, 200)
-    out[c.specks(18, 0.5, 0.5)] = (128, 134, 176)
-    return out
-
-
-def _tile(c: Canvas) -> FloatArray:
+def _tile(c: Canvas) -> Canvas:
     which = (np.floor(c.x / 16) + np.floor(c.y / 16)) % 2
-    out: FloatArray = c.flat(222, 234, 226) - np.array([30, 14, 22]) * which[..., None] + 2 * c.noise(6)[..., None]
-    out[(c.x % 16 < 1.1) | (c.y % 16 < 1.1)] = (246, 250, 247)
-    return out
+    c.fill(222, 234, 226, np.array([-30, -14, -22]) * which[..., None] + 2 * c.noise(6)[..., None])
+    return c.mark((c.x % 16 < 1.1) | (c.y % 16 < 1.1), 246, 250, 247)
 
 
-def _soil(c: Canvas) -> FloatArray:
-    out: FloatArray = c.flat(142, 112, 90) + (8 * c.noise(8) + 6 * c.noise(20))[..., None]
-    out[c.specks(22, 1.0, 0.7)] = (170, 142, 118)
-    out[c.specks(22, 0.6, 0.6)] = (110, 84, 66)
-    return out
-
-
-def _cloth(c: Canvas) -> FloatArray:
+def _cloth(c: Canvas) -> Canvas:
     weave = np.where((np.floor(c.x / 2) + np.floor(c.y / 2)) % 2 == 0, 6.0, -6.0)
-    band = np.where((c.x % 21 < 3) | (c.y % 21 < 3), -15.0, 0.0)
-    out: FloatArray = c.flat(216, 184, 206) + (weave + band + 3 * c.noise(4))[..., None]
-    return out
+    return c.fill(216, 184, 206, weave - 15.0 * ((c.x % 21 < 3) | (c.y % 21 < 3)) + 3 * c.noise(4))
 
 
-def _paper(c: Canvas) -> FloatArray:
-    out: FloatArray = c.flat(250, 248, 242) + 1.5 * c.noise(10)[..., None]
-    return out
-
-
-_PAINTS: dict[str, Paint] = {
-    "grass": _grass, "sand": _sand, "snow": _snow, "water": _water, "sky": _sky, "wood": _wood, "stone": _stone,
-    "brick": _brick, "night": _night, "tile": _tile, "soil": _soil, "cloth": _cloth, "paper": _paper,
-}  # fmt: skip
+_PAINTS: dict[str, Callable[[Canvas], Canvas]] = {
+    "grass": lambda c: (
+        c.fill(170, 208, 138, 9 * c.noise(5)).specks(75, 0.5, 1.6, 143, 188, 112).specks(25, 0.5, 1.2, 196, 224, 160)
+    ),
+    "sand": lambda c: c.fill(236, 214, 168, 6 * _wave((c.y + 2.2 * c.noise(3)) / 9.0) + 4 * c.noise(16)).specks(
+        40, 0.5, 0.5, 212, 184, 134
+    ),
+    "snow": lambda c: (
+        c.fill(233, 241, 248, 8 * c.noise(4)).specks(38, 0.6, 0.6, 255, 255, 255).specks(16, 0.5, 0.5, 200, 217, 233)
+    ),
+    "water": _water,
+    "sky": _sky,
+    "wood": _wood,
+    "stone": lambda c: c.fill(186, 187, 184, 11 * c.noise(7) + 5 * c.noise(20) - 40 * (abs(c.noise(4)) < 0.035)),
+    "brick": _brick,
+    "night": lambda c: (
+        c.fill(52, 58, 104, c.downwards(0.2, 0.25, 0.45) + 4 * c.noise(4)[..., None])
+        .specks(22, 0.5, 0.5, 236, 232, 200)
+        .specks(18, 0.5, 0.5, 128, 134, 176)
+    ),
+    "tile": _tile,
+    "soil": lambda c: (
+        c.fill(142, 112, 90, 8 * c.noise(8) + 6 * c.noise(20))
+        .specks(22, 1.0, 0.7, 170, 142, 118)
+        .specks(22, 0.6, 0.6, 110, 84, 66)
+    ),
+    "cloth": _cloth,
+    "paper": lambda c: c.fill(250, 248, 242, 1.5 * c.noise(10)),
+}
 
 
 @lru_cache(maxsize=256)
 def ground(name: str, grain: int, size: int) -> np.ndarray:
     """Returns the background's pixels, int32, size × size × 3. Callers must copy the array before drawing on it."""
-    pixels = np.clip(np.rint(_PAINTS[name](Canvas(size, name, grain // 2))), 0, 255).astype(np.int32)
+    painted = _PAINTS[name](Canvas(size, name, grain // 2)).pixels
+    pixels = np.clip(np.rint(painted), 0, 255).astype(np.int32)
     pixels = np.ascontiguousarray(pixels[:, ::-1] if grain % 2 else pixels)
     pixels.flags.writeable = False
     return pixels
@@ -459,23 +437,27 @@ _RGB = {
     "turquoise": (28, 190, 190),
 }
 _PALE = ("yellow", "white", "pink", "turquoise", "orange")
+# How each motion changes an object's x, its y and its size.
+_MOTIONS = {
+    "left": (-1, 0, 0),
+    "right": (1, 0, 0),
+    "up": (0, -1, 0),
+    "down": (0, 1, 0),
+    "grow": (0, 0, 1),
+    "shrink": (0, 0, -1),
+}
 _REACH = 24
 """How far an object moves in a clip to either side of its position, in units of 1/128."""
 
 
+@lru_cache
 def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the fill, the second tone and the edge. Pale colours get a darker second tone; other colours get a
     lighter one.
     """
     fill = np.array(_RGB[name], dtype=np.int32)
-    edge = fill * 5 // 9
-    if name == "black":
-        edge = fill // 2
     second = fill * 9 // 16 if name in _PALE else fill + (255 - fill) * 13 // 16
-    return fill, second, edge
-
-
-_TONES = {name: _tones(name) for name in _RGB}
+    return fill, second, fill // 2 if name == "black" else fill * 5 // 9
 
 
 def draw_scene(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
@@ -486,33 +468,23 @@ def draw_scene(scene: SceneTruth, size: int, frame: int | None = None) -> np.nda
     # The middle frame shows every object at its position, so that the picture's ground truth applies.
     progress = 0 if frame is None else frame - scene.length // 2
     for thing in scene.objects:
-        x, y, diameter = _moved(thing, progress, scene.length)
-        _paste(canvas, thing, x, y, diameter)
+        _paste(canvas, thing, *_moved(thing, progress, scene.length))
     return canvas.astype(np.uint8)
 
 
 def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
     """Returns the position and diameter, in integer units, of an object ``progress`` frames after the middle frame."""
-    x, y, diameter = thing.x, thing.y, DIAMETERS[thing.size]
-    half = max(1, length // 2)
+    half, diameter = max(1, length // 2), DIAMETERS[thing.size]
+    across, down, growth = _MOTIONS.get(thing.motion, (0, 0, 0))
     step = _REACH * progress // half
-    if thing.motion == "left":
-        x -= step
-    elif thing.motion == "right":
-        x += step
-    elif thing.motion == "up":
-        y -= step
-    elif thing.motion == "down":
-        y += step
-    elif thing.motion == "jump":
-        # The object hops twice, and is at its position in the middle frame.
-        swing = abs(progress) * 4 % (2 * half)
-        y -= 14 * min(swing, 2 * half - swing) // half
-    elif thing.motion == "grow":
-        diameter += diameter * 9 * progress // (20 * half)
-    elif thing.motion == "shrink":
-        diameter -= diameter * 9 * progress // (20 * half)
-    return x, y, diameter
+    # The object hops twice, and is at its position in the middle frame.
+    swing = abs(progress) * 4 % (2 * half) if thing.motion == "jump" else 0
+    hop = 14 * min(swing, 2 * half - swing) // half
+    return (
+        thing.x + across * step,
+        thing.y + down * step - hop,
+        diameter + growth * (diameter * 9 * progress // (20 * half)),
+    )
 
 
 def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> None:
@@ -525,7 +497,7 @@ def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> 
     if x0 >= x1 or y0 >= y1:
         return
     part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
-    fill, second, edge = _TONES[thing.colour]
+    fill, second, edge = _tones(thing.colour)
     if thing.texture == "hollow":
         # The line is too thin for a dark edge. Only a white line needs one, so that it is visible on snow and paper.
         edge = fill * 3 // 8 if thing.colour == "white" else fill
