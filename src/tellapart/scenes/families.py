@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tellapart.scenes.relations import Object, chain, holds, overlaps
 from tellapart.scenes.vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
@@ -21,8 +19,7 @@ _CELLS = tuple(itertools.product(range(3), range(3)))
 _COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """The content of a scene. Later objects are drawn over earlier objects. ``grain`` selects the variant of the
     background's pattern.
     """
@@ -32,9 +29,11 @@ class Content:
     grain: int
 
 
-def _tail(options: dict[str, tuple[str, ...]], power: float) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    names = tuple(options)
-    return names, tuple(round((rank + 1) ** -power, 6) for rank in range(len(names)))
+Odds = tuple[tuple[str, ...], tuple[float, ...]]  # values and their weights
+
+
+def _tail(options: dict[str, tuple[str, ...]], power: float) -> Odds:
+    return tuple(options), tuple(round((rank + 1) ** -power, 6) for rank in range(len(options)))
 
 
 _SHAPES = {False: _tail(SHAPES, 0.4), True: _tail(UNSEEN_SHAPES, 0.2)}
@@ -121,96 +120,67 @@ def base(rng: RandomStream, split: str, domain: str, moving: bool) -> Content:
     return Content(tuple(objects), rng.weighted_choice(*_GROUNDS[domain == "alt"]), rng.randrange(GRAINS))
 
 
-def _other(rng: RandomStream, table: tuple[tuple[str, ...], tuple[float, ...]], now: str) -> str:
-    while (value := rng.weighted_choice(*table)) == now:
+def _other(rng: RandomStream, odds: Odds, now: str) -> str:
+    while (value := rng.weighted_choice(*odds)) == now:
         pass
     return value
-
-
-def _edit_slot(
-    slot: str, table: tuple[tuple[str, ...], tuple[float, ...]]
-) -> Callable[[RandomStream, Content], Content]:
-    def edit(rng: RandomStream, content: Content) -> Content:
-        objects = list(content.objects)
-        i = rng.randrange(len(objects))
-        value: Any = _other(rng, table, getattr(objects[i], slot))
-        objects[i] = replace(objects[i], **{slot: value})
-        return replace(content, objects=tuple(objects))
-
-    return edit
-
-
-def _edit_ground(rng: RandomStream, content: Content) -> Content:
-    return replace(content, ground=_other(rng, _GROUNDS[False], content.ground))
-
-
-def _swap(slots: tuple[str, ...]) -> Callable[[RandomStream, Content], Content]:
-    def edit(rng: RandomStream, content: Content) -> Content:
-        objects = list(content.objects)
-        i, j = rng.sample(range(len(objects)), 2)
-        a, b = objects[i], objects[j]
-        objects[i] = replace(a, **{s: getattr(b, s) for s in slots})
-        objects[j] = replace(b, **{s: getattr(a, s) for s in slots})
-        return replace(content, objects=tuple(objects))
-
-    return edit
 
 
 _KINDS = ("colour", "texture", "size", "shape", "ground", "places", "colours", "textures", "sizes", "motion")
 _STILL = (0.26, 0.17, 0.12, 0.09, 0.08, 0.13, 0.08, 0.04, 0.03, 0.0)
 _MOVING = (0.2, 0.13, 0.1, 0.07, 0.06, 0.1, 0.07, 0.03, 0.02, 0.22)
+# The fields that an edit swaps between two objects.
+_SWAPS = {"places": ("x", "y"), "colours": ("colour",), "textures": ("texture",), "sizes": ("size",)}
 
 
-@lru_cache(maxsize=2)
-def _edits(unseen: bool) -> dict[str, Callable[[RandomStream, Content], Content]]:
-    return {
-        "colour": _edit_slot("colour", _COLOURS),
-        "texture": _edit_slot("texture", _TEXTURES),
-        "size": _edit_slot("size", _SIZES),
-        "shape": _edit_slot("shape", _SHAPES[unseen]),
-        "motion": _edit_slot("motion", _MOTIONS),
-        "ground": _edit_ground,
-        "places": _swap(("x", "y")),
-        "colours": _swap(("colour",)),
-        "textures": _swap(("texture",)),
-        "sizes": _swap(("size",)),
-    }
+def _edited(content: Content, kind: str, rng: RandomStream, unseen: bool) -> Content:
+    """Returns a scene that differs by one edit: another background or attribute, or fields that two objects swap."""
+    if kind == "ground":
+        return content._replace(ground=_other(rng, _GROUNDS[False], content.ground))
+    objects = list(content.objects)
+    if fields := _SWAPS.get(kind):
+        i, j = rng.sample(range(len(objects)), 2)
+        for one, other in ((i, j), (j, i)):
+            swapped: dict[str, Any] = {name: getattr(content.objects[other], name) for name in fields}
+            objects[one] = replace(objects[one], **swapped)
+    else:
+        odds = {"colour": _COLOURS, "texture": _TEXTURES, "size": _SIZES, "shape": _SHAPES[unseen], "motion": _MOTIONS}
+        i = rng.randrange(len(objects))
+        other_value: Any = _other(rng, odds[kind], getattr(objects[i], kind))
+        objects[i] = replace(objects[i], **{kind: other_value})
+    return content._replace(objects=tuple(objects))
 
 
 def fits(a: Content, b: Content) -> bool:
     """Returns whether the full description of ``a`` is also true of ``b``."""
     if a.ground != b.ground or sorted(o.attributes for o in a.objects) != sorted(o.attributes for o in b.objects):
         return False
-    links = chain(a.objects)
-    for order in itertools.permutations(range(len(b.objects))):
-        same = all(o.attributes == b.objects[p].attributes for o, p in zip(a.objects, order, strict=True))
-        if same and all(holds(kind, b.objects, order[i], order[j]) for kind, i, j in links):
-            return True
-    return False
+    links, count = chain(a.objects), range(len(b.objects))
+    return any(
+        all(a.objects[i].attributes == b.objects[order[i]].attributes for i in count)
+        and all(holds(kind, b.objects, order[i], order[j]) for kind, i, j in links)
+        for order in itertools.permutations(count)
+    )
 
 
 def _sound(origin: Content, content: Content) -> bool:
     """Returns whether every object is visible, and no two objects have the same shape and colour."""
-    objects = content.objects
-    if len({(o.shape, o.colour) for o in objects}) < len(objects):
+    if len({(o.shape, o.colour) for o in content.objects}) < len(content.objects):
         return False
-    for i, j in itertools.combinations(range(len(objects)), 2):
-        a, b = objects[i], objects[j]
-        if overlaps(a, b) and (a.colour == b.colour or (a.size, b.size) != ("large", "small")):
-            return False
     # An object that covers another object or is covered must not move, because that could hide one of the two.
-    before, after = (
-        [overlaps(*pair) for pair in itertools.combinations(each.objects, 2)] for each in (origin, content)
-    )
-    return before == after
+    pairs, before = (list(itertools.combinations(each.objects, 2)) for each in (content, origin))
+    if [overlaps(*pair) for pair in pairs] != [overlaps(*pair) for pair in before]:
+        return False
+    covering = [(a, b) for a, b in pairs if overlaps(a, b)]
+    return all(a.colour != b.colour and (a.size, b.size) == ("large", "small") for a, b in covering)
 
 
 def members(origin: Content, rng: RandomStream, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
     """Returns the base and ``count - 1`` scenes that are one edit away from it. All have distinct full descriptions."""
-    edits, weights = _edits(domain == "unseen"), _MOVING if moving else _STILL
+    weights = _MOVING if moving else _STILL
     family = [origin]
     while len(family) < count:
-        candidate = edits[rng.weighted_choice(_KINDS, weights)](rng, origin)
+        candidate = _edited(origin, rng.weighted_choice(_KINDS, weights), rng, domain == "unseen")
         if _sound(origin, candidate) and not any(fits(candidate, m) or fits(m, candidate) for m in family):
             family.append(candidate)
     return tuple(family)

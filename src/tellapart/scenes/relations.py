@@ -64,6 +64,10 @@ def overlaps(a: Object, b: Object) -> bool:
     return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
 
 
+# The axes along which a relation's second object has a larger coordinate than its first object.
+_DIRECTIONS = {"left of": (1, 0), "right of": (-1, 0), "above": (0, 1), "below": (0, -1)}
+
+
 def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
     """Returns whether the relation holds between objects i and j. Later objects are drawn in front of earlier ones.
 
@@ -71,32 +75,21 @@ def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
     Raises KeyError for an unknown relation.
     """
     a, b = objects[i], objects[j]
-    if relation == "left of":
-        return b.x - a.x >= MARGIN
-    if relation == "right of":
-        return a.x - b.x >= MARGIN
-    if relation == "above":
-        return b.y - a.y >= MARGIN
-    if relation == "below":
-        return a.y - b.y >= MARGIN
-    if relation == "in front of":
-        return i > j and overlaps(a, b)
-    if relation == "behind":
-        return i < j and overlaps(a, b)
+    if relation in ("in front of", "behind"):
+        return i != j and (i > j) == (relation == "in front of") and overlaps(a, b)
     if relation == "near":
         return i != j and (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= NEAR**2
-    raise KeyError(relation)
+    across, down = _DIRECTIONS[relation]
+    return across * (b.x - a.x) + down * (b.y - a.y) >= MARGIN
 
 
 def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
     """Returns whether i is between j and k and all three objects are in one row or one column."""
-    a, b, c = objects[i], objects[j], objects[k]
-    for along, across in (("x", "y"), ("y", "x")):
-        low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
-        if low > high:
-            low, high = high, low
-        crosswise = [getattr(o, across) for o in (a, b, c)]
-        if max(crosswise) - min(crosswise) < MARGIN and middle - low >= MARGIN and high - middle >= MARGIN:
+    xs, ys = zip(*((objects[n].x, objects[n].y) for n in (j, i, k)), strict=True)
+    for along, across in ((xs, ys), (ys, xs)):
+        steps = along[1] - along[0], along[2] - along[1]
+        in_line = max(across) - min(across) < MARGIN
+        if in_line and (min(steps) >= MARGIN or max(steps) <= -MARGIN):
             return True
     return False
 
@@ -120,14 +113,12 @@ def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
     Reading order goes row by row, and an object that covers another object comes right after it. The relation is "left
     of" within a row, and "above" between rows.
     """
-    order = reading_order(objects)
     links: list[Relation] = []
-    for i, j in itertools.pairwise(order):
-        a, b = objects[i], objects[j]
-        if overlaps(a, b):
-            links.append(("in front of" if i > j else "behind", i, j))
-        else:
-            links.append(("left of" if abs(b.y - a.y) < MARGIN else "above", i, j))
+    for i, j in itertools.pairwise(reading_order(objects)):
+        kind = natural(objects, i, j)
+        if not overlaps(objects[i], objects[j]):
+            kind = "left of" if abs(objects[j].y - objects[i].y) < MARGIN else "above"
+        links.append((kind, i, j))
     return tuple(links)
 
 
@@ -135,9 +126,4 @@ def reading_order(objects: Sequence[Object]) -> list[int]:
     """Returns object indices sorted by row and column of the three-by-three grid. Objects in the back come before those
     in front.
     """
-
-    def cell(i: int) -> tuple[int, int, int]:
-        o = objects[i]
-        return (o.y * 3 // UNITS, o.x * 3 // UNITS, i)
-
-    return sorted(range(len(objects)), key=cell)
+    return sorted(range(len(objects)), key=lambda i: (objects[i].y * 3 // UNITS, objects[i].x * 3 // UNITS, i))
