@@ -46,24 +46,21 @@ def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
     Different mentions refer to different objects. For up to six mentions, the search is exact over attributes and
     relations. For more mentions, it optimizes only attributes, and scores the relations for the resulting assignment.
     """
-    facts = scene.facts
-    count, objects = len(facts), range(len(facts))
-    table = [[worth(m, facts[o]) for o in objects] for m in parsed.mentions]
-    if not table:
-        return 0, ()
-    if len(table) == 1:
-        best = max(objects, key=table[0].__getitem__)
+    count = len(scene.facts)
+    table = [[worth(m, thing) for thing in scene.facts] for m in parsed.mentions]
+    if len(table) == 1:  # the common case, which needs no search
+        best = table[0].index(max(table[0]))
         return table[0][best] + _relations(parsed, (best,), scene), (best,)
     none = [worth(m, None) for m in parsed.mentions]
     if len(table) <= _EXACT:
-        return _Search(parsed, scene, table, none).run()
+        return _search(parsed, scene, table, none)
     # The best score for each set of objects that have been taken so far.
     states: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for row, spare in zip(table, none, strict=True):
         following: dict[int, tuple[int, tuple[int, ...]]] = {}
         for taken, (score, meant) in states.items():
             options = [(taken, score + spare, -1)]
-            options += [(taken | 1 << o, score + row[o], o) for o in objects if not taken >> o & 1]
+            options += [(taken | 1 << o, score + worth_, o) for o, worth_ in enumerate(row) if not taken >> o & 1]
             for key, total, o in options:
                 if key not in following or total > following[key][0]:
                     following[key] = (total, (*meant, o))
@@ -76,33 +73,33 @@ def _relations(parsed: ParsedCaption, meant: tuple[int, ...], scene: Scene) -> i
     return sum(CLAIM if related(claim, meant, scene.objects) else -CLAIM for claim in parsed.relations)
 
 
-class _Search:
-    """Depth-first branch and bound over assignments."""
+def _search(
+    parsed: ParsedCaption, scene: Scene, table: list[list[int]], none: list[int]
+) -> tuple[int, tuple[int, ...]]:
+    """Searches all assignments depth-first, with branch and bound."""
+    spare = max(0, len(table) - len(scene.facts))
+    bounds = [CLAIM * len(parsed.relations)]  # the most that the last mentions and the relations can add
+    for row, other in zip(table[::-1], none[::-1], strict=True):
+        bounds.append(bounds[-1] + max(*row, other))
+    best, assignment = -(1 << 30), tuple[int, ...]()
 
-    def __init__(self, parsed: ParsedCaption, scene: Scene, table: list[list[int]], none: list[int]) -> None:
-        self.parsed, self.scene, self.table, self.none = parsed, scene, table, none
-        self.spare = max(0, len(table) - len(table[0]))
-        self.bound = [CLAIM * len(parsed.relations)] * (len(table) + 1)
-        for at in range(len(table) - 1, -1, -1):
-            self.bound[at] = self.bound[at + 1] + max(*table[at], none[at])
-        self.best, self.meant = -(1 << 30), (-1,) * len(table)
-
-    def run(self) -> tuple[int, tuple[int, ...]]:
-        self.step(0, 0, 0, ())
-        return self.best, self.meant
-
-    def step(self, at: int, taken: int, score: int, meant: tuple[int, ...]) -> None:
-        if score + self.bound[at] <= self.best:
+    def step(score: int, meant: tuple[int, ...]) -> None:
+        nonlocal best, assignment
+        at = len(meant)
+        if score + bounds[len(table) - at] <= best:
             return
-        if at == len(self.table):
-            score += _relations(self.parsed, meant, self.scene) if self.parsed.relations else 0
-            if score > self.best:
-                self.best, self.meant = score, meant
+        if at == len(table):
+            score += _relations(parsed, meant, scene) if parsed.relations else 0
+            if score > best:
+                best, assignment = score, meant
             return
-        row = self.table[at]
+        row = table[at]
         # Tries the most promising object first, so that the bound prunes early.
         for o in sorted(range(len(row)), key=row.__getitem__, reverse=True):
-            if not taken >> o & 1:
-                self.step(at + 1, taken | 1 << o, score + row[o], (*meant, o))
-        if meant.count(-1) < self.spare:
-            self.step(at + 1, taken, score + self.none[at], (*meant, -1))
+            if o not in meant:
+                step(score + row[o], (*meant, o))
+        if meant.count(-1) < spare:
+            step(score + none[at], (*meant, -1))
+
+    step(0, ())
+    return best, assignment

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from tellapart.scenes.parser import ParsedCaption, parse_caption
-from tellapart.scenes.relations import INVERSE
+from tellapart.scenes.relations import INVERSE, between, holds
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
 
-@dataclass(frozen=True, slots=True)
-class GraphScore:
+class GraphScore(NamedTuple):
     """Precision, recall and F of scene-graph tuples, 0..1."""
 
     precision: float
@@ -20,31 +21,34 @@ class GraphScore:
     f: float
 
 
-def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
-    """Returns the number of the caption's tuples, how many of them are true, the number of the scene's tuples, and how
-    many of those the caption contains.
-    """
-    parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
-    for mention in parsed.mentions:
-        name = mention.shape or "thing"
-        caption_tuples.add((name,))
+Tuples = set[tuple[str, ...]]
+
+
+def _caption_tuples(parsed: ParsedCaption) -> Tuples:
+    names = [mention.shape or "thing" for mention in parsed.mentions]
+    tuples: Tuples = {("ground", ground) for ground in parsed.grounds} | {(name,) for name in names}
+    for name, mention in zip(names, parsed.mentions, strict=True):
         for slot, values in mention.values.items():
             # Contradictory values match nothing.
             mark = () if len(values) == 1 else ("contradicted",)
-            caption_tuples |= {(name, slot, value, *mark) for value in values}
-    for kind, *who in parsed.relations:
-        names = [parsed.mentions[int(m)].shape or "thing" for m in who]
-        caption_tuples.add(_relation_tuple(str(kind), names))
-    caption_tuples.discard(("thing",))
-    facts = scene.facts
-    scene_tuples: set[tuple[str, ...]] = {("ground", scene.ground)}
-    for thing in facts:
-        scene_tuples.add((thing[0],))
-        scene_tuples |= {(thing[0], slot, value) for slot, value in zip(FIELDS[1:], thing[1:], strict=True) if value}
-    scene_tuples |= {_relation_tuple(kind, [facts[i][0], facts[j][0]]) for kind, i, j in scene.chain}
-    true = scene_tuples | scene.true_relation_tuples
-    return len(caption_tuples), len(caption_tuples & true), len(scene_tuples), len(caption_tuples & scene_tuples)
+            tuples |= {(name, slot, value, *mark) for value in values}
+    tuples |= {_relation_tuple(str(kind), [names[int(m)] for m in who]) for kind, *who in parsed.relations}
+    return tuples - {("thing",)}
+
+
+@lru_cache(maxsize=4096)
+def _scene_tuples(scene: Scene) -> tuple[Tuples, Tuples]:
+    """Returns the tuples in the full description, and all true tuples."""
+    names, things = [facts[0] for facts in scene.facts], range(len(scene.objects))
+    described: Tuples = {("ground", scene.ground)} | {(name,) for name in names}
+    for name, *values in scene.facts:
+        described |= {(name, slot, value) for slot, value in zip(FIELDS[1:], values, strict=True) if value}
+    described |= {_relation_tuple(kind, [names[i], names[j]]) for kind, i, j in scene.chain}
+    true = {_relation_tuple(kind, [names[i], names[j]]) for kind in INVERSE
+            for i, j in itertools.permutations(things, 2) if holds(kind, scene.objects, i, j)}  # fmt: skip
+    true |= {_relation_tuple("between", [names[n] for n in who])
+             for who in itertools.permutations(things, 3) if between(scene.objects, *who)}  # fmt: skip
+    return described, described | true
 
 
 def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -63,8 +67,9 @@ def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
     shape, as in SPICE, so two stars are a single node. Precision considers all true tuples; recall considers only the
     tuples in the full description. Precision, recall and F are 0 for a caption without claims.
     """
-    stated, true, expected, recalled = _graph_counts(caption, scene)
-    precision = true / stated if stated else 0.0
-    recall = recalled / expected if expected else 0.0
+    stated = _caption_tuples(parse_caption(caption) if isinstance(caption, str) else caption)
+    described, true = _scene_tuples(scene)
+    precision = len(stated & true) / len(stated) if stated else 0.0
+    recall = len(stated & described) / len(described)
     both = precision + recall
     return GraphScore(precision, recall, 2 * precision * recall / both if both else 0.0)

@@ -7,8 +7,11 @@ claims are true (`align`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tellapart.language.judged_claims import Judged
 from tellapart.scenes.alignment import PLACE, align, related
@@ -20,14 +23,13 @@ FACT_KINDS = (*FIELDS, "relation", "ground", "number")
 """The kinds of claims. A number ("three things") is a kind of claim, but not a separate fact about the scene."""
 
 
-@dataclass(slots=True)
-class KindCounts:
+class KindCounts(NamedTuple):
     """The counts for one kind of claim (see `ClaimCounts`)."""
 
-    claims: int = 0
-    correct: int = 0
-    attributes: int = 0
-    recalled: int = 0
+    claims: int
+    correct: int
+    attributes: int
+    recalled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,125 +87,91 @@ NOT_SO = "not true in the picture"
 TOO_MANY = "more than the picture shows"
 
 
-class _ClaimCounter:
-    """Counts a caption's claims.
+class _Claim(NamedTuple):
+    """A claim that was checked against a scene.
 
-    ``false`` contains each false claim's words and the reason; ``true`` contains each true claim's words and the fact
-    about the scene that it states.
+    words: the words that make the claim, for each time that the caption makes it.
+    why: why the claim is false; "" if it is true.
+    facts: the facts that the claim states, if it is true and does not follow from other claims.
+    bound: whether the claim is about a particular object.
     """
 
-    def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
-        self.scene, self.facts, self.meant = scene, scene.facts, meant
-        self.claims = self.correct = self.bound = self.binding = self.invented = 0
-        self.wrong_relations = self.conflicts = self.recalled = 0
-        self.kinds = {kind: KindCounts() for kind in FACT_KINDS}
-        self.false: list[tuple[Words, str]] = []
-        self.true: list[tuple[Words, Fact]] = []
-
-    def tally(self, kind: str, claims: int = 0, correct: int = 0, recalled: int = 0) -> None:
-        """Adds to the overall counts and to the counts for one kind of claim."""
-        for total in (self, self.kinds[kind]):
-            total.claims += claims
-            total.correct += correct
-            total.recalled += recalled
-
-    def mention(self, mention: Mention, at: int) -> None:
-        thing = self.facts[at] if at >= 0 else None
-        if mention.shape:
-            self.value(0, (mention.shape,), thing, mention, excess=thing is None)
-        for slot, values in mention.values.items():
-            self.value(PLACE[slot], values, thing, mention)
-
-    def value(
-        self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, mention: Mention, excess: bool = False
-    ) -> None:
-        self.tally(FIELDS[slot], claims=len(values))
-        self.bound += len(values)
-        for value in values:
-            there = any(f[slot] == value for f in self.facts)
-            if thing is not None and thing[slot] == value:
-                if len(values) == 1:
-                    self.tally(FIELDS[slot], correct=1, recalled=1)
-                    self.true.append((mention.words.get((FIELDS[slot], value), ()), (FIELDS[slot], thing)))
-                    continue
-                self.conflicts += 1
-                why = CONTRADICTED
-            elif excess or not there:
-                self.invented += 1
-                why = TOO_MANY if there else NOWHERE
-            else:
-                self.binding += 1
-                why = ELSEWHERE
-            self.false.append((mention.words.get((FIELDS[slot], value), ()), why))
-
-    def grounds(self, parsed: ParsedCaption) -> None:
-        grounds = set(parsed.grounds)
-        self.tally("ground", claims=len(grounds))
-        for ground in grounds:
-            if ground != self.scene.ground:
-                self.invented += 1
-                why = NOWHERE
-            elif len(grounds) == 1:
-                self.tally("ground", correct=1, recalled=1)
-                self.true += [(words, ("ground",)) for words in parsed.claim_words.grounds]
-                continue
-            else:
-                self.conflicts += 1
-                why = CONTRADICTED
-            self.mark_false(ground, parsed.grounds, parsed.claim_words.grounds, why)
-
-    def loose(self, parsed: ParsedCaption) -> None:
-        loose = set(parsed.loose)
-        for slot, value in loose:
-            self.tally(slot, claims=1)
-            if any(f[PLACE[slot]] == value for f in self.facts):
-                self.tally(slot, correct=1)
-            else:
-                self.invented += 1
-                self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
-
-    def relations(self, parsed: ParsedCaption) -> None:
-        group = list(range(len(self.facts)))  # objects that true relations connect have the same number
-        for claim in dict.fromkeys(parsed.relations):
-            self.tally("relation", claims=1)
-            if not related(claim, self.meant, self.scene.objects):
-                self.wrong_relations += 1
-                self.mark_false(claim, parsed.relations, parsed.claim_words.relations, NOT_SO)
-                continue
-            self.tally("relation", correct=1)
-            first, *others = (self.meant[int(m)] for m in claim[1:])
-            for other in others:
-                if group[first] != group[other]:
-                    self.tally("relation", recalled=1)
-                    words = parsed.claim_words.relations[parsed.relations.index(claim)]
-                    self.true.append((words, ("relation", *sorted((first, other)))))
-                    old, new = group[other], group[first]
-                    group = [new if number == old else number for number in group]
-
-    def number(self, parsed: ParsedCaption) -> None:
-        if parsed.number is None:
-            return
-        self.tally("number", claims=1)
-        if parsed.number == len(self.scene.objects):
-            self.tally("number", correct=1)
-        else:
-            self.false.append((parsed.claim_words.number, NOT_SO))
-
-    def mark_false(self, claim: object, claims: Sequence[object], claim_words: Sequence[Words], why: str) -> None:
-        """Marks every occurrence of a false claim."""
-        self.false += [(words, why) for own, words in zip(claims, claim_words, strict=True) if own == claim]
+    kind: str
+    words: tuple[Words, ...]
+    why: str = ""
+    facts: tuple[Fact, ...] = ()
+    bound: bool = False
 
 
-def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
+def _checked_claims(parsed: ParsedCaption, scene: Scene) -> list[_Claim]:
     _, meant = align(parsed, scene)
-    count = _ClaimCounter(scene, meant)
+    claims = [
+        *_claims_about_objects(parsed, scene, meant),
+        *_claims_about_ground(parsed, scene),
+        *_loose_claims(parsed, scene),
+        *_relation_claims(parsed, scene, meant),
+    ]
+    if parsed.number is not None:
+        why = "" if parsed.number == len(scene.objects) else NOT_SO
+        claims.append(_Claim("number", (parsed.claim_words.number,), why))
+    return claims
+
+
+def _claims_about_objects(parsed: ParsedCaption, scene: Scene, meant: tuple[int, ...]) -> Iterator[_Claim]:
     for mention, at in zip(parsed.mentions, meant, strict=True):
-        count.mention(mention, at)
-    count.grounds(parsed)
-    count.loose(parsed)
-    count.relations(parsed)
-    count.number(parsed)
-    return count
+        thing = scene.facts[at] if at >= 0 else None
+        shape = {"shape": (mention.shape,)} if mention.shape else {}
+        for slot, values in (shape | mention.values).items():
+            for value in values:
+                words = (mention.words.get((slot, value), ()),)
+                if thing is not None and thing[PLACE[slot]] == value:
+                    true = len(values) == 1
+                    yield _Claim(slot, words, "" if true else CONTRADICTED, ((slot, thing),) if true else (), True)
+                elif not _occurs(slot, value, scene):
+                    yield _Claim(slot, words, NOWHERE, bound=True)
+                else:
+                    excess = slot == "shape" and thing is None
+                    yield _Claim(slot, words, TOO_MANY if excess else ELSEWHERE, bound=True)
+
+
+def _occurs(slot: str, value: str, scene: Scene) -> bool:
+    return any(facts[PLACE[slot]] == value for facts in scene.facts)
+
+
+def _claims_about_ground(parsed: ParsedCaption, scene: Scene) -> Iterator[_Claim]:
+    grounds = dict.fromkeys(parsed.grounds)
+    for ground in grounds:
+        words = _words_of(ground, parsed.grounds, parsed.claim_words.grounds)
+        why = NOWHERE if ground != scene.ground else CONTRADICTED if len(grounds) > 1 else ""
+        yield _Claim("ground", words, why, () if why else (("ground",),))
+
+
+def _loose_claims(parsed: ParsedCaption, scene: Scene) -> Iterator[_Claim]:
+    for slot, value in dict.fromkeys(parsed.loose):
+        words = _words_of((slot, value), parsed.loose, parsed.claim_words.loose)
+        yield _Claim(slot, words, "" if _occurs(slot, value, scene) else NOWHERE)
+
+
+def _relation_claims(parsed: ParsedCaption, scene: Scene, meant: tuple[int, ...]) -> Iterator[_Claim]:
+    group = list(range(len(scene.facts)))  # objects that true relations connect have the same number
+    for claim in dict.fromkeys(parsed.relations):
+        words = _words_of(claim, parsed.relations, parsed.claim_words.relations)
+        if not related(claim, meant, scene.objects):
+            yield _Claim("relation", words, NOT_SO)
+            continue
+        facts: list[Fact] = []
+        first, *others = (meant[int(m)] for m in claim[1:])
+        for other in others:
+            if group[first] != group[other]:
+                facts.append(("relation", *sorted((first, other))))
+                old, new = group[other], group[first]
+                group = [new if number == old else number for number in group]
+        yield _Claim("relation", words[:1], "", tuple(facts))
+
+
+def _words_of(claim: object, claims: Sequence[object], claim_words: Sequence[Words]) -> tuple[Words, ...]:
+    """Returns the words of every occurrence of a claim."""
+    return tuple(words for own, words in zip(claims, claim_words, strict=True) if own == claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +203,14 @@ def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
     Leaves out claims that, whether true or false, do not state a separate fact: the number of objects, and attributes
     without an object. Also leaves out true relations that follow from other relations. Never raises.
     """
-    parsed = parse_caption(caption)
-    count = _count(parsed, scene)
-    no_fact = {(), parsed.claim_words.number, *parsed.claim_words.loose}
-    stated = [StatedClaim(words, fact) for words, fact in count.true]
-    false = [StatedClaim(words, None) for words, _ in count.false]
-    return [claim for claim in (*stated, *false) if claim.words not in no_fact]
+    about_facts = [
+        claim
+        for claim in _checked_claims(parse_caption(caption), scene)
+        if claim.bound or claim.kind in ("relation", "ground")
+    ]
+    true = [StatedClaim(words, fact) for claim in about_facts for words in claim.words for fact in claim.facts]
+    false = [StatedClaim(words, None) for claim in about_facts if claim.why for words in claim.words]
+    return [claim for claim in true + false if claim.words]
 
 
 def judged_by_scene(caption: str, scene: Scene) -> Judged:
@@ -259,11 +229,11 @@ def judged_by_scene(caption: str, scene: Scene) -> Judged:
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
     """Marks the words that make false claims in a caption, according to the rules of `count_claims`. Never raises."""
-    count, where = _count(parse_caption(caption), scene), token_spans(caption)
+    claims, where = _checked_claims(parse_caption(caption), scene), token_spans(caption)
     why: dict[int, str] = {}
-    for words, reason in count.false:
-        for word in words:
-            why.setdefault(word, reason)
+    for claim in claims:
+        for word in itertools.chain(*claim.words) if claim.why else ():
+            why.setdefault(word, claim.why)
     found: list[tuple[int, int, str]] = []
     for word in sorted(why):
         start, end = where[word]
@@ -271,7 +241,7 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
             found[-1] = (found[-1][0], end, why[word])
         else:
             found.append((start, end, why[word]))
-    return MarkedCaption(count.claims, count.correct, tuple(found))
+    return MarkedCaption(len(claims), sum(not claim.why for claim in claims), tuple(found))
 
 
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
@@ -279,38 +249,40 @@ def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
     claims.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
-    count = _count(parsed, scene)
-    things = len(scene.objects)
-    for kind in (*FIELDS[: 5 if scene.length > 1 else 4], "relation", "ground"):
-        count.kinds[kind].attributes = {"relation": things - 1, "ground": 1}.get(kind, things)
+    claims, things = _checked_claims(parsed, scene), len(scene.objects)
+    why = Counter(claim.why for claim in claims)
+    attributes = dict.fromkeys(FIELDS[: 5 if scene.length > 1 else 4], things) | {"relation": things - 1, "ground": 1}
+    kinds = {}
+    for kind in FACT_KINDS:
+        of_kind = [claim for claim in claims if claim.kind == kind]
+        correct, recalled = sum(not claim.why for claim in of_kind), sum(len(claim.facts) for claim in of_kind)
+        kinds[kind] = KindCounts(len(of_kind), correct, attributes.get(kind, 0), recalled)
     return ClaimCounts(
-        claims=count.claims,
-        correct=count.correct,
-        bound=count.bound,
-        binding_errors=count.binding,
-        hallucinations=count.invented,
-        relation_errors=count.wrong_relations,
-        conflicts=count.conflicts,
-        attributes=sum(counts.attributes for counts in count.kinds.values()),
-        recalled=count.recalled,
-        repetitions=count_repetitions(parsed, scene),
+        claims=len(claims),
+        correct=why[""],
+        bound=sum(claim.bound for claim in claims),
+        binding_errors=why[ELSEWHERE],
+        hallucinations=why[NOWHERE] + why[TOO_MANY],
+        relation_errors=kinds["relation"].claims - kinds["relation"].correct,
+        conflicts=why[CONTRADICTED],
+        attributes=sum(attributes.values()),
+        recalled=sum(len(claim.facts) for claim in claims),
+        repetitions=_count_repetitions(parsed, scene),
         words=len(parsed.words),
-        kinds=count.kinds,
+        kinds=kinds,
     )
 
 
-def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
+def _count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
     """Counts repeated runs of words, mentions beyond the number of objects that fit them, and repeated backgrounds and
     relations.
     """
     total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
-    times_mentioned: dict[object, int] = {}
+    times_mentioned: dict[object, list[Mention]] = {}
     for mention in parsed.mentions:
-        times_mentioned[mention.signature()] = times_mentioned.get(mention.signature(), 0) + 1
-    for mention in parsed.mentions:
-        times = times_mentioned.pop(mention.signature(), 0)
-        if times > 1:
-            total += max(0, times - max(1, sum(_fits(mention, facts) for facts in scene.facts)))
+        times_mentioned.setdefault(mention.signature(), []).append(mention)
+    for same in times_mentioned.values():
+        total += max(0, len(same) - max(1, sum(_fits(same[0], facts) for facts in scene.facts)))
     return total + _repeated_runs(parsed.words)
 
 

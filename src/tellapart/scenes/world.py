@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from typing import overload
 
@@ -15,20 +15,72 @@ from PIL import Image
 from tellapart.errors import UsageError, nearest
 from tellapart.scenes.families import Content, base, members
 from tellapart.scenes.grammar import describe, full_description, paraphrases
-from tellapart.scenes.ground_truth import SceneTruth
+from tellapart.scenes.relations import Object, Relation, chain
 from tellapart.scenes.render import draw_scene
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
 from tellapart.utils.permutation import permuted
 from tellapart.utils.random_stream import RandomStream, digest
+from tellapart.utils.versions import VERSIONS
 
-LARGEST_FAMILY = 32
 
+@dataclass(frozen=True)
+class Scene:
+    """A picture, or a clip if ``length`` is greater than 1, with its complete ground truth, renderer and descriptions.
+    Implements `types.Picture`.
 
-class Scene(SceneTruth):
-    """A picture (or clip) of the synthetic world, with its ground truth, renderer and descriptions. Implements
-    `types.Picture`.
+    ``family`` is the index of the family of look-alikes, and ``member`` is the index within the family (0 is the base).
     """
+
+    id: str
+    objects: tuple[Object, ...]
+    ground: str
+    grain: int
+    domain: str = "plain"
+    split: str = "train"
+    family: int = 0
+    member: int = 0
+    detail: float = 0.3
+    size: int = 64
+    length: int = 1
+    count: int = 5
+    """The number of references."""
+    full: bool = False
+    """Whether the references are full descriptions."""
+
+    @property
+    def name(self) -> str:
+        return self.id
+
+    @property
+    def motion(self) -> tuple[str, ...]:
+        """Returns each object's motion in a clip, or an empty tuple for a picture."""
+        return tuple(o.motion for o in self.objects) if self.length > 1 else ()
+
+    @property
+    def look_alikes(self) -> str:
+        """Returns an identifier for the scene's family."""
+        return f"{self.id.rpartition('-')[0]}-{self.family}"
+
+    def content_key(self) -> str:
+        """Returns a hash of the visible content. It depends neither on the id nor on the references."""
+        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
+        shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
+        return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
+
+    def key(self) -> str:
+        """Returns the `content_key` and the renderer's version, which form the cache key for the picture's features."""
+        return f"{self.content_key()}-{VERSIONS['scenes']}"
+
+    @cached_property
+    def chain(self) -> tuple[Relation, ...]:
+        """Returns the n-1 relations in the full description (see `relations.chain`)."""
+        return chain(self.objects)
+
+    @cached_property
+    def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
+        """Returns every object's shape, colour, size, texture and motion, for comparison with captions."""
+        return tuple(o.attributes for o in self.objects)
 
     @cached_property
     def references(self) -> tuple[str, ...]:
@@ -94,6 +146,19 @@ class Still:
         return Image.fromarray(draw_scene(self.clip, self.clip.size, frame=self.number))
 
 
+LARGEST_FAMILY = 32
+# The least and the largest value of each number.
+_RANGES = (
+    ("n", 0, 10**9),
+    ("seed", -(2**63), 2**63),
+    ("family", 1, LARGEST_FAMILY),
+    ("size", 32, 1024),
+    ("references", 0, 1000),
+    ("frames", 1, 64),
+)
+
+
+@dataclass(repr=False, eq=False)
 class Scenes(Sequence[Scene]):
     """``n`` scenes, determined by ``seed``, ``split`` and ``domain``; ``scenes[i]`` creates only that scene.
 
@@ -112,37 +177,34 @@ class Scenes(Sequence[Scene]):
     ``n``, and the scenes for a smaller ``n`` are a subset of the scenes for a larger ``n``.
     """
 
-    def __init__(
-        self,
-        n: int = 1000,
-        *,
-        seed: int = 0,
-        split: str = "train",
-        domain: str = "plain",
-        detail: float = 0.3,
-        family: int = 5,
-        size: int = 64,
-        references: int = 5,
-        frames: int = 1,
-        full: bool = False,
-    ) -> None:
-        if domain not in DOMAINS:
-            raise UsageError(f"unknown domain of scenes '{domain}'{nearest(domain, DOMAINS)}")
-        if not split or not split.replace("_", "").replace("-", "").isalnum():
-            raise UsageError(f"expected a split name such as train or test, got '{split}'; use split=test")
-        _whole("n", n, 0, 10**9)
-        _whole("seed", seed, -(2**63), 2**63)
-        _whole("family", family, 1, LARGEST_FAMILY)
-        _whole("size", size, 32, 1024)
-        _whole("references", references, 0, 1000)
-        _whole("frames", frames, 1, 64)
+    n: int = 1000
+    _: KW_ONLY
+    seed: int = 0
+    split: str = "train"
+    domain: str = "plain"
+    detail: float = 0.3
+    family: int = 5
+    size: int = 64
+    references: int = 5
+    frames: int = 1
+    full: bool = False
+
+    def __post_init__(self) -> None:
+        if self.domain not in DOMAINS:
+            raise UsageError(f"unknown domain of scenes '{self.domain}'{nearest(self.domain, DOMAINS)}")
+        if not self.split.replace("_", "").replace("-", "").isalnum():
+            raise UsageError(f"expected a split name such as train or test, got '{self.split}'; use split=test")
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise UsageError(
+                    f"{name}: expected an integer from {low} to {high}, got {value!r}; use a value such as {name}={low}"
+                )
+        detail = self.detail
         if isinstance(detail, bool) or not isinstance(detail, int | float) or not 0 <= detail <= 1:
             raise UsageError(f"detail: expected a probability, got {detail!r}; use a value such as detail=0.3")
-        self.n, self.seed, self.split, self.domain = n, seed, split, domain
-        self.detail, self.family, self.size = float(detail), family, size
-        self.references, self.frames, self.full = references, frames, full
-        self._stream = ("clips" if frames > 1 else "scenes", domain, split, seed)
-        self._order_key = digest("order", *self._stream, n)
+        self._stream = ("clips" if self.frames > 1 else "scenes", self.domain, self.split, self.seed)
+        self._order_key = digest("order", *self._stream, self.n)
 
     def __len__(self) -> int:
         return self.n
@@ -167,9 +229,7 @@ class Scenes(Sequence[Scene]):
         content = _member(self._stream, family, member)
         return Scene(
             id=self._name(slot),
-            objects=content.objects,
-            ground=content.ground,
-            grain=content.grain,
+            **content._asdict(),
             domain=self.domain,
             split=self.split,
             family=family,
@@ -199,13 +259,6 @@ class Scenes(Sequence[Scene]):
         """Returns the ids in each family. A family is a set of similar pictures that must be told apart."""
         starts = range(0, self.n, self.family)
         return [[self._name(s) for s in range(a, min(a + self.family, self.n))] for a in starts]
-
-
-def _whole(name: str, value: int, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(
-            f"{name}: expected an integer from {low} to {high}, got {value!r}; use a value such as {name}={low}"
-        )
 
 
 @lru_cache(maxsize=512)
