@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from tellapart.language.inflection import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
+from tellapart.scenes.ground_truth import SceneTruth
 from tellapart.scenes.relations import INVERSE, Object, between, holds, natural, reading_order
 from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.random_stream import RandomStream
-
-if TYPE_CHECKING:
-    from tellapart.scenes.world import Scene
 
 _ALT_SYNONYM_RATE = 0.65
 """The probability that alt-text uses a word from `vocabulary.ALT_WORDS`, if there is one."""
@@ -26,7 +23,7 @@ _USUAL_DETAIL = 0.3
 _SALIENT_FIRST, _SECOND, _THIRD, _KIND, _STRIKING, _OTHER, _SAME_SYNONYM = 0.75, 0.99, 0.58, 0.9, 0.32, 0.05, 0.1
 
 
-def describe(scene: Scene, rng: RandomStream, detail: float) -> str:
+def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     """Generates one reference in the style of the scene's domain.
 
     At detail 0, returns only the gist ("a shape on the grass"); otherwise, returns only the gist with probability 0.3 ·
@@ -49,7 +46,7 @@ def describe(scene: Scene, rng: RandomStream, detail: float) -> str:
     return _plain(scene, rng, detail)
 
 
-def full_description(scene: Scene, rng: RandomStream | None = None) -> str:
+def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     """Describes every object with every attribute, the chain of relations and the background. The description is false
     of every look-alike.
 
@@ -74,7 +71,7 @@ def full_description(scene: Scene, rng: RandomStream | None = None) -> str:
     return _framed(text, ground, scene, rng)
 
 
-def paraphrases(scene: Scene, count: int, seed: int = 0) -> tuple[str, ...]:
+def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]:
     """Returns ``count`` different full descriptions. Raises ValueError if there are not that many."""
     found: dict[str, None] = {}
     for turn in range(40 * count):
@@ -111,12 +108,12 @@ def _word(options: tuple[str, ...], rng: RandomStream | None) -> str:
     return options[0] if rng is None else rng.zipf_choice(options)
 
 
-def _verbs(scene: Scene) -> tuple[str, ...]:
+def _verbs(scene: SceneTruth) -> tuple[str, ...]:
     # Objects in a clip may move, so verbs such as "sits" do not apply.
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
-def _synonym(scene: Scene, kind: str, value: str, rng: RandomStream | None) -> str:
+def _synonym(scene: SceneTruth, kind: str, value: str, rng: RandomStream | None) -> str:
     alt_words = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
     if alt_words and rng is not None and rng.bernoulli(_ALT_SYNONYM_RATE):
         return rng.zipf_choice(alt_words)
@@ -124,7 +121,7 @@ def _synonym(scene: Scene, kind: str, value: str, rng: RandomStream | None) -> s
 
 
 def _noun_phrase(
-    scene: Scene,
+    scene: SceneTruth,
     thing: Object,
     rng: RandomStream | None,
     detail: float,
@@ -167,7 +164,7 @@ def _plain_synonym(slot: str, value: str, rng: RandomStream | None) -> str:
     return _word(v.WORDS[slot][value], rng)
 
 
-def _linked(scene: Scene, i: int, j: int) -> str:
+def _linked(scene: SceneTruth, i: int, j: int) -> str:
     """Returns the relation of i to j: the chain's relation if they are neighbours in the chain, otherwise the natural
     relation.
     """
@@ -179,7 +176,7 @@ def _linked(scene: Scene, i: int, j: int) -> str:
     return natural(scene.objects, i, j)
 
 
-def _framed(text: str, ground: str, scene: Scene, rng: RandomStream | None) -> str:
+def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
     """Puts the chain into a sentence with the background.
 
     Scenes with two objects get a longer sentence template than scenes with four objects, so that lengths are similar.
@@ -199,7 +196,7 @@ def _framed(text: str, ground: str, scene: Scene, rng: RandomStream | None) -> s
     return f"{_word(openers, rng)} {text} {_word(closers, rng)}"
 
 
-def _gist(scene: Scene, rng: RandomStream) -> str:
+def _gist(scene: SceneTruth, rng: RandomStream) -> str:
     """Returns a sentence without details that mentions the number of things, or one thing, and perhaps the
     background.
     """
@@ -217,7 +214,7 @@ def _gist(scene: Scene, rng: RandomStream) -> str:
     return _grounded(scene, text, rng, 0.0, verb=kind < 2 and scene.domain != "alt")
 
 
-def _grounded(scene: Scene, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
+def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
     """Usually adds the background before or after ``text``, sometimes with a verb. Otherwise, adds at most an
     opener.
     """
@@ -235,7 +232,7 @@ def _grounded(scene: Scene, text: str, rng: RandomStream, detail: float, *, verb
     return f"{text} {ground}"
 
 
-def _mentioned(scene: Scene, rng: RandomStream, detail: float) -> list[int]:
+def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]:
     """Returns the objects to mention, in order. Large objects tend to come first."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
@@ -247,7 +244,7 @@ def _mentioned(scene: Scene, rng: RandomStream, detail: float) -> list[int]:
     return order[::-1] if rng.bernoulli(0.5) else order
 
 
-def _relation(scene: Scene, i: int, j: int, rng: RandomStream, detail: float) -> str:
+def _relation(scene: SceneTruth, i: int, j: int, rng: RandomStream, detail: float) -> str:
     """Returns a phrase for the relation of i to j. Unless everything is mentioned, this is sometimes "near" if the
     objects are near.
     """
@@ -256,7 +253,7 @@ def _relation(scene: Scene, i: int, j: int, rng: RandomStream, detail: float) ->
     return _synonym(scene, "relation", _linked(scene, i, j), rng)
 
 
-def _betweenness(scene: Scene, i: int) -> tuple[int, int] | None:
+def _betweenness(scene: SceneTruth, i: int) -> tuple[int, int] | None:
     count = len(scene.objects)
     for j in range(count):
         for k in range(j + 1, count):
@@ -265,7 +262,7 @@ def _betweenness(scene: Scene, i: int) -> tuple[int, int] | None:
     return None
 
 
-def _plain(scene: Scene, rng: RandomStream, detail: float) -> str:
+def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     order = _mentioned(scene, rng, detail)
     phrases: dict[str, int] = {}
     for i in order:
@@ -294,7 +291,7 @@ def _plain(scene: Scene, rng: RandomStream, detail: float) -> str:
     return _grounded(scene, text, rng, detail, verb=len(order) == 1 and not related)
 
 
-def _cocolike(scene: Scene, rng: RandomStream, share: float) -> str:
+def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
     """Describes a picture's salient content, usually two objects with about one attribute each, as in "a dog on a
     surfboard in the water".
 
@@ -338,7 +335,7 @@ def _cocolike(scene: Scene, rng: RandomStream, share: float) -> str:
     return _grounded(scene, text, rng, _USUAL_DETAIL, verb=False)
 
 
-def _alt(scene: Scene, rng: RandomStream, detail: float) -> str:
+def _alt(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     order = _mentioned(scene, rng, detail)
     text, last = "", ""
     for place, i in enumerate(order):
@@ -354,7 +351,7 @@ def _alt(scene: Scene, rng: RandomStream, detail: float) -> str:
     return _alt_dress(scene, _grounded(scene, text, rng, detail, verb=False), rng)
 
 
-def _alt_name(scene: Scene, thing: Object, rng: RandomStream, detail: float) -> str:
+def _alt_name(scene: SceneTruth, thing: Object, rng: RandomStream, detail: float) -> str:
     name = _noun_phrase(scene, thing, rng, detail, bare=True)
     if scene.length == 1 or not rng.bernoulli(detail * detail if thing.motion == "still" else detail):
         return name
@@ -363,7 +360,7 @@ def _alt_name(scene: Scene, thing: Object, rng: RandomStream, detail: float) -> 
     return f"{name} {doing}{'wards' if doing.endswith(('left', 'right')) else ''}"
 
 
-def _alt_dress(scene: Scene, text: str, rng: RandomStream) -> str:
+def _alt_dress(scene: SceneTruth, text: str, rng: RandomStream) -> str:
     """Adds a prefix and a suffix and applies title case at random, as in alt-text on the web."""
     if rng.bernoulli(0.3):
         text = f"{rng.zipf_choice(v.ALT_PREFIXES)} {text}"

@@ -10,15 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tellapart.scenes.ground_truth import SceneTruth
 from tellapart.scenes.relations import UNITS, Object
 from tellapart.utils.random_stream import RandomStream
-
-if TYPE_CHECKING:
-    from tellapart.scenes.world import Scene
 
 DIAMETERS = {"small": 24, "medium": 34, "large": 46}
 """In units of 1/128 of the picture's width. At 64 pixels, these are 12, 17 and 23 pixels."""
@@ -463,7 +460,7 @@ def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return fill, second, fill // 2 if name == "black" else fill * 5 // 9
 
 
-def draw_scene(scene: Scene, size: int, frame: int | None = None) -> np.ndarray:
+def draw_scene(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
     """Renders a scene to uint8, size × size × 3. ``frame`` is the index of a clip's frame [default: the middle
     frame].
     """
