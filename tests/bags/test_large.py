@@ -57,7 +57,7 @@ def search_in(
 
 
 def rows_of(search: LargeSearch) -> np.ndarray:
-    return np.concatenate([search.neighbours(s) for s in range(len(search.features.shards))])
+    return np.concatenate([search.load(search.result, s) for s in range(len(search.features.shards))])
 
 
 @pytest.mark.parametrize("max_cosine", [None, 0.8])
@@ -246,7 +246,7 @@ def interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["centroids.npy", "before.npy", "begin/000001.npy", "refined/000000.npy"])
+@pytest.mark.parametrize("name", ["centroids.npy", "before.npy", "clusters/000001.npy", "refined/000000.npy"])
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01\0v\0{'descr'", b"PK\x03\x04", b"text"])
 def test_damaged_work_is_one_line(folder: Path, tmp_path: Path, interrupted: Path, name: str, damage: bytes) -> None:
     out = tmp_path / "bags.jsonl"

@@ -13,7 +13,7 @@ from benchmarks.bags import features as synthetic
 from tellapart.bags.cluster_sizes import QUERIES, Sizes
 from tellapart.bags.large import LargeSearch
 from tellapart.bags.recall import recall
-from tellapart.bags.refinement import ENTRY, Round, no_entries
+from tellapart.bags.refinement import Round
 from tellapart.bags.shards import FeatureShards
 from tellapart.features.all_neighbours import nearest_neighbours
 
@@ -46,7 +46,7 @@ def mined(folder: Path, work: Path, sizes: Sizes = SIZES, **options: Any) -> Lar
 
 
 def pairs_of(search: LargeSearch) -> np.ndarray:
-    return np.concatenate([search.neighbours(shard) for shard in range(len(FILES))])
+    return np.concatenate([search.load(search.result, shard) for shard in range(len(FILES))])
 
 
 @pytest.mark.long
@@ -132,8 +132,3 @@ def test_a_block_is_compared_with_no_more_at_once_than_memory_allows(
     search = mined(folder, tmp_path, replace(SIZES, candidates=600), rounds=2)
     assert max(found for _, found in seen) <= 600 and min(own for own, _ in seen) < QUERIES
     assert recall(search, (6,), 500, progress=False)[0] > 0.8
-
-
-def test_entries_that_are_none() -> None:
-    entries = no_entries(2, 3)
-    assert entries.dtype == ENTRY and (entries["place"] == -1).all() and not entries["new"].any()

@@ -29,29 +29,24 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
 
     A bag consists of a picture and its nearest neighbours.
     """
-    features = search.features
-    similarity_N = np.empty(len(features), np.float32)
-    for number, first in enumerate(features.first_S[:-1]):
-        near = search.neighbours(number)
-        for start in range(0, len(near), PICTURES_PER_BLOCK):
-            cosine_BK = near[start : start + PICTURES_PER_BLOCK]["cosine"][:, : size - 1].astype(np.float64)
-            whole = slice(first + start, first + start + len(cosine_BK))
-            similarity_N[whole] = cosine_BK.mean(1)  # −inf if there are too few neighbours
+    n = len(search.features)
+    similarity_N = np.empty(n, np.float32)
+    for start in range(0, n, PICTURES_PER_BLOCK):
+        row_B = np.arange(start, min(start + PICTURES_PER_BLOCK, n))
+        cosine_BK = search.rows_of(search.result, row_B)["cosine"][:, : size - 1]
+        similarity_N[row_B] = cosine_BK.astype(np.float64).mean(1)  # −inf if there are too few neighbours
     order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
     order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
-    free_N = np.ones(len(features), bool)
-    first_S = np.array(features.first_S)
+    free_N = np.ones(n, bool)
     rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
     for row_B in blocks_of(order_N, PICTURES_PER_BLOCK):
         row_B = row_B[free_N[row_B]]
+        if not len(row_B):
+            continue
         bag_BS = np.empty((len(row_B), size), np.int64)
         bag_BS[:, 0] = row_B
-        shard_B = np.searchsorted(first_S, row_B, side="right") - 1
-        for shard in np.unique(shard_B):
-            here = shard_B == shard
-            # opened briefly, because there can be more files than a process can open
-            near = search.neighbours(int(shard))
-            bag_BS[here, 1:] = near[row_B[here] - first_S[shard]]["row"][:, : size - 1]
+        ascending = np.argsort(row_B)
+        bag_BS[ascending, 1:] = search.rows_of(search.result, row_B[ascending])["row"][:, : size - 1]
         for bag_S in bag_BS[free_N[bag_BS].all(1)]:
             if free_N[bag_S].all():
                 free_N[bag_S] = False

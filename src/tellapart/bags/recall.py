@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.bags.large import PICTURES_PER_BLOCK, LargeSearch
+from tellapart.bags.large import PICTURES_PER_BLOCK, LargeSearch, nearest_pairs
+from tellapart.bags.row_files import NO_PAIR, NOT_FOUND
 from tellapart.features.approximate import share_found
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.utils.progress import Progress
@@ -18,30 +19,18 @@ def recall(search: LargeSearch, tops: Sequence[int], queries: int, progress: boo
     The ground truth is an exact, blockwise search over all features, with the tie rule of `features.nearest`.
     """
     features, most = search.features, max(tops)
-    n = len(features)
-    row_Q = np.sort(np.random.default_rng([0, 1]).choice(n, min(queries, n), replace=False))
-    query = Vectors.of(search.read(row_Q))
-    exact_QK = np.full((len(row_Q), most), -1, np.int64)
-    cosine_QK = np.full((len(row_Q), most), -np.inf, np.float32)
-    with Progress(n, "exact neighbours of a sample", enabled=progress) as shown:
-        for first, shard in zip(features.first_S, features.shards, strict=False):
-            for start in range(0, shard.rows, PICTURES_PER_BLOCK):
-                part = slice(start, min(start + PICTURES_PER_BLOCK, shard.rows))
-                row_B = np.arange(first + part.start, first + part.stop)
-                gallery = Vectors.of(shard.read(part))
-                near = nearest_among(
-                    query, gallery, min(most, len(gallery)), Exclusions(row_Q, row_B, search.max_cosine), label=None
-                )
-                row_QK = np.where(near.rows_NK >= 0, row_B[near.rows_NK], -1)
-                cosine_QA = np.concatenate([cosine_QK, near.cosine_NK], 1)
-                order_QK = np.argsort(-cosine_QA, axis=1, kind="stable")[:, :most]
-                cosine_QK = np.take_along_axis(cosine_QA, order_QK, 1)
-                exact_QK = np.take_along_axis(np.concatenate([exact_QK, row_QK], 1), order_QK, 1)
-                shown.advance(part.stop - part.start)
-    found_QK = np.full_like(exact_QK, -1)
-    shard_Q = np.searchsorted(features.first_S, row_Q, side="right") - 1
-    for number in np.unique(shard_Q):
-        here = shard_Q == number
-        near = search.neighbours(int(number))[row_Q[here] - features.first_S[number]]
-        found_QK[here, : search.k] = near["row"][:, :most]
-    return [share_found(exact_QK[:, :top], found_QK[:, :top]) for top in tops]
+    row_Q = np.sort(np.random.default_rng([0, 1]).choice(len(features), min(queries, len(features)), replace=False))
+    query = Vectors.of(search.rows_of("features", row_Q))
+    exact_QK = np.full((len(row_Q), most), NO_PAIR)
+    with Progress(len(features), "exact neighbours of a sample", enabled=progress) as shown:
+        for start in range(0, len(features), PICTURES_PER_BLOCK):
+            row_B = np.arange(start, min(start + PICTURES_PER_BLOCK, len(features)))
+            gallery = Vectors.of(search.rows_of("features", row_B))
+            near = nearest_among(query, gallery, most, Exclusions(row_Q, row_B, search.max_cosine))
+            pair_QK = np.full(near.rows_NK.shape, NO_PAIR)
+            pair_QK["row"] = np.where(near.rows_NK >= 0, row_B[near.rows_NK], NOT_FOUND)
+            pair_QK["cosine"] = near.cosine_NK
+            exact_QK = nearest_pairs(np.concatenate([exact_QK, pair_QK], 1), most)
+            shown.advance(len(row_B))
+    found_QK = search.rows_of(search.result, row_Q)["row"]
+    return [share_found(exact_QK["row"][:, :top], found_QK[:, :top]) for top in tops]

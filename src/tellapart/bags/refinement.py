@@ -15,17 +15,14 @@ import numpy as np
 import torch
 
 from tellapart.bags.row_files import NOT_FOUND, RowFile
-from tellapart.features.nearest import (
-    Exclusions,
-    Vectors,
-    nearest_among,
-)
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 
 EXPANDED = 12  # number of nearest neighbours whose own neighbours become candidates
 ROUNDS = 6  # maximum number of rounds
 SETTLED = 0.02  # refinement stops if a round changes less than this fraction of the k neighbours
-# place: −1 if there is no neighbour; new: whether the neighbour was not among the first `EXPANDED` before
+# new: whether the neighbour was not among the first `EXPANDED` before
 ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])
+NO_ENTRY = np.array((NOT_FOUND, -np.inf, False), ENTRY)
 
 
 @dataclass(frozen=True)
@@ -106,17 +103,10 @@ class Round:
         found_M = found_M[row_order]
         near = nearest_among(gallery.take(at_B), gallery, k, Exclusions(own_B, found_M, self.max_cosine))
         width = near.rows_NK.shape[1]
-        entry_BK = no_entries(len(own_B), k)
+        entry_BK = np.full((len(own_B), k), NO_ENTRY)
         entry_BK["place"][:, :width] = np.where(near.rows_NK >= 0, found_M[near.rows_NK], NOT_FOUND)
         entry_BK["cosine"][:, :width] = near.cosine_NK
         return entry_BK
-
-
-def no_entries(*shape: int) -> np.ndarray:
-    """Returns entries without a neighbour, with a cosine of −inf."""
-    entries = np.empty(shape, ENTRY)
-    entries["place"], entries["cosine"], entries["new"] = NOT_FOUND, -np.inf, False
-    return entries
 
 
 def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:

@@ -14,7 +14,9 @@ import numpy as np
 from tellapart.utils.atomic_writes import replace_file
 from tellapart.utils.write_errors import write_errors
 
-PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row number (−1: no neighbour), and the cosine
+NOT_FOUND = -1
+PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row number, and the cosine
+NO_PAIR = np.array((NOT_FOUND, -np.inf), PAIR)
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,3 @@ def save_array(path: Path, array: np.ndarray) -> None:
 def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turns a disk error into a one-line error that says what to do."""
     return write_errors(path, "fix the problem and run the same command again; completed files are reused")
-
-
-def nothing_found(*shape: int) -> np.ndarray:
-    """Returns pairs without a neighbour, with a cosine of −inf."""
-    pairs = np.empty(shape, PAIR)
-    pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
-    return pairs
-
-
-NOT_FOUND = -1
