@@ -18,7 +18,7 @@ from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
 from tellapart.evaluation.judges.caption_qa import CANNOT, captionqa, read_choice_questions, read_questions
 from tellapart.evaluation.judges.judge import Judge
-from tellapart.evaluation.judges.listed_facts import dcscore
+from tellapart.evaluation.judges.listed_facts import checklist, dcscore
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.judges.ratings import clair, rating
 
@@ -126,7 +126,7 @@ def test_an_answer_is_asked_for_once_and_kept(tmp_path: Path, capsys: pytest.Cap
             clair(again, list("1234"), ["dog", "cat", "dog", "grass"], [*references, ["grass"]])[:3].tolist()
             == first.tolist()
         )
-        assert len(server.bodies) == 5 and again.tally["clair"].asked == 1
+        assert len(server.bodies) == 5  # two failures, and one new question
     line = json.loads((tmp_path / "judge.ledger.jsonl").read_text().splitlines()[0])
     assert line["stage"] == "clair" and line["model"] == "openai:org/gpt-x"
     (days,) = json.loads((tmp_path / "judge.ledger.jsonl.dates.json").read_text()).values()
@@ -144,6 +144,15 @@ def test_a_judge_may_abstain(tmp_path: Path) -> None:
         assert len(server.bodies) == 3
         assert {body.get("temperature") for body in server.bodies} == {None, 0.7}, "only a second try sets it"
     assert judge.notes() == ["gpt-x abstained from 1 of 2 questions (clair)"]
+
+
+def test_a_list_of_the_wrong_length_is_asked_for_again(tmp_path: Path) -> None:
+    answers = iter(['["yes"]', '["yes", "no"]', '["yes", "perhaps"]', '["yes", "no", "no"]'])
+    with JudgeServer(lambda text, shown: next(answers)) as server:
+        judge = judge_of(server, tmp_path)
+        assert checklist(judge, ["1"], ["a dog"], [["dog", "red dog"]]).tolist() == [[1, 1, 0]]
+        assert np.isnan(checklist(judge, ["2"], ["a cat"], [["dog", "red dog"]])).all() and len(server.bodies) == 4
+    assert judge.notes() == ["gpt-x abstained from 1 of 2 questions (checklist)"]
 
 
 def test_a_server_that_fails_is_no_abstention(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from tellapart.check.captions import rows_of
 from tellapart.data import open_data
 from tellapart.errors import TellapartError
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.language.answers import answer_text
 from tellapart.language.markdown import without_markdown
@@ -72,8 +71,8 @@ def test_boost_and_judges_store_no_half_answers(server: FaultServer, tmp_path: P
     assert done.status == 1 and "the server stopped with finish reason 'error'" in done.err
     server.says = lambda body: '{"score": 70}'
     judge = Judge(open_backend(model), tmp_path / "j.jsonl", retry=FAST)
-    questions = [Question("1", {"candidate": "- a dog", "references": "- a cat"})]
-    assert judge.ask(read_prompt("clair"), questions, lambda text: True) == [None]
+    questions = [Question("1", {"candidate": "- a dog", "references": "- a cat"}, str)]
+    assert judge.ask("clair", questions) == [None]
 
 
 @pytest.mark.parametrize(

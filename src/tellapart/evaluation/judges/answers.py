@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 _LETTER = re.compile(r"\b([A-Z])\b")
@@ -42,27 +43,36 @@ def number_in(text: str, low: float, high: float) -> float | None:
     return number if number is not None and low <= number <= high else None
 
 
+def list_in(text: str, count: int | None = None, valid: Callable[[Any], bool] = lambda _: True) -> list[Any] | None:
+    """Parses a list of ``count`` (None: any number of) valid values. Returns None for any other answer."""
+    value = json_in(text)
+    right = isinstance(value, list) and count in (None, len(value)) and all(map(valid, value))
+    return value if right else None
+
+
 def strings_in(text: str) -> list[str] | None:
     """Parses a list of strings and removes duplicates, keeping the order. Returns None for any other answer."""
-    value = json_in(text)
-    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-        return None
-    return list(dict.fromkeys(part.strip() for part in value if part.strip()))
+    value = list_in(text, valid=lambda part: isinstance(part, str))
+    return None if value is None else list(dict.fromkeys(part.strip() for part in value if part.strip()))
 
 
 def flags_in(text: str, count: int) -> list[bool] | None:
     """Parses a list of ``count`` booleans. Returns None for any other answer."""
-    value = json_in(text)
-    whole = isinstance(value, list) and len(value) == count and all(isinstance(part, bool) for part in value)
-    return value if whole else None
+    return list_in(text, count, lambda part: isinstance(part, bool))
 
 
 def places_in(text: str, count: int, most: int) -> list[int] | None:
     """Parses a list of ``count`` integers from 0 to ``most``. Returns None for any other answer."""
-    value = json_in(text)
-    if not isinstance(value, list) or len(value) != count:
-        return None
-    return value if all(type(part) is int and 0 <= part <= most for part in value) else None
+    return list_in(text, count, lambda part: type(part) is int and 0 <= part <= most)
+
+
+ANSWERS = ("yes", "no", "not mentioned")
+
+
+def answers_in(text: str, count: int) -> list[str] | None:
+    """Parses a list of ``count`` strings from `ANSWERS`. Returns None for any other answer."""
+    said = [str(part).strip().lower().replace("_", " ") for part in list_in(text, count) or ()]
+    return said if said and set(said) <= set(ANSWERS) else None
 
 
 def letter_in(text: str, options: int) -> int | None:
@@ -78,15 +88,3 @@ def letter_in(text: str, options: int) -> int | None:
         if found := [place for letter in letters if (place := ord(letter) - ord("A")) < options]:
             return found[-1]
     return None
-
-
-ANSWERS = ("yes", "no", "not mentioned")
-
-
-def answers_in(text: str, count: int) -> list[str] | None:
-    """Parses a list of ``count`` strings from `ANSWERS`. Returns None for any other answer."""
-    value = json_in(text)
-    if not isinstance(value, list) or len(value) != count:
-        return None
-    said = [str(part).strip().lower().replace("_", " ") for part in value]
-    return said if set(said) <= set(ANSWERS) else None

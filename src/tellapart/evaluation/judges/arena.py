@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.matching import match_files, name_systems, with_ids
 from tellapart.metrics.draws import bootstrap_weights
 from tellapart.types import Picture
@@ -29,6 +29,8 @@ from tellapart.utils.tables import table_of
 
 ELO = 400 / np.log(10)  # points for a factor of e in the odds; the mean over systems is 1,000
 MEAN = 1000.0
+_POINTS = (1.0, 0.0, 0.5)  # of the caption shown first, by the letter of the answer
+_EQUAL = 2  # the answer that two captions are equally good
 _PRIOR = 0.5  # each system gets half a win against every other system, so that an unbeaten system has a finite strength
 
 
@@ -89,35 +91,34 @@ def arena(
     """Compares each pair of systems on every picture. For identical captions, records a tie without asking."""
     if len(systems) < 2:
         raise UsageError("an arena compares at least two systems; add a second --captions FILE")
-    prompt = read_prompt("arena", judge.prompts)
-    battles = [(a, b, n) for a, b in combinations(systems, 2) for n in range(len(ids))]
-    asked = [battle for battle in battles if systems[battle[0]][battle[2]] != systems[battle[1]][battle[2]]]
+    names = list(systems)
+    battles = [(a, b, n) for a, b in combinations(range(len(names)), 2) for n in range(len(ids))]
+    texts = list(systems.values())
+    asked = [(a, b, n) for a, b, n in battles if texts[a][n] != texts[b][n]]
     questions = [
-        Question(f"{ids[n]}/{first}/{second}", {"first": systems[first][n], "second": systems[second][n]}, pictures[n])
+        Question(
+            f"{ids[n]}/{names[first]}/{names[second]}",
+            {"first": texts[first][n], "second": texts[second][n]},
+            partial(letter_in, options=3),
+            pictures[n],
+        )
         for a, b, n in asked
         for first, second in ((a, b), (b, a))
     ]
-    answers = judge.ask(prompt, questions, lambda text: letter_in(text, 3) is not None)
-    forward = dict(zip(asked, answers[::2], strict=True))
-    backward = dict(zip(asked, answers[1::2], strict=True))
-    names = list(systems)
-    row = {name: number for number, name in enumerate(names)}
-    score_NSS = np.zeros((len(ids), len(names), len(names)))  # points of the first system in each battle
+    answers = judge.ask("arena", questions)
+    both = dict(zip(asked, zip(answers[::2], answers[1::2], strict=True), strict=True))
+    share_NSS = np.full((len(ids), len(names), len(names)), np.nan)  # of the first system's points; NaN: no answer
     contradictions = abstained = 0
-    won = {name: [0, 0, 0] for name in names}
-    for battle in battles:
-        a, b, n = battle
-        share = 0.5
-        if battle in forward:
-            first, second = (_share(text) for text in (forward[battle], backward[battle]))
-            if first is None or second is None:
-                abstained += 1
-                continue
-            contradictions += first + second != 1
-            share = first if first + second == 1 else 0.5
-        score_NSS[n, row[a], row[b]], score_NSS[n, row[b], row[a]] = share, 1 - share
-        for name, own in ((a, share), (b, 1 - share)):
-            won[name][0 if own == 1 else 1 if own == 0.5 else 2] += 1
+    for a, b, n in battles:
+        forward, backward = both.get((a, b, n), (_EQUAL, _EQUAL))
+        if forward is None or backward is None:
+            abstained += 1
+            continue
+        agree = _POINTS[forward] + _POINTS[backward] == 1
+        contradictions += not agree
+        share_NSS[n, a, b] = _POINTS[forward] if agree else 0.5
+        share_NSS[n, b, a] = 1 - share_NSS[n, a, b]
+    score_NSS = np.nan_to_num(share_NSS)
     point_S = bradley_terry(score_NSS.sum(0))
     drawn = [
         bradley_terry(np.tensordot(weight_N, score_NSS, 1))
@@ -125,16 +126,12 @@ def arena(
         for weight_N in weight_RN
     ]
     low_S, high_S = np.percentile(np.array(drawn), [2.5, 97.5], axis=0)
-    strengths = {
-        name: Strength(float(point_S[n]), float(low_S[n]), float(high_S[n]), *won[name]) for n, name in enumerate(names)
-    }
-    signature = f"bradley-terry,elo|both-orders,contradiction:tie|{prompt.signature}|judge:{judge.tag()}"
+    counts = [(share_NSS == share).sum((0, 2)).tolist() for share in (1, 0.5, 0)]
+    rows = zip(names, *(values_S.tolist() for values_S in (point_S, low_S, high_S)), *counts, strict=True)
+    strengths = {name: Strength(*own) for name, *own in rows}
+    prompt = judge.prompt("arena").signature
+    signature = f"bradley-terry,elo|both-orders,contradiction:tie|{prompt}|judge:{judge.tag()}"
     return ArenaResult(strengths, len(battles), contradictions, abstained, judge.tag(), signature, judge.notes())
-
-
-def _share(text: str | None) -> float | None:
-    place = None if text is None else letter_in(text, 3)
-    return None if place is None else (1.0, 0.0, 0.5)[place]
 
 
 def bradley_terry(score_SS: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from tellapart.data.caption_matching import match_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.judges.answers import letter_in
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.matching import captioned_ids, note_of
 from tellapart.language.english_words import word_set
 from tellapart.types import Item
@@ -91,31 +91,21 @@ def captionqa(
             random.Random(f"{seed}/{id_}/{place}").shuffle(options)
             lines = "\n".join(f"{chr(ord('A') + n)}. {text}" for n, text in enumerate(options))
             values = {"caption": caption, "question": question.question, "options": lines}
-            asked.append(Question(f"{id_}#{place}", values))
+            asked.append(Question(f"{id_}#{place}", values, partial(letter_in, options=len(options))))
             keys.append((number, question, options))
-    most = max((len(options) for *_, options in keys), default=0)
-    prompt = read_prompt("captionqa", judge.prompts)
-    answers = judge.ask(prompt, asked, lambda text: letter_in(text, most) is not None)
-    score: list[list[float]] = [[] for _ in captions]
-    right: list[list[float]] = [[] for _ in captions]
-    for (number, question, options), text in zip(keys, answers, strict=True):
-        picked = None if text is None else letter_in(text, len(options))
-        if picked is None:
-            continue
-        correct = options[picked] == question.choices[question.answer]
-        unknown = 1 / len(question.choices) + _CANNOT_BONUS if options[picked] == CANNOT else 0.0
-        score[number].append(1.0 if correct else unknown)
-        right[number].append(float(correct))
-    return _means(score), _means(right)
+    scores: list[list[tuple[float, float]]] = [[] for _ in captions]
+    for (number, question, options), picked in zip(keys, judge.ask("captionqa", asked), strict=True):
+        if picked is not None:
+            correct = float(options[picked] == question.choices[question.answer])
+            unknown = 1 / len(question.choices) + _CANNOT_BONUS if options[picked] == CANNOT else 0.0
+            scores[number].append((correct or unknown, correct))
+    score_N, accuracy_N = np.array([np.mean(own, axis=0) if own else (np.nan, np.nan) for own in scores]).T
+    return score_N, accuracy_N
 
 
 def _is_yes_no(question: ChoiceQuestion) -> bool:
     words = {choice.lower() for choice in question.choices}
     return {"yes", "no"} <= words or question.question.lower().split(" ", 1)[0] in _YES_NO
-
-
-def _means(values: Sequence[Sequence[float]]) -> np.ndarray:
-    return np.array([np.mean(own) if own else np.nan for own in values])
 
 
 def read_choice_questions(

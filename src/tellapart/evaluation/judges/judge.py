@@ -20,11 +20,11 @@ from PIL import Image
 
 from tellapart.boost.cost_estimate import estimate
 from tellapart.boost.dry_run import missing_answers
-from tellapart.boost.job import BoostJob, Tally
+from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError
-from tellapart.evaluation.judges.prompts import Prompt
+from tellapart.evaluation.judges.prompts import Prompt, read_prompt
 from tellapart.types import Item, Picture
 from tellapart.utils.atomic_writes import replace_text
 from tellapart.utils.messages import say
@@ -33,15 +33,18 @@ from tellapart.utils.strict_json import parse_json
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0, asking again would give the same answer
 RETRY_STEP = 1000  # seeds of different repeats are this far apart, since each repeat can retry
-Check = Callable[[str], bool]  # returns whether an answer can be parsed
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question: the values of the prompt's placeholders, and the picture to show, or None."""
+    """One question: the values of the prompt's placeholders, and the picture to show, or None.
+
+    read: parses an answer. Returns None if the answer is unusable.
+    """
 
     id: str
     values: Mapping[str, str]
+    read: Callable[[str], Any]
     picture: Picture | None = None
 
 
@@ -64,19 +67,18 @@ class Judge:
     """A backend with its ledger. For each prompt, ``questions`` counts the questions and ``abstained`` those without a
     usable answer.
 
+    prompts: the folder of the user's own prompts.
+    retry: options of `tellapart.boost.retries.RetryingBackend`.
     repeat: 0 uses the backend's settings. Repeats 1, 2, … ask the same questions again at temperature 0.7, each with
         its own seed and its own answers in the ledger.
-    retry: options of `tellapart.boost.retries.RetryingBackend`.
     """
 
     backend: Backend
     ledger: Path
     prompts: Path | None = None
-    in_flight: int = 16
     retry: Mapping[str, Any] = field(default_factory=dict)
     abstained: Counter[str] = field(default_factory=Counter)
     questions: Counter[str] = field(default_factory=Counter)
-    tally: dict[str, Tally] = field(default_factory=dict)
     repeat: int = 0
 
     @property
@@ -86,39 +88,44 @@ class Judge:
 
     def tag(self) -> str:
         """Returns the model and the dates for a metric's name: "gpt-4o 2026-11-22"."""
-        days = self._dates().get(self.backend.name, [])
-        when = days[0] if len(days) == 1 else f"{days[0]}…{days[-1]}" if days else _today()
-        return f"{self.model} {when}"
+        days = self._dates().get(self.backend.name) or [_today()]
+        return f"{self.model} {'…'.join(dict.fromkeys([days[0], days[-1]]))}"
 
-    def ask(self, prompt: Prompt, questions: Sequence[Question], usable: Check) -> list[str | None]:
-        """Returns the answer to each question, in order; None where the judge abstains.
+    def prompt(self, name: str) -> Prompt:
+        """Reads a prompt, from the user's folder if it is there."""
+        return read_prompt(name, self.prompts)
+
+    def ask(self, name: str, questions: Sequence[Question]) -> list[Any]:
+        """Asks a prompt's questions and returns what each question's ``read`` returns, in order; None where the judge
+        abstains.
 
         First prints the number of questions and, if the backend has prices, the cost. Raises `TellapartError` if the
         server fails. The answers received so far are stored, so repeating the call asks only the remaining questions.
         """
-        items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
-        stage = self._stage(prompt, items, usable)
-        found: list[str | None] = []
+        question_of = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
+        items = [Item(id_, NoPicture() if own.picture is None else own.picture) for id_, own in question_of.items()]
+        stage = self._stage(name, question_of)
+        texts: list[str | None] = []
         unanswered = 0
         with Ledger.open(self.ledger) as ledger:
-            self._announce(prompt, stage, items, ledger)
-            job = BoostJob([stage], ledger, self.in_flight, **self.retry)
-            with Progress(len(items), f"asking {self.model} ({prompt.name})") as progress:
-                for done in job.run((_item(id_, question) for id_, question in items.items()), progress.advance):
-                    found.append(done.texts.get(stage.name))
+            self._announce(stage, items, ledger)
+            job = BoostJob([stage], ledger, **self.retry)
+            with Progress(len(items), f"asking {self.model} ({name})") as progress:
+                for done in job.run(iter(items), progress.advance):
+                    texts.append(done.texts.get(name))
                     unanswered += done.unanswered
-        tally = job.tally[stage.name]
-        self.tally[prompt.name] = tally
-        self.questions[prompt.name] += len(questions)
-        self.abstained[prompt.name] += sum(text is None for text in found)
-        if tally.asked:
-            self._note_date()
+        self.questions[name] += len(questions)
+        self.abstained[name] += texts.count(None)
+        if job.tally[name].asked:
+            dates = self._dates()
+            dates[self.backend.name] = sorted({*dates.get(self.backend.name, []), _today()})
+            replace_text(self._dates_file, json.dumps(dates, indent=1) + "\n")
         if unanswered:
             raise TellapartError(
-                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) were not answered ({job.failure}); "
+                f"{unanswered:,} of {len(texts):,} questions ({name}) were not answered ({job.failure}); "
                 f"repeat the command to ask only these again; the other answers are stored in {self.ledger}"
             )
-        return found
+        return [None if text is None else own.read(text) for text, own in zip(texts, questions, strict=True)]
 
     def notes(self) -> list[str]:
         """Returns a note for each prompt on which the judge abstained."""
@@ -128,29 +135,30 @@ class Judge:
             if count
         ]
 
-    def _stage(self, prompt: Prompt, items: Mapping[str, Question], usable: Check) -> Stage:
+    def _stage(self, name: str, question_of: Mapping[str, Question]) -> Stage:
+        prompt, step = self.prompt(name), RETRY_STEP * self.repeat
+
         def request(item: Item, temperature: float | None, seed: int | None) -> Request:
-            question = items[item.id]
+            question = question_of[item.id]
             messages = (Message("user", prompt.fill(question.values)),)
             return Request(messages, question.picture, temperature, prompt.max_tokens, seed=seed)
 
-        first = (RETRY_TEMPERATURE, RETRY_STEP * self.repeat) if self.repeat else (None, None)
+        first = (RETRY_TEMPERATURE, step) if self.repeat else (None, None)
         return Stage(
-            prompt.name,
+            name,
             self.backend,
             prompt.text,
             lambda item, _: request(item, *first),
-            lambda item, _, text: None if usable(text) else "unreadable",
-            lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED + RETRY_STEP * self.repeat),
+            lambda item, _, text: "unreadable" if question_of[item.id].read(text) is None else None,
+            lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED + step),
         )
 
-    def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
+    def _announce(self, stage: Stage, items: Sequence[Item], ledger: Ledger) -> None:
         """Prints the number of new requests, their tokens, and the expected and maximum cost."""
-        missing = missing_answers([stage], (_item(id_, question) for id_, question in items.items()), ledger)
-        new, again = ([each.request for each in missing if each.attempt == attempt] for attempt in (0, 1))
-        if missing:
+        if missing := missing_answers([stage], items, ledger):
+            new, again = ([each.request for each in missing if each.attempt == attempt] for attempt in (0, 1))
             cost = estimate(new, again, self.backend)
-            say(f"{prompt.name} by {self.model}: {cost}; {len(items) - len(new):,} answers are reused")
+            say(f"{stage.name} by {self.model}: {cost}; {len(items) - len(new):,} answers are reused")
 
     def _dates(self) -> dict[str, list[str]]:
         try:
@@ -159,18 +167,9 @@ class Judge:
             return {}
         return {str(name): sorted(map(str, days)) for name, days in value.items()} if isinstance(value, dict) else {}
 
-    def _note_date(self) -> None:
-        dates = self._dates()
-        dates[self.backend.name] = sorted({*dates.get(self.backend.name, []), _today()})
-        replace_text(self._dates_file, json.dumps(dates, indent=1) + "\n")
-
     @property
     def _dates_file(self) -> Path:
         return self.ledger.with_name(f"{self.ledger.name}.dates.json")
-
-
-def _item(id_: str, question: Question) -> Item:
-    return Item(id_, question.picture if question.picture is not None else NoPicture())
 
 
 def _today() -> str:

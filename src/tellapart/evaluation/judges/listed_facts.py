@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from tellapart.evaluation.facts.verdict import Verdict
-from tellapart.evaluation.judges.answers import ANSWERS, answers_in, flags_in, json_in, places_in, strings_in
+from tellapart.evaluation.judges.answers import ANSWERS, answers_in, flags_in, places_in, strings_in
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.evaluation.judges.ratings import bullets
 from tellapart.metrics.inputs import References
 from tellapart.types import Picture
@@ -27,47 +27,42 @@ def dcscore(
     - Q: the number of reference units that a true unit states,
     - T: the number of true units that state no reference unit.
     """
-    prompt = read_prompt("dcscore_units", judge.prompts)
     texts = [text for text in dict.fromkeys([*captions, *map(bullets, references)]) if text.strip()]
-    answers = judge.ask(prompt, [Question(str(n), {"caption": text}) for n, text in enumerate(texts)], _is_list)
-    units_of: dict[str, list[str] | None] = {text: [] for text in captions if not text.strip()}
-    units_of |= {
-        text: None if answer is None else strings_in(answer) for text, answer in zip(texts, answers, strict=True)
-    }
+    answers = judge.ask(
+        "dcscore_units", [Question(str(n), {"caption": own}, strings_in) for n, own in enumerate(texts)]
+    )
+    units_of: dict[str, list[str] | None] = dict(zip(texts, answers, strict=True))
     rows = [
-        (number, units, known)
-        for number, (caption, own) in enumerate(zip(captions, references, strict=True))
-        if (units := units_of[caption]) is not None and (known := units_of[bullets(own)]) is not None
+        (n, units, known)
+        for n, (caption, own) in enumerate(zip(captions, references, strict=True))
+        if (units := units_of.get(caption, [])) is not None and (known := units_of.get(bullets(own), [])) is not None
     ]
-    asked = [row for row in rows if row[1]]
-    verify = [
-        Question(ids[n], {"units": _numbered(units), "references": bullets(references[n])}, pictures[n])
-        for n, units, _ in asked
-    ]
-    match = [
-        Question(ids[n], {"units": _numbered(units), "facts": _numbered(known)}) for n, units, known in asked if known
-    ]
-    true = iter(judge.ask(read_prompt("dcscore_verify", judge.prompts), verify, _is_list))
-    marked = iter(judge.ask(read_prompt("dcscore_match", judge.prompts), match, _is_list))
+    verify, match = [], []
+    for n, units, known in rows:
+        if units:
+            shown = {"units": _numbered(units), "references": bullets(references[n])}
+            verify.append(Question(ids[n], shown, partial(flags_in, count=len(units)), pictures[n]))
+        if units and known:
+            shown = {"units": _numbered(units), "facts": _numbered(known)}
+            match.append(Question(ids[n], shown, partial(places_in, count=len(known), most=len(units))))
+    true, stated = iter(judge.ask("dcscore_verify", verify)), iter(judge.ask("dcscore_match", match))
     found: list[Verdict | None] = [None] * len(captions)
-    for number, units, known in rows:
-        if not units:
-            found[number] = Verdict(0, 0, len(known), 0)
-            continue
-        flags = flags_in(next(true) or "", len(units))
-        places = places_in(next(marked) or "", len(known), len(units)) if known else []
+    for n, units, known in rows:
+        flags = next(true) if units else []
+        places = next(stated) if units and known else []
         if flags is not None and places is not None:
-            found[number] = _dcscore(flags, places)
-    judge.abstained["dcscore"] += sum(verdict is None for verdict in found)
-    judge.questions["dcscore"] += len(found)
+            found[n] = _dcscore(flags, places, len(known))
     return found
 
 
-def _dcscore(true: Sequence[bool], places: Sequence[int]) -> Verdict:
+def _dcscore(true: Sequence[bool], places: Sequence[int], known: int) -> Verdict:
+    """``true``: whether each unit is true. ``places``: for each reference unit, the number of the unit that states it,
+    or 0.
+    """
     matched = {place - 1 for place in places if place}
     stated = sum(1 for place in places if place and true[place - 1])
     beyond = sum(1 for number, flag in enumerate(true) if flag and number not in matched)
-    return Verdict(len(true), sum(true), len(places) + beyond, stated + beyond)
+    return Verdict(len(true), sum(true), known + beyond, stated + beyond)
 
 
 def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: Sequence[Sequence[str]]) -> np.ndarray:
@@ -77,26 +72,19 @@ def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: 
     As in CAPEval (2026), asks one question per caption, with all facts about its picture as a checklist. A row is NaN
     if the judge abstains, and 0 for a picture without facts.
     """
-    prompt = read_prompt("checklist", judge.prompts)
-    rows = [number for number, own in enumerate(facts) if own]
+    rows = [n for n, own in enumerate(facts) if own]
     questions = [
-        Question(ids[n], {"caption": captions[n], "facts": _numbered(facts[n]), "count": str(len(facts[n]))})
+        Question(
+            ids[n],
+            {"caption": captions[n], "facts": _numbered(facts[n]), "count": str(len(facts[n]))},
+            partial(answers_in, count=len(facts[n])),
+        )
         for n in rows
     ]
-    answers = judge.ask(prompt, questions, _is_list)
     count_N3 = np.zeros((len(captions), len(ANSWERS)))
-    unread = 0
-    for number, text in zip(rows, answers, strict=True):
-        said = None if text is None else answers_in(text, len(facts[number]))
-        unread += text is not None and said is None
-        count_N3[number] = np.nan if said is None else [said.count(answer) for answer in ANSWERS]
-    judge.abstained[prompt.name] += unread
+    for n, said in zip(rows, judge.ask("checklist", questions), strict=True):
+        count_N3[n] = np.nan if said is None else [said.count(answer) for answer in ANSWERS]
     return count_N3
-
-
-def _is_list(text: str) -> bool:
-
-    return isinstance(json_in(text), list)
 
 
 def _numbered(texts: Sequence[str]) -> str:

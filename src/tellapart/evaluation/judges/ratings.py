@@ -5,7 +5,7 @@ A score is NaN if the judge abstains. The prompts are our own unless ``Judge.pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from tellapart.evaluation.judges.answers import json_in, number_in
 from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.metrics.inputs import References
 
 REQUEST = "Describe the following image."  # paper 1, appendix D
@@ -24,10 +23,10 @@ def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references:
     picture as its references.
     """
     questions = [
-        Question(id_, {"candidate": f"- {caption}", "references": bullets(texts)})
+        Question(id_, {"candidate": f"- {caption}", "references": bullets(texts)}, partial(number_in, low=0, high=100))
         for id_, caption, texts in zip(ids, captions, references, strict=True)
     ]
-    return _numbers(judge, "clair", questions, low=0, high=100) / 100
+    return np.array(judge.ask("clair", questions), dtype=float) / 100
 
 
 def rating(
@@ -42,15 +41,8 @@ def rating(
     and detail.
 
     requests: the instruction that each caption answers, N [default: a request to describe the picture]."""
-    questions = _pairs(ids, captions, references, requests)
-    return _numbers(judge, "rating", questions, low=1, high=10)
-
-
-def _numbers(judge: Judge, prompt: str, questions: Sequence[Question], *, low: float, high: float) -> np.ndarray:
-    """Returns the number in each of N answers; NaN for questions without a usable answer."""
-    read = partial(number_in, low=low, high=high)
-    answers = judge.ask(read_prompt(prompt, judge.prompts), questions, lambda text: read(text) is not None)
-    return np.array([np.nan if text is None else read(text) for text in answers], dtype=float)
+    questions = _pairs(ids, captions, references, requests, partial(number_in, low=1, high=10))
+    return np.array(judge.ask("rating", questions), dtype=float)
 
 
 def ratings(
@@ -63,23 +55,25 @@ def ratings(
     """Returns ratings of the caption and of the first reference, 1..10, N×2. The judge rates both in one
     answer, as in Vicuna's evaluation.
     """
+    answers = judge.ask("ratings", _pairs(ids, captions, references, requests, _both_ratings))
+    return np.array([answer or (np.nan, np.nan) for answer in answers]).reshape(-1, 2)
 
-    def read(text: str) -> list[float] | None:
-        found = json_in(text)
-        both: list[Any] = [found.get(whose) for whose in ("candidate", "reference")] if isinstance(found, dict) else []
-        right = bool(both) and all(type(each) in (int, float) and 1 <= each <= 10 for each in both)
-        return [float(each) for each in both] if right else None
 
-    questions = _pairs(ids, captions, references, requests)
-    answers = judge.ask(read_prompt("ratings", judge.prompts), questions, lambda text: read(text) is not None)
-    return np.array([(None if text is None else read(text)) or [np.nan, np.nan] for text in answers]).reshape(-1, 2)
+def _both_ratings(text: str) -> list[Any] | None:
+    value = json_in(text)
+    both = [value.get(whose) for whose in ("candidate", "reference")] if isinstance(value, dict) else [None]
+    return both if all(type(each) in (int, float) and 1 <= each <= 10 for each in both) else None
 
 
 def _pairs(
-    ids: Sequence[str], captions: Sequence[str], references: References, requests: Sequence[str] | None
+    ids: Sequence[str],
+    captions: Sequence[str],
+    references: References,
+    requests: Sequence[str] | None,
+    read: Callable[[str], Any],
 ) -> list[Question]:
     return [
-        Question(id_, {"request": request, "reference": texts[0], "candidate": caption})
+        Question(id_, {"request": request, "reference": texts[0], "candidate": caption}, read)
         for id_, caption, texts, request in zip(
             ids, captions, references, requests or [REQUEST] * len(ids), strict=True
         )

@@ -11,30 +11,20 @@ from tellapart.data.readers import instructions
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import check_tagger
 from tellapart.evaluation.facts.by_references import claim_phrase, facts_of
-from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.judges import caption_qa, listed_facts, ratings
-from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.language.claim_tuples import CLAIM_KINDS
-from tellapart.metrics.corpus_scores import PERCENT, Measurement
+from tellapart.metrics.corpus_scores import PERCENT, UNBOUNDED, Measurement
 from tellapart.metrics.metric import ContextMetric
 from tellapart.metrics.metric_info import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.registry import metric
 from tellapart.metrics.slots import CaptionSlot
 
-_RATES = ("precision", "recall", "f")
-
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeMetric(ContextMetric):
-    """A per-caption metric computed by a judge.
-
-    prompts: the names of the metric's prompts, for the signature.
-    first_reference: whether the metric reads only each picture's first reference. If so, the signature contains a hash
-        of the first references.
-    """
+    """A per-caption metric computed by a judge. ``prompts``: the names of the metric's prompts, for the signature."""
 
     prompts: tuple[str, ...] = ()
-    first_reference: bool = False
 
     def tag(self, context: EvalContext) -> str:
         """Returns the judge's name and the dates of its answers."""
@@ -43,11 +33,8 @@ class JudgeMetric(ContextMetric):
     def variant(self, context: EvalContext) -> str:
         """Returns the method, its prompts, the judge's name and the dates of its answers."""
         judge = context.loaded_judge
-        prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
-        first = f"|first-references:{context.first_references_digest}" if self.first_reference else ""
-        questions = f"|questions:{context.questions_digest}" if "questions" in self.needs else ""
-        asked = f"{self.signature}{first}{questions}|{prompts}"
-        return f"{asked}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
+        prompts = ",".join(judge.prompt(name).signature for name in self.prompts)
+        return f"{super().variant(context)}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
         """Returns the metric's label and help. ``scorer``: the judge's tag."""
@@ -59,7 +46,7 @@ def _by_name() -> None:
     """Does nothing. Metrics with a check run only on request, which is right for judges because they cost money."""
 
 
-judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name)
+judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name, bounds=PERCENT)
 
 
 @judge_metric(
@@ -69,22 +56,25 @@ judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE
     label="CLAIR",
     help="probability, in %, that the caption and the references describe the same picture, according to a judge",
     prompts=("clair",),
-    bounds=PERCENT,
 )
 def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes CLAIR × 100."""
     return Measurement(100 * ratings.clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
+def _first_references(method: str, context: EvalContext) -> str:
+    """Returns the signature of a metric that reads only each picture's first reference."""
+    return f"{method}|first-references:{context.first_references_digest}"
+
+
 @judge_metric(
     "smile_rating",
     needs=("references", "judge"),
-    signature="1-10|against:first-reference|helpfulness,relevance,accuracy,detail",
+    signature=partial(_first_references, "1-10|against:first-reference|helpfulness,relevance,accuracy,detail"),
     label="rating",
     help="a judge's rating, from 1 to 10, of helpfulness, relevance, accuracy and detail, given the first reference "
     "for comparison (paper 1)",
     prompts=("rating",),
-    first_reference=True,
     digits=2,
     bounds=(1.0, 10.0),
 )
@@ -123,28 +113,28 @@ for _category in (None, *CATEGORIES):
     judge_metric(
         f"smile_relative.{_category}" if _category else "smile_relative",
         needs=("references", "judge"),
-        signature=f"candidate/reference|{_category or 'without:coding,math'}",
+        signature=partial(_first_references, f"candidate/reference|{_category or 'without:coding,math'}"),
         label=f"relative rating, {_category}" if _category else "relative rating",
         help="a judge's ratings of captions or answers, as a percentage of its ratings of the first references "
         f"(paper 1, table 7){f'; only questions in the category {_category}' if _category else ''}",
         prompts=("ratings",),
-        first_reference=True,
-        digits=1,
+        bounds=UNBOUNDED,
     )(partial(relative_rating, _category))
 
 
 def dcscore(rate: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes a component of DCScore × 100, averaged over captions."""
-    return Measurement(np.array([np.nan if v is None else 100 * getattr(v, rate) for v in _verdicts(context, slot)]))
-
-
-def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
-    assert context.items is not None
-    pictures = [item.picture for item in context.items]
-    return context.once(
+    pictures = [item.picture for item in context.items or ()]
+    verdicts = context.once(
         ("dcscore", id(slot)),
         lambda: listed_facts.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
     )
+    return Measurement(np.array([np.nan if verdict is None else 100 * getattr(verdict, rate) for verdict in verdicts]))
+
+
+def _with_questions(method: str, context: EvalContext) -> str:
+    """Returns the signature of a metric that asks the questions of the setting ``questions``."""
+    return f"{method}|questions:{context.questions_digest}"
 
 
 def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
@@ -185,44 +175,48 @@ def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
     return Measurement(value_N, weight_N=np.where(known_N, below_N, 0.0))
 
 
-_DCSCORE = {
+for _rate, _help in {
     "precision": "% of a caption's information units that are true of the picture, according to a judge",
     "recall": "% of all true units (in the references and the caption) that the caption states, according to a judge",
     "f": "DCScore: F1 of the precision and recall of a caption's information units, according to a judge",
-}
-for _rate in _RATES:
+}.items():
     judge_metric(
         "dcscore" if _rate == "f" else f"dcscore_{_rate}",
         needs=("references", "pictures", "judge"),
         signature=f"{_rate},mean-of-captions|recall:(Q+T)/(O+T)",
         label="DCScore" if _rate == "f" else f"DCScore, {_rate}",
-        help=_DCSCORE[_rate],
-        prompts=("dcscore_verify", "dcscore_units", "dcscore_match"),
-        bounds=PERCENT,
-    )(partial(dcscore, _rate))
-for _which, _label in enumerate(("score", "accuracy")):
-    judge_metric(
-        "captionqa" if _which == 0 else "captionqa_accuracy",
-        needs=("questions", "judge"),
-        signature=f"{_label}|cannot-answer:{'1/choices+0.05' if _which == 0 else '0'}|choices:shuffled",
-        label=f"CaptionQA, {_label}",
-        help=f"{_label}, in %, of a judge that answers questions about the picture from the caption alone",
-        prompts=("captionqa",),
-        bounds=PERCENT,
-    )(partial(captionqa, _which))
-_CHECKLIST = {
-    "coverage": "% of the references' facts that a caption mentions, checked one by one by a judge",
-    "precision": "of the reference facts that a caption mentions, the % that it gets right, according to a judge",
-}
-for _which, (_rate, _help) in enumerate(_CHECKLIST.items()):
-    judge_metric(
-        f"checklist_{_rate}",
-        needs=("references", "judge"),
-        signature=f"{'(yes+no)/all' if _which == 0 else 'yes/(yes+no)'}|facts:references,rules-1",
-        label=f"checklist, {_rate}",
         help=_help,
-        prompts=("checklist",),
-        bounds=PERCENT,
-        check=check_tagger,
-        families=("checklist",),
-    )(partial(checklist, _which))
+        prompts=("dcscore_verify", "dcscore_units", "dcscore_match"),
+    )(partial(dcscore, _rate))
+captionqa_metric = partial(judge_metric, needs=("questions", "judge"), prompts=("captionqa",))
+captionqa_metric(
+    "captionqa",
+    signature=partial(_with_questions, "score|cannot-answer:1/choices+0.05|choices:shuffled"),
+    label="CaptionQA, score",
+    help="score, in %, of a judge that answers questions about the picture from the caption alone",
+)(partial(captionqa, 0))
+captionqa_metric(
+    "captionqa_accuracy",
+    signature=partial(_with_questions, "accuracy|cannot-answer:0|choices:shuffled"),
+    label="CaptionQA, accuracy",
+    help="accuracy, in %, of a judge that answers questions about the picture from the caption alone",
+)(partial(captionqa, 1))
+checklist_metric = partial(
+    judge_metric,
+    needs=("references", "judge"),
+    prompts=("checklist",),
+    check=check_tagger,
+    families=("checklist",),
+)
+checklist_metric(
+    "checklist_coverage",
+    signature="(yes+no)/all|facts:references,rules-1",
+    label="checklist, coverage",
+    help="% of the references' facts that a caption mentions, checked one by one by a judge",
+)(partial(checklist, 0))
+checklist_metric(
+    "checklist_precision",
+    signature="yes/(yes+no)|facts:references,rules-1",
+    label="checklist, precision",
+    help="of the reference facts that a caption mentions, the % that it gets right, according to a judge",
+)(partial(checklist, 1))
