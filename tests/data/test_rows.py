@@ -14,7 +14,7 @@ from reader_help import all_of, draw, ids, png, tar, wrong
 from tellapart.data import Skipped, open_data
 from tellapart.data.caption_files import read_reference_file
 from tellapart.data.file_patterns import expand_pattern
-from tellapart.data.readers.webdataset import Member
+from tellapart.data.readers import webdataset
 from tellapart.data.row_index import RowIndex
 from tellapart.errors import PictureError
 from tellapart.features.row_makers import RowMaker
@@ -340,9 +340,9 @@ def test_the_feature_store_reads_each_member_once_and_then_knows_it(
     shards(tmp_path)
     for shard in tmp_path.glob("*.tar"):
         os.utime(shard, (1e9, 1e9))  # long settled
-    read: list[str] = []
-    data = Member.data
-    monkeypatch.setattr(Member, "data", lambda self: (read.append(self.name), data(self))[1])
+    read: list[Path] = []
+    data = webdataset.member_bytes
+    monkeypatch.setattr(webdataset, "member_bytes", lambda shard, *span: (read.append(shard), data(shard, *span))[1])
     dataset, store = open_data(str(tmp_path)), FeatureStore(tmp_path / "cache")
     first = RowMaker("first pixel", lambda images: np.asarray(images[0])[0, 0], np.stack)
     pixels_N3 = store.rows(dataset, first, progress=False)

@@ -105,8 +105,8 @@ class TestParquet:
         file = self.write(tmp_path / "a.parquet", image=[png()] * 9, caption=["x"] * 9)
         cursor = parquet.cursor(file, ("image",), 4)
         seeks: list[int] = []
-        seek = cursor._seek
-        cursor._seek = lambda number: (seeks.append(number), seek(number))[1]  # type: ignore[method-assign]
+        batch = cursor._batch
+        cursor._batch = lambda number: (seeks.append(number), batch(number))[1]  # type: ignore[method-assign]
         assert [cursor[n]["image"] == png() for n in range(9)] == [True] * 9
         assert seeks == [0, 2, 4, 6, 8]  # a row group is two rows
         with pytest.raises(PictureError):

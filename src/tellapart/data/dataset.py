@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import overload
+from typing import Self, overload
 
 from PIL import Image
 
@@ -19,7 +19,7 @@ def short_name(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"{name[:40]}…{name[-40:]}"
 
 
-class Skipped(Sequence[tuple[str, str]]):
+class Skipped:
     """Items that were skipped, as (name, reason) pairs with unique names. Commands print `line` at the end.
 
     Keeps at most ``MAX_NAMED`` names and only counts the rest, because a third of a web corpus can be missing.
@@ -58,13 +58,6 @@ class Skipped(Sequence[tuple[str, str]]):
         more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
         return f"{len(self):,} of {total:,} {what}: {some}{more}"
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, str]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
-        return list(self._reasons.items())[index]
-
     def __len__(self) -> int:
         return len(self._reasons) + self._unnamed
 
@@ -75,20 +68,34 @@ class Skipped(Sequence[tuple[str, str]]):
         return f"Skipped({list(self)!r})"
 
 
-class OnDemand(Sequence[Item]):
-    """Items that are created on access and not kept in memory."""
+class Items(Sequence[Item]):
+    """Items whose slices have the same type, so that items created on access are never copied to a list."""
 
     @abstractmethod
-    def subset(self, indices: Iterable[int]) -> OnDemand:
-        """Returns the items at these indices, in this order. They, too, are created on demand."""
+    def item_at(self, index: int) -> Item:
+        """Returns one item."""
+
+    @abstractmethod
+    def subset(self, indices: Iterable[int]) -> Self:
+        """Returns the items at these indices, in this order."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Item | Self:
+        return self.subset(range(len(self))[index]) if isinstance(index, slice) else self.item_at(index)
+
+
+ReadItems = tuple[Sequence[Item], Skipped]  # what a reader returns: items, and those that it skipped
 
 
 def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
-    """Returns the items at these indices, in this order, as a list unless ``items`` are created on demand."""
-    return items.subset(indices) if isinstance(items, OnDemand) else [items[index] for index in indices]
+    """Returns the items at these indices, in this order: as a list, or of the type of ``items`` if they are `Items`."""
+    return items.subset(indices) if isinstance(items, Items) else [items[index] for index in indices]
 
 
-class Dataset(Sequence[Item]):
+class Dataset(Items):
     """Items in a fixed order. Slicing returns a data set.
 
     spec: the specification that was opened.
@@ -103,12 +110,9 @@ class Dataset(Sequence[Item]):
         self.missing = missing if missing is not None else Skipped()
         self.unreadable = Skipped()
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Dataset: ...
-    def __getitem__(self, index: int | slice) -> Item | Dataset:
-        return self.subset(range(len(self))[index]) if isinstance(index, slice) else self._items[index]
+    def item_at(self, index: int) -> Item:
+        """Returns one item."""
+        return self._items[index]
 
     def __len__(self) -> int:
         return len(self._items)
@@ -116,9 +120,9 @@ class Dataset(Sequence[Item]):
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items)
 
-    def subset(self, indices: Iterable[int]) -> Dataset:
+    def subset(self, indices: Iterable[int]) -> Self:
         """Returns the items at these indices, in this order. Shares `missing` and `unreadable` with this data set."""
-        part = Dataset(self.spec, select_items(self._items, indices), self.missing)
+        part = type(self)(self.spec, select_items(self._items, indices), self.missing)
         part.unreadable = self.unreadable
         return part
 
@@ -155,24 +159,19 @@ class Dataset(Sequence[Item]):
         return f"Dataset({self.spec!r}, {len(self):,} items)"
 
 
-class Changed(OnDemand):
+class Changed(Items):
     """Items transformed by ``change`` on access."""
 
     def __init__(self, items: Sequence[Item], change: Callable[[Item], Item]) -> None:
         self._items, self._change = items, change
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Changed: ...
-    def __getitem__(self, index: int | slice) -> Item | Changed:
-        if isinstance(index, slice):
-            return self.subset(range(len(self))[index])
-        return self._change(self._items[index])
-
     def __len__(self) -> int:
         return len(self._items)
 
-    def subset(self, indices: Iterable[int]) -> Changed:
-        """Returns the items at these indices, in this order, which are also transformed on demand."""
-        return Changed(select_items(self._items, indices), self._change)
+    def item_at(self, index: int) -> Item:
+        """Returns one transformed item."""
+        return self._change(self._items[index])
+
+    def subset(self, indices: Iterable[int]) -> Self:
+        """Returns the items at these indices, in this order, which are also transformed on access."""
+        return type(self)(select_items(self._items, indices), self._change)

@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import io
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tellapart.data.dataset import Skipped
 from tellapart.data.encoded_pictures import decode_base64
 from tellapart.data.pictures import PackedPicture, signature_of
-from tellapart.data.row_errors import RowError
-from tellapart.data.row_index import RowPosition
+from tellapart.data.row_index import RowPosition, RowSource
 from tellapart.data.text_files import UTF16_MARKS, decode_text, usage_errors
-from tellapart.errors import PictureError, UsageError
-from tellapart.types import Item
+from tellapart.errors import UsageError
 
 MAX_LINE_BYTES = 64 << 20  # maximum bytes per line, so that a file without line breaks does not fill the memory
 
@@ -66,8 +63,8 @@ def open_lines(path: Path) -> BinaryIO:
         return io.BytesIO(_as_utf8(path, signature_of(path, str(path))))
 
 
-class LineSource:
-    """Rows of one text file. Readers implement `records`, which parses records, and `item`, which interprets them."""
+class LineSource(RowSource):
+    """Rows of one text file. Readers implement `records`, which parses rows, and `item`, which interprets them."""
 
     def __init__(self, path: Path, *, header: bool = False, span: tuple[int, int] | None = None) -> None:
         """``span``: read only rows whose first byte is in this range, which must start at the beginning of a row."""
@@ -78,18 +75,8 @@ class LineSource:
         """Yields records without reading ahead of the current one; None marks a row to skip."""
         return lines
 
-    @abstractmethod
-    def item(self, record: Any, place: RowPosition, where: str) -> Item | None:
-        """Returns the item of a record, or None to skip it. Raises a `UsageError` whose message begins
-        with ``where``.
-        """
-
-    def encoded(self, record: Any) -> str:
-        """Returns the base64-encoded picture in a record."""
-        raise NotImplementedError
-
-    def rows(self) -> Iterator[tuple[RowPosition, Any]]:
-        """Yields every record with its position. Skips the header, if any, but counts it as a row."""
+    def rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, Any]]:
+        """See `RowSource`. Skips the header, if any, but counts it as a row."""
         with usage_errors(self.path), open_lines(self.path) as file:
             place, stop = self._span or (0, None)
             lines = Lines(file, self.path, place)
@@ -100,50 +87,27 @@ class LineSource:
                     yield (place, number), record
                 place = lines.place
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `RowSource`."""
-        for place, record in self.rows():
-            where = self._where(place)
-            try:
-                item = self.item(record, place, where)
-            except RowError as error:
-                missing.add(error.where, error.reason)
-                continue
-            if item is not None:
-                yield place, item
-
-    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
+    def rows_at(self, places: Iterable[RowPosition]) -> Iterator[Any]:
         """See `RowSource`."""
         with usage_errors(self.path), open_lines(self.path) as file:
-            for place in places:
-                record = next(self.records(Lines(file, self.path, place[0])), None)
-                item = None if record is None else self.item(record, place, self._where(place))
-                if item is None:
+            for place, _ in places:
+                record = next(self.records(Lines(file, self.path, place)), None)
+                if record is None:
                     raise UsageError(f"{self.path}: the file has changed since it was opened; open it again")
-                yield item
+                yield record
 
-    def picture(self, place: RowPosition) -> bytes:
-        """Decodes the base64 picture of the record at a position. Raises ValueError and `UsageError`."""
-        with usage_errors(self.path), open_lines(self.path) as file:
-            return decode_base64(self.encoded(next(self.records(Lines(file, self.path, place[0])))))
-
-    def _where(self, place: RowPosition) -> str:
+    def where(self, place: RowPosition) -> str:
+        """Returns the location of a row, for messages."""
         after = f" after byte {self._span[0]:,}" if self._span else ""
         return f"{self.path}, line {place[1]}{after}"
 
+    def encoded(self, record: Any) -> str:
+        """Returns the base64-encoded picture in a record."""
+        raise NotImplementedError
 
-class EncodedCell(PackedPicture):
-    """A base64-encoded picture inside a row."""
+    def encoded_picture(self, place: RowPosition) -> PackedPicture:
+        """Returns the base64-encoded picture in the row at a position, which is decoded on access."""
+        return PackedPicture(self.path, f"line {place[1]}", partial(self._decoded, place))
 
-    __slots__ = ("_place", "_rows")
-
-    def __init__(self, rows: LineSource, place: RowPosition) -> None:
-        super().__init__(rows.path, f"line {place[1]}")
-        self._rows, self._place = rows, place
-
-    def data(self) -> bytes:
-        """See `PackedPicture`."""
-        try:
-            return self._rows.picture(self._place)
-        except (ValueError, StopIteration, UsageError) as error:
-            raise PictureError(f"{self.name}: {error}") from None
+    def _decoded(self, place: RowPosition) -> bytes:
+        return decode_base64(self.encoded(next(self.rows_at([place]))))

@@ -2,93 +2,170 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.columns import Columns
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
+from tellapart.data.encoded_pictures import decode_base64, is_base64
 from tellapart.data.options import Options
-from tellapart.data.picture_cells import PictureLocator
-from tellapart.data.pictures import StoredPicture
-from tellapart.data.row_errors import RowError
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.picture_files import PictureFiles
+from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, picture_in
+from tellapart.data.records import sole
+from tellapart.data.row_index import RowPosition, RowSource
+from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
 PART_STRIDE = 1 << 40  # position = part · PART_STRIDE + row
-TEXT_ROWS = 1024  # rows per batch without pictures
-LOOKED_AT = 2000  # rows used to infer the naming scheme of downloaded files
+TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows per batch, without and with pictures
 
 
-class PictureTables:
-    """Rows of several parts, as a `tellapart.data.row_index.RowSource`.
+class BatchedRows(ABC):
+    """Rows by number, as dicts. Keeps one batch in memory, so ascending access is fast. Thread-safe."""
 
-    packed: whether the parts contain the pictures themselves, rather than their paths.
-    splits: the split of each part, for tables without a split column; "" if it is unknown.
+    def __init__(self, length: int) -> None:
+        self._length, self._lock = length, threading.Lock()
+        self._start, self._rows = 0, list[dict[str, Any]]()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """Returns a row. Raises `PictureError` if the file is damaged."""
+        with self._lock:
+            if not self._start <= number < self._start + len(self._rows):
+                self._start, self._rows = self._batch(number)
+            return self._rows[number - self._start]
+
+    @abstractmethod
+    def _batch(self, number: int) -> tuple[int, list[dict[str, Any]]]:
+        """Returns a batch that contains the row, and the number of the batch's first row. Raises `PictureError`."""
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """One file or split.
+
+    path: the file that contains the rows. ``where``: its name in messages.
+    split: the split of its rows, if the table has no split column; "" if it is unknown.
+    ids: precedes a row's number in default ids. ``inside``: precedes it in the names of pictures.
     """
 
-    def __init__(self, name: str, columns: Columns, folder: Path, splits: Sequence[str], *, packed: bool) -> None:
-        self.name, self.columns, self.folder, self.packed = name, columns, folder, packed
-        self._splits, self._where = splits, PictureLocator(folder)
-        self.text_columns = tuple(dict.fromkeys([*columns.texts(), *(() if packed else (columns.image,))]))
+    path: Path
+    where: str
+    split: str
+    ids: str
+    inside: str = ""
+
+
+class PictureTables(RowSource):
+    """Rows of several parts.
+
+    packed: whether the parts contain the pictures themselves, rather than their paths.
+    clips: whether packed pictures are clips.
+    """
+
+    def __init__(
+        self, name: str, parts: Sequence[TablePart], schema: Any, columns: Columns, folder: Path, *, clips: bool
+    ) -> None:
+        """``schema``: the Arrow types of the columns. Raises `UsageError` if the picture column has no pictures."""
+        self.name, self.parts, self.columns = name, parts, columns
+        self._folder, self._clips, self._files = folder, clips, PictureFiles(folder)
+        self.packed = self._is_packed(schema)
+        self.text_columns = tuple(dict.fromkeys([*columns.texts(), *(() if self.packed else (columns.image,))]))
 
     @abstractmethod
-    def contents(self, part: int, missing: Skipped) -> Iterator[dict[str, Any]]:
-        """Yields the text columns of a part's rows. Adds a damaged part to ``missing``, or raises `UsageError`."""
+    def texts(self, part: int) -> BatchedRows:
+        """Returns the text columns of a part's rows. Raises `PictureError` if they cannot be read."""
 
     @abstractmethod
-    def content(self, part: int, row: int) -> dict[str, Any]:
-        """Returns the text columns of one row."""
+    def cells(self, part: int) -> BatchedRows:
+        """Returns the picture column of a part's rows. Raises `PictureError` if it cannot be read."""
 
-    @abstractmethod
-    def picture(self, part: int, row: int) -> tuple[StoredPicture, str]:
-        """Returns the picture that a row contains, and its default id."""
-
-    @abstractmethod
-    def where(self, part: int, row: int) -> str:
-        """Returns the location of a row, for messages."""
-
-    def items(self, options: Options) -> tuple[Sequence[Item], Skipped]:
+    def read(self, options: Options) -> ReadItems:
         """Returns the items, ordered by part and row. Infers the naming scheme of downloads from the first rows."""
         if not self.packed:
-            some = islice(self._rows(Skipped()), LOOKED_AT)
-            self._where.learn((content[self.columns.image], place[1] - 1) for place, content in some)
-        return stream_items(self, options, merge=not self.packed)
+            rows = self.rows(Skipped())
+            self._files.learn((row[self.columns.image], number - 1) for (_, number), row in rows)
+        return self.items(options, merge=not self.packed)
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `RowSource`."""
-        for place, content in self._rows(missing):
-            try:
-                item = self._item(place, content)
-            except RowError as error:
-                missing.add(error.where, error.reason)
-                continue
-            yield place, item
-
-    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `RowSource`."""
-        for place in places:
-            yield self._item(place, self.content(*divmod(place[0], PART_STRIDE)))
-
-    def _rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
+    def rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
+        """See `RowSource`. Reads a damaged part up to the damage."""
         number = 0
-        for part in range(len(self._splits)):
-            for row, content in enumerate(self.contents(part, missing)):
-                number += 1
-                yield (part * PART_STRIDE + row, number), content
+        for part, table in enumerate(self.parts):
+            try:
+                rows = self.texts(part)
+                for row in range(len(rows)):
+                    number += 1
+                    yield (part * PART_STRIDE + row, number), rows[row]
+            except PictureError as error:
+                missing.add_error(str(table.path), error)
 
-    def _item(self, place: RowPosition, content: dict[str, Any]) -> Item:
-        part, row = divmod(place[0], PART_STRIDE)
-        where, columns = self.where(part, row), self.columns
+    def rows_at(self, places: Iterable[RowPosition]) -> Iterator[dict[str, Any]]:
+        """See `RowSource`."""
+        opened = -1
+        for part, row in (divmod(place, PART_STRIDE) for place, _ in places):
+            if part != opened:
+                rows, opened = self.texts(part), part
+            yield rows[row]
+
+    def item(self, row: Mapping[str, Any], place: RowPosition) -> Item:
+        """See `RowSource`."""
+        part, number = divmod(place[0], PART_STRIDE)
+        table, columns = self.parts[part], self.columns
+        where = f"{table.where}, row {number}"
+        picture: StoredPicture
         if self.packed:
-            picture, name = self.picture(part, row)
+            load, name = partial(self._bytes, part, number), f"{table.ids}{number}"
+            picture = (PackedClip if self._clips else PackedPicture)(table.path, f"{table.inside}{number}", load)
         else:
-            picture, name = self._where.picture(content[columns.image], place[1] - 1, where)
-        return Item(
-            columns.id_of(content, name),
-            picture,
-            columns.references(content, where),
-            columns.split_of(content, self._splits[part]),
+            picture, name = self._files.picture(row[columns.image], place[1] - 1, where)
+        references = columns.references(row, where)
+        return Item(columns.id_of(row, name), picture, references, columns.split_of(row, table.split))
+
+    def _bytes(self, part: int, row: int) -> bytes:
+        """Returns the encoded picture of a row: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these,
+        or a list that contains one of them. Raises ValueError, `UsageError` or `PictureError`.
+        """
+        value = sole(
+            self.cells(part)[row][self.columns.image], f"{self.parts[part].path}#{self.parts[part].inside}{row}"
         )
+        if isinstance(value, Mapping):
+            value = value.get("path") if value.get("bytes") is None else value["bytes"]
+        if is_base64(value):
+            return decode_base64(value)
+        if isinstance(value, str) and value:
+            return picture_in(self._folder, value).read().data
+        if not isinstance(value, bytes):
+            raise ValueError("this row has no picture")
+        return value
+
+    def _is_packed(self, schema: Any) -> bool:
+        from pyarrow import types
+
+        kind = schema.field(self.columns.image).type
+        lists = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
+        while any(is_list(kind) for is_list in lists):
+            kind = kind.value_type
+        if types.is_struct(kind):
+            return any(kind.get_field_index(name) >= 0 for name in ("bytes", "path"))
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            return True
+        if not (types.is_string(kind) or types.is_large_string(kind)):
+            raise UsageError(
+                f"{self.name}: the column '{self.columns.image}' contains {kind}, but no pictures (bytes, paths or "
+                f"URLs); available columns: {', '.join(schema.names)}; add image=COLUMN"
+            )
+        for part in range(len(self.parts)):  # a text can be a picture in base64
+            with suppress(PictureError):
+                rows = self.cells(part)
+                cells = (rows[number][self.columns.image] for number in range(len(rows)))
+                if first := next(filter(None, cells), None):
+                    return is_base64(first[0] if isinstance(first, list) else first)
+        return False

@@ -21,7 +21,7 @@ import os
 import stat
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -224,18 +224,24 @@ class BytesClip(BytesPicture):
         return self.frames(1)[0]
 
 
-class ClipFile(FilePicture):
-    """A clip in a file, read on access like a picture."""
+class StoredClip(StoredPicture):
+    """A clip whose encoded bytes are on disk. Subclasses combine it with the class of a picture at the same place."""
 
     __slots__ = ()
 
     def read(self) -> BytesClip:
-        """Reads the file's bytes. Raises `PictureError` if that fails."""
-        return BytesClip(super().read().data, self.name)
+        """Reads the bytes. Raises `PictureError` if that fails."""
+        return BytesClip(super().read().data, self.name)  # type: ignore[safe-super]
 
     def frames(self, count: int) -> list[Image.Image]:
         """See `BytesClip.frames`."""
         return self.read().frames(count)
+
+
+class ClipFile(StoredClip, FilePicture):
+    """A clip in its own file."""
+
+    __slots__ = ()
 
 
 def picture_file(path: str | os.PathLike[str]) -> FilePicture:
@@ -280,45 +286,43 @@ def preview_image(picture: Picture) -> Image.Image:
 
 
 class PackedPicture(StoredPicture):
-    """A picture inside a larger file, such as an archive. ``inside`` is its position in that file."""
+    """A picture inside a larger file, such as an archive.
 
-    __slots__ = ("_path", "inside")
+    path: the larger file.
+    inside: the position in that file, for messages.
+    load: reads the encoded bytes. Its errors become `PictureError`.
+    at: distinguishes several pictures with the same ``inside``.
+    """
 
-    def __init__(self, path: Path, inside: str) -> None:
+    __slots__ = ("_at", "_inside", "_load", "_path")
+
+    def __init__(self, path: Path, inside: str, load: Callable[[], bytes], at: str = "") -> None:
         super().__init__()
-        self._path, self.inside = path, inside
+        self._path, self._inside, self._load, self._at = path, inside, load, at
 
     @property
     def name(self) -> str:
         """Returns the file's name and the position in the file."""
-        return f"{self._path}#{self.inside}"
+        return f"{self._path}#{self._inside}"
 
     def address(self) -> str:
         """Returns the absolute path and the position, separated by a double slash, which no path contains."""
-        return f"{self._path.absolute()}//{self.inside}"
+        return "//".join(filter(None, (str(self._path.absolute()), self._inside, self._at)))
 
     def signature(self) -> tuple[int, int]:
         """Returns the signature of the file."""
         return signature_of(self._path, self.name)
 
     def read(self) -> BytesPicture:
-        """Reads the bytes."""
-        return BytesPicture(self.data(), self.name)
+        """Reads the bytes. Raises `PictureError` if that fails."""
+        try:
+            return BytesPicture(self._load(), self.name)
+        except (OSError, ValueError, UsageError, PictureError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise PictureError(f"{self.name}: {reason.removeprefix(f'{self.name}: ')}") from None
 
-    @abstractmethod
-    def data(self) -> bytes:
-        """Returns the encoded bytes. Raises `PictureError`."""
 
-
-class PackedClip(PackedPicture):
+class PackedClip(StoredClip, PackedPicture):
     """A clip inside a larger file."""
 
     __slots__ = ()
-
-    def read(self) -> BytesClip:
-        """Reads the bytes."""
-        return BytesClip(self.data(), self.name)
-
-    def frames(self, count: int) -> list[Image.Image]:
-        """See `tellapart.data.pictures.BytesClip.frames`."""
-        return self.read().frames(count)

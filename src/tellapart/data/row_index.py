@@ -8,17 +8,18 @@ is kept in memory, 24 bytes per row.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Protocol, overload
+from typing import Any
 
 import numpy as np
 
-from tellapart.data.dataset import OnDemand, Skipped
+from tellapart.data.dataset import Items, ReadItems, Skipped
 from tellapart.data.listed_pictures import check_unique_ids, has_file
 from tellapart.data.options import Options
+from tellapart.data.row_errors import RowError
 from tellapart.data.selection import check_splits
 from tellapart.data.text_files import utf8_bytes
 from tellapart.errors import UsageError
@@ -28,90 +29,85 @@ from tellapart.utils.progress import track
 RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, counting from 1
 
 
-class RowSource(Protocol):
-    """One or more files of rows."""
+class RowSource(ABC):
+    """One or more files of rows. ``name`` is used in messages."""
 
     name: str
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """Yields every row once, in order. Adds rows without a picture to ``missing``. Raises `UsageError` for bad
-        rows.
-        """
-        ...
+    @abstractmethod
+    def rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, Any]]:
+        """Yields every row once, in order. Adds damaged files to ``missing``, or raises `UsageError`."""
 
-    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
+    @abstractmethod
+    def rows_at(self, places: Iterable[RowPosition]) -> Iterator[Any]:
         """Yields the rows at these positions, in this order. Fastest if the positions are ascending."""
-        ...
+
+    @abstractmethod
+    def item(self, row: Any, place: RowPosition) -> Item:
+        """Returns a row's item. Raises `RowError` for a row to skip, and `UsageError` if the file is malformed."""
+
+    def items(self, options: Options, *, merge: bool) -> ReadItems:
+        """Returns the items in row order, restricted to the requested splits and to existing pictures.
+
+        merge: whether to merge all rows with the same id into one item with all their captions; otherwise, duplicate
+        ids raise `UsageError`. Without merging, reading stops at ``limit=``, and the rows after it are not checked.
+        """
+        missing, index, rows = Skipped(), RowIndex(), 0
+        splits: set[str] = set()
+        enough = 0 if merge or options.text("part") else options.integer("limit", 0, least=1)
+        for place, row in track(self.rows(missing), label=f"reading {self.name}"):
+            try:
+                item = self.item(row, place)
+            except RowError as error:
+                missing.add(error.where, error.reason)
+                continue
+            splits.add(item.split)
+            if (not options.splits or item.split in options.splits) and has_file(item, missing):
+                index.add(item.id, place)
+                rows += 1
+            if rows and rows == enough:
+                break
+        check_splits(splits, options)
+        index.close()
+        if not merge:
+            doubles = [place for number in index.doubles() for place in index.places(number)]
+            check_unique_ids(map(self.item, self.rows_at(doubles), doubles), self.name)
+        return IndexedItems(self, index, range(len(index))), missing
 
 
-def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[Sequence[Item], Skipped]:
-    """Returns the items of a source in row order, restricted to the requested splits and to existing pictures.
-
-    merge: whether to merge all rows with the same id into one item with all their captions; otherwise, duplicate ids
-    raise `UsageError`. Without merging, reading stops at ``limit=``, and the rows after it are not checked.
-    """
-    missing, index, rows = Skipped(), RowIndex(), 0
-    splits: set[str] = set()
-    enough = 0 if merge or options.text("part") else options.integer("limit", 0, least=1)
-    for place, item in track(source.scan(missing), label=f"reading {source.name}"):
-        splits.add(item.split)
-        if (not options.splits or item.split in options.splits) and has_file(item, missing):
-            index.add(item.id, place)
-            rows += 1
-        if rows and rows == enough:
-            break
-    check_splits(splits, options)
-    index.close()
-    items = LazyItems(source, index, range(len(index)))
-    if not merge:
-        check_unique_ids(items.doubles(), source.name)
-    return items, missing
-
-
-class LazyItems(OnDemand):
+class IndexedItems(Items):
     """Items of a source, selected by their numbers in its index."""
 
-    def __init__(self, source: RowSource, index: RowIndex, order: Sequence[int]) -> None:
-        self._source, self._index, self._order = source, index, order
+    def __init__(self, source: RowSource, index: RowIndex, numbers: Sequence[int]) -> None:
+        self._source, self._index, self._numbers = source, index, numbers
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._numbers)
+
+    def item_at(self, index: int) -> Item:
+        """Returns one item."""
+        return next(self._read([self._numbers[index]]))
 
     def __iter__(self) -> Iterator[Item]:
-        return self._items(self._order)
+        return self._read(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> LazyItems: ...
-    def __getitem__(self, index: int | slice) -> Item | LazyItems:
-        if isinstance(index, slice):
-            return LazyItems(self._source, self._index, self._order[index])
-        return next(self._items([self._order[index]]))
-
-    def subset(self, indices: Iterable[int]) -> LazyItems:
+    def subset(self, indices: Iterable[int]) -> IndexedItems:
         """Returns the items at these indices, in this order. Takes eight bytes per item."""
-        return LazyItems(self._source, self._index, array("Q", (self._order[index] for index in indices)))
+        return type(self)(self._source, self._index, array("Q", (self._numbers[index] for index in indices)))
 
-    def doubles(self) -> Iterator[Item]:
-        """Yields all rows of the items that have several rows."""
-        return self._source.read(place for n in self._index.doubles() for place in self._index.places(n))
-
-    def _items(self, numbers: Sequence[int]) -> Iterator[Item]:
-        rows = self._source.read(place for number in numbers for place in self._index.places(number))
+    def _read(self, numbers: Sequence[int]) -> Iterator[Item]:
+        rows = self._source.rows_at(place for number in numbers for place in self._index.places(number))
         for number in numbers:
-            yield self._merged(list(islice(rows, self._index.count(number))))
-
-    def _merged(self, rows: list[Item]) -> Item:
-        first = rows[0]
-        for other in rows[1:]:
-            if other.picture.name != first.picture.name:
-                raise UsageError(
-                    f"{self._source.name}: {first.picture.name} and {other.picture.name} have the "
-                    f"same id {first.id!r}; ids must be unique"
-                )
-        captions = [caption for row in rows for caption in row.references]
-        return first if len(rows) == 1 else replace(first, references=tuple(captions))
+            places = self._index.places(number)
+            first, *others = (self._source.item(row, place) for place, row in zip(places, rows, strict=False))
+            for other in others:
+                if other.picture.name != first.picture.name:
+                    raise UsageError(
+                        f"{self._source.name}: {first.picture.name} and {other.picture.name} have the "
+                        f"same id {first.id!r}; ids must be unique"
+                    )
+            captions = (caption for item in others for caption in item.references)
+            yield replace(first, references=(*first.references, *captions)) if others else first
 
 
 class RowIndex:
@@ -144,10 +140,6 @@ class RowIndex:
     def __len__(self) -> int:
         """Returns the number of items."""
         return len(self._starts) - 1
-
-    def count(self, number: int) -> int:
-        """Returns the number of rows of an item."""
-        return int(self._starts[number + 1] - self._starts[number])
 
     def places(self, number: int) -> Iterator[RowPosition]:
         """Yields the rows of an item."""

@@ -2,27 +2,25 @@
 
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have one ``caption<TAB>URL`` per line and no
 header; ``cc12m.tsv`` has the reverse order. Pictures are in ``images=FOLDER``, by default in ``images/``, ``training/``
-or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.downloads`. The split is
+or ``train/`` (``validation/``, ``val/``) next to the file, named as in `tellapart.data.picture_files`. The split is
 inferred from the file name. The id is the picture's path in its folder. URLs whose file is missing, empty or incomplete
 are counted in ``Dataset.missing``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
-from tellapart.data.dataset import Skipped
-from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
-from tellapart.data.pictures import picture_file
+from tellapart.data.picture_files import PictureFiles
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.row_index import RowPosition
 from tellapart.data.splits import split_from_name
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -30,48 +28,43 @@ from tellapart.types import Item
 SPLIT_FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test": ("test",)}
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the file."""
     split = split_from_name(path.name)
     named = [path.parent / name for name in ("images", *SPLIT_FOLDERS.get(split, ()))]
     source = Conceptual(path, picture_folder(options, *named, path.parent), split)
-    source.learn()
-    return stream_items(source, options, merge=True)
+    return source.items(options, merge=True)
 
 
 class Conceptual(LineSource):
-    """Rows with a caption and a URL."""
+    """Rows with a caption and a URL. Infers the naming scheme of downloaded files from the first rows."""
 
     def __init__(self, path: Path, folder: Path, split: str) -> None:
         super().__init__(path)
-        self._folder, self._split = folder, split
-        self._fetched = DownloadedFiles(folder)
-
-    def learn(self) -> None:
-        """Infers the naming scheme of downloaded files from the first rows."""
-        rows = islice(self.rows(), MOST_ROWS)
-        self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
+        self._split, self._files = split, PictureFiles(folder)
+        rows = ((self._pair(record, place)[1], place[1] - 1) for place, record in self.rows(Skipped()))
+        self._files.learn(rows)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
         """Yields fields, parsed as in the download programs, because downloaded files are named after row numbers."""
         return (record or None for record in csv_records(lines, "\t", lenient=True))
 
-    def item(self, record: list[str], place: RowPosition, where: str) -> Item:
-        """See `LineSource`."""
-        caption, url = self._pair(record, where)
-        path = self._fetched.path(url, place[1] - 1)
-        id_ = path.relative_to(self._folder).as_posix()
-        return Item(id_, picture_file(path), clean_captions(caption, where), self._split)
+    def item(self, row: list[str], place: RowPosition) -> Item:
+        """See `RowSource`."""
+        where = self.where(place)
+        caption, url = self._pair(row, place)
+        picture, id_ = self._files.picture(url, place[1] - 1, where)
+        return Item(id_, picture, clean_captions(caption, where), self._split)
 
-    def _pair(self, record: list[str], where: str) -> tuple[str, str]:
+    def _pair(self, row: list[str], place: RowPosition) -> tuple[str, str]:
         """Returns (caption, URL), which can be in either order in the row."""
-        if len(record) == 2:
-            first, second = (field.strip() for field in record)
+        if len(row) == 2:
+            first, second = (field.strip() for field in row)
             if "://" in second[:12]:
                 return first, second
             if "://" in first[:12]:
                 return second, first
-        raise UsageError(f"{where}: expected 'caption<TAB>https://…', got {chr(9).join(record)[:40]!r}")
+        raise UsageError(f"{self.where(place)}: expected 'caption<TAB>https://…', got {chr(9).join(row)[:40]!r}")
 
 
 READERS.register(

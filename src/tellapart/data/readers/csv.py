@@ -10,24 +10,21 @@ with several captions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tellapart.data.columns import COLUMN_KEYS, Columns
 from tellapart.data.csv_text import csv_records, mended
-from tellapart.data.dataset import Skipped
-from tellapart.data.downloads import MOST_ROWS
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.encoded_pictures import is_base64
-from tellapart.data.line_source import EncodedCell, Lines, LineSource, open_lines
+from tellapart.data.line_source import Lines, LineSource, open_lines
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
-from tellapart.data.picture_cells import PictureLocator
+from tellapart.data.picture_files import PictureFiles
 from tellapart.data.pictures import StoredPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import ID_KEYS, find_key
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.row_index import RowPosition
 from tellapart.data.text_files import usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -35,69 +32,53 @@ from tellapart.types import Item
 SEPARATORS = ",;\t|"
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in order of first mention. Raises a `UsageError` that lists the available columns."""
-    separator, names = _header(path)
-    table = CsvTable(path, separator, names, Columns.choose(names, options), picture_folder(options, path.parent))
-    table.learn()
-    return stream_items(table, options, merge=True)
-
-
-def _header(path: Path) -> tuple[str, list[str]]:
-    """Returns the separator and the column names. Raises `UsageError` if the file is empty."""
-    with usage_errors(path), open_lines(path) as file:
-        separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
-        names = [name.strip() for name in next(_fields(Lines(file, path), separator), None) or []]
-    if not names:
-        raise UsageError(f"{path}: the file is empty; expected a header line with column names")
-    return separator, names
-
-
-def _fields(lines: Lines, separator: str) -> Iterator[list[str] | None]:
-    """Yields stripped fields, or None for a blank line."""
-    return ([field.strip() for field in record] or None for record in csv_records(lines, separator))
+    return CsvTable(path, options).items(options, merge=True)
 
 
 class CsvTable(LineSource):
-    """The rows of a CSV file."""
+    """The rows of a CSV file. Infers the naming scheme of downloaded pictures from the first rows."""
 
-    def __init__(self, path: Path, separator: str, names: Sequence[str], columns: Columns, folder: Path) -> None:
+    def __init__(self, path: Path, options: Options) -> None:
+        """Raises `UsageError` if the file is empty or has no picture column."""
         super().__init__(path, header=True)
-        self._separator, self._names, self._columns = separator, names, columns
-        self._where_files = PictureLocator(folder)
-        self._key = find_key(ID_KEYS, names)
-
-    def learn(self) -> None:
-        """Infers the naming scheme of downloaded files from the first rows."""
-        column = self._names.index(self._columns.image)
-        some = islice(self.rows(), MOST_ROWS)
-        self._where_files.learn((record[column], place[1] - 2) for place, record in some if len(record) > column)
+        with usage_errors(path), open_lines(path) as file:
+            self._separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
+            self._names = next(self.records(Lines(file, path)), None) or list[str]()
+        if not self._names:
+            raise UsageError(f"{path}: the file is empty; expected a header line with column names")
+        self._columns = Columns.choose(self._names, options)
+        self._image, self._key = self._names.index(self._columns.image), find_key(ID_KEYS, self._names)
+        self._files = PictureFiles(picture_folder(options, path.parent))
+        rows = ((row, number) for (_, number), row in self.rows(Skipped()) if len(row) > self._image)
+        self._files.learn((row[self._image], number - 2) for row, number in rows)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Yields fields, skipping blank lines."""
-        return _fields(lines, self._separator)
+        """Yields stripped fields, or None for a blank line."""
+        return ([field.strip() for field in record] or None for record in csv_records(lines, self._separator))
 
-    def item(self, record: list[str], place: RowPosition, where: str) -> Item:
-        """See `LineSource`."""
-        record = mended(record, self._names)
-        if len(record) != len(self._names):
+    def item(self, row: list[str], place: RowPosition) -> Item:
+        """See `RowSource`."""
+        where, fields, names = self.where(place), mended(row, self._names), self._names
+        if len(fields) != len(names):
             why = "captions that contain the separator must be quoted"
-            if len(record) < len(self._names):
+            if len(fields) < len(names):
                 why = f"missing '{self._separator}'"
-            raise UsageError(f"{where}: {len(record)} fields, but the header has {len(self._names)}; {why}")
-        row: dict[str, Any] = dict(zip(self._names, record, strict=True))
+            raise UsageError(f"{where}: {len(fields)} fields, but the header has {len(names)}; {why}")
+        cells = dict(zip(names, fields, strict=True))
         picture: StoredPicture
-        if is_base64(row[self._columns.image]):
-            picture = EncodedCell(self, place)
-            name = row[self._key] if self._key else f"{self.path.stem}#{place[1]}"
+        if is_base64(fields[self._image]):
+            picture = self.encoded_picture(place)
+            name = cells[self._key] if self._key else f"{self.path.stem}#{place[1]}"
         else:
-            picture, name = self._where_files.picture(row[self._columns.image], place[1] - 2, where)
-        references = self._columns.references(row, where)
-        return Item(self._columns.id_of(row, name), picture, references, self._columns.split_of(row))
+            picture, name = self._files.picture(fields[self._image], place[1] - 2, where)
+        references = self._columns.references(cells, where)
+        return Item(self._columns.id_of(cells, name), picture, references, self._columns.split_of(cells))
 
     def encoded(self, record: list[str]) -> str:
         """See `LineSource`."""
-        return record[self._names.index(self._columns.image)]
+        return record[self._image]
 
 
 READERS.register(

@@ -10,23 +10,24 @@ fields are ignored. In a JSON list, all records with the same id form one pictur
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.encoded_pictures import decode_base64, is_base64
-from tellapart.data.line_source import EncodedCell, Lines, LineSource
+from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
-from tellapart.data.pictures import BytesPicture, picture_file, picture_in
+from tellapart.data.pictures import BytesPicture, PackedPicture, picture_file, picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, PICTURE_KEYS, find_value, text_keys
 from tellapart.data.records import checked_id, picture_path, picture_value, record_id, sole
 from tellapart.data.row_errors import RowError
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.row_index import RowPosition
 from tellapart.data.splits import checked_split, split_records
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
@@ -34,7 +35,7 @@ from tellapart.types import Item
 from tellapart.utils.strict_json import parse_json
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns one item per line of ``path``. Raises `UsageError` with the number of a malformed line."""
     home = path.parent
     folder = picture_folder(options, home)
@@ -46,7 +47,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
             folder = picture_folder(options, home.parent / "images", home / "images", home)
         missing = Skipped()
         return finish_items(_merged(content, folder, path, missing), options, str(path), missing)
-    return stream_items(JsonLines(path, folder, _span(options)), options, merge=False)
+    return JsonLines(path, folder, _span(options)).items(options, merge=False)
 
 
 def _span(options: Options) -> tuple[int, int] | None:
@@ -71,9 +72,10 @@ class JsonLines(LineSource):
         """Yields the lines."""
         return (line if line.strip() else None for line in lines)
 
-    def item(self, record: str, place: RowPosition, where: str) -> Item:
-        """See `LineSource`."""
-        return _item(_parsed(record, where), where, self._folder, EncodedCell(self, place))
+    def item(self, row: str, place: RowPosition) -> Item:
+        """See `RowSource`."""
+        where = self.where(place)
+        return _item(_parsed(row, where), where, self._folder, partial(self.encoded_picture, place))
 
     def encoded(self, record: str) -> str:
         """See `LineSource`."""
@@ -126,8 +128,8 @@ def _picture(entry: dict[str, Any], where: str) -> Any:
     return value if is_base64(value) else picture_path({"image": value})
 
 
-def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None) -> Item:
-    """Returns the item of a record. ``cell``: locates the picture if the record contains it."""
+def _item(entry: Any, where: str, folder: Path, stored: Callable[[], PackedPicture] | None = None) -> Item:
+    """Returns the item of a record. ``stored``: returns the picture if the record contains it (default: in memory)."""
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: expected a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}}')
     image = _picture(entry, where)
@@ -136,18 +138,17 @@ def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None)
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
         raise UsageError(f'{where}: missing key "image" with the picture\'s path{hint}')
-    encoded = is_base64(image)
-    name = Path(cell.name if cell else where).name if encoded else image
-    id_ = checked_id(entry.get("id", record_id(entry, where) or name if encoded else name), where)
     split = checked_split(entry.get("split") or entry.get("set_name") or "", where)
     captions = _captions(entry, where)
-    if encoded:
-        picture = cell or BytesPicture(decode_base64(image), where)
-        return Item(id_, picture, captions, split)
-    path = picture_in(folder, image).path
-    if "set_name" in entry and not path.exists():  # TextCaps: train/1.jpg is in train_images/
-        path = next((file for at in ("train_images", ".") if (file := folder / at / path.name).exists()), path)
-    return Item(id_, picture_file(path), captions, split)
+    if is_base64(image):
+        packed = stored() if stored else BytesPicture(decode_base64(image), where)
+        id_ = entry.get("id", record_id(entry, where) or Path(packed.name).name)
+        return Item(checked_id(id_, where), packed, captions, split)
+    picture = picture_in(folder, image)
+    if "set_name" in entry and not picture.path.exists():  # TextCaps: train/1.jpg is in train_images/
+        moved = (file for at in ("train_images", ".") if (file := folder / at / picture.path.name).exists())
+        picture = picture_file(next(moved, picture.path))
+    return Item(checked_id(entry.get("id", image), where), picture, captions, split)
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:

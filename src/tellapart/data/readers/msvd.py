@@ -11,18 +11,18 @@ the others test. The id is the name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.csv_text import csv_records
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import ClipFile
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.row_index import RowPosition
 from tellapart.data.splits import read_split_lists
 from tellapart.data.text_files import read_text, usage_errors
 from tellapart.errors import UsageError
@@ -35,63 +35,56 @@ NEEDED = ("VideoID", "Start", "End", "Description")
 TRAIN, VALIDATION = 1200, 100  # as in Venugopalan et al. 2015; in the order of youtube_mapping.txt
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order in which the file first names them."""
     if path.is_dir():
         path = next(iter([*path.glob(TEXT), *sorted(path.glob("*.csv"))]), path / TEXT)
-    home = path.parent
-    source = Msvd(
-        path,
-        _header(path) if path.suffix.lower() == ".csv" else [],
-        picture_folder(options, home / "YouTubeClips", home / "videos", home),
-        read_split_lists([home, home / "splits"], LISTS, _stem) or _by_mapping(home / "youtube_mapping.txt"),
-        options.text("language", "English"),
-    )
-    return stream_items(source, options, merge=True)
+    return Msvd(path, options).items(options, merge=True)
 
 
 class Msvd(LineSource):
-    """Rows with a clip's name and a description. ``names``: the columns of a CSV; empty for plain text."""
+    """Rows with a clip's name and a description."""
 
-    def __init__(
-        self, path: Path, names: Sequence[str], folder: Path, splits: Mapping[str, str], language: str
-    ) -> None:
-        super().__init__(path, header=bool(names))
-        self._names, self._folder, self._splits, self._language = names, folder, splits, language.casefold()
+    def __init__(self, path: Path, options: Options) -> None:
+        """Raises `UsageError` if a column is missing."""
+        home, is_table = path.parent, path.suffix.lower() == ".csv"
+        super().__init__(path, header=is_table)
+        self._names: list[str] = []
+        if is_table:
+            with usage_errors(path), path.open("rb") as file:
+                self._names = next(csv_records(Lines(file, path), ","), [])
+            for name in NEEDED:
+                if name not in self._names:
+                    there = ", ".join(self._names) or "none"
+                    raise UsageError(f"{path}: no column '{name}'; available columns: {there}")
+        self._folder = picture_folder(options, home / "YouTubeClips", home / "videos", home)
+        splits = read_split_lists([home, home / "splits"], LISTS, _stem)
+        self._splits = splits or _by_mapping(home / "youtube_mapping.txt")
+        self._language = options.text("language", "English").casefold()
 
     def records(self, lines: Lines) -> Iterator[tuple[str, str] | None]:
         """Yields (name, description), or None for comments, blank lines and other languages."""
-        return map(self._row if self._names else self._line, csv_records(lines, ",") if self._names else lines)
+        return map(self._row, csv_records(lines, ",")) if self._names else map(self._line, lines)
 
-    def item(self, record: tuple[str, str], place: RowPosition, where: str) -> Item:
-        """See `LineSource`."""
-        name, description = record
+    def item(self, row: tuple[str, str], place: RowPosition) -> Item:
+        """See `RowSource`."""
+        (name, description), where = row, self.where(place)
         if not description.strip():
             raise UsageError(f"{where}: expected 'NAME description', got {name[:40]!r}")
         paths = [self._folder / (name + suffix) for suffix in CLIP_SUFFIXES]
         path = next((path for path in paths if path.is_file()), paths[0])
         return Item(name, ClipFile(path), clean_captions(description, where), self._splits.get(name, ""))
 
-    def _line(self, line: object) -> tuple[str, str] | None:
-        name, _, description = str(line).strip().partition(" ")
+    def _line(self, line: str) -> tuple[str, str] | None:
+        name, _, description = line.strip().partition(" ")
         return None if not name or name.startswith("#") else (name, description)
 
-    def _row(self, record: object) -> tuple[str, str] | None:
-        row = dict(zip(self._names, record if isinstance(record, list) else [], strict=False))
+    def _row(self, record: list[str]) -> tuple[str, str] | None:
+        row = dict(zip(self._names, record, strict=False))
         description = row.get("Description", "").strip()
         if not description or row.get("Language", "English").casefold() != self._language:
             return None  # the corpus has rows without a description
         return f"{row['VideoID']}_{row['Start']}_{row['End']}", description
-
-
-def _header(path: Path) -> list[str]:
-    """Returns the columns of the corpus in CSV form. Raises `UsageError` if one is missing."""
-    with usage_errors(path), path.open("rb") as file:
-        names = next(csv_records(Lines(file, path), ","), [])
-    for name in NEEDED:
-        if name not in names:
-            raise UsageError(f"{path}: no column '{name}'; available columns: {', '.join(names) or 'none'}")
-    return names
 
 
 def _stem(name: str) -> str:

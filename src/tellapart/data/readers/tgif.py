@@ -8,18 +8,18 @@ GIF's file name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tellapart.data.caption_values import clean_captions
-from tellapart.data.dataset import Skipped
-from tellapart.data.downloads import url_file_name
+from tellapart.data.dataset import ReadItems
 from tellapart.data.line_source import Lines, LineSource
 from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.options import Options
+from tellapart.data.picture_files import url_file_name
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.row_index import RowPosition
 from tellapart.data.splits import read_split_lists
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -27,12 +27,12 @@ from tellapart.types import Item
 LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order in which the file first names them."""
     home = path.parent
     folder = picture_folder(options, home / "gifs", home / "images", home.parent / "gifs", home)
     splits = read_split_lists([home / "splits", home.parent / "splits", home], LISTS, url_file_name)
-    return stream_items(Tgif(path, folder, splits), options, merge=True)
+    return Tgif(path, folder, splits).items(options, merge=True)
 
 
 class Tgif(LineSource):
@@ -46,12 +46,12 @@ class Tgif(LineSource):
         """Yields the lines, skipping blank ones."""
         return (line.strip() or None for line in lines)
 
-    def item(self, record: str, place: RowPosition, where: str) -> Item:
-        """See `LineSource`."""
-        url, tab, sentence = record.partition("\t")
-        name = url_file_name(url)
+    def item(self, row: str, place: RowPosition) -> Item:
+        """See `RowSource`."""
+        url, tab, sentence = row.partition("\t")
+        name, where = url_file_name(url), self.where(place)
         if not tab or not name:
-            raise UsageError(f"{where}: expected 'https://….gif<TAB>sentence', got {record[:40]!r}")
+            raise UsageError(f"{where}: expected 'https://….gif<TAB>sentence', got {row[:40]!r}")
         captions = clean_captions(sentence, where)
         return Item(name, picture_in(self._folder, name), captions, self._splits.get(name, ""))
 

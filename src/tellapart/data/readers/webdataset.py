@@ -15,12 +15,15 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.columns import texts_of
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import ReadItems, Skipped
 from tellapart.data.decode import PICTURE_SUFFIXES
 from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
 from tellapart.data.listed_pictures import missing_reason
@@ -29,11 +32,12 @@ from tellapart.data.path_ids import path_id
 from tellapart.data.pictures import MAX_FILE_BYTES, PackedClip, PackedPicture
 from tellapart.data.reader import READERS, Reader
 from tellapart.data.record_keys import DATA_KEYS, text_keys
-from tellapart.data.row_index import RowPosition, stream_items
+from tellapart.data.row_errors import RowError
+from tellapart.data.row_index import RowPosition, RowSource
 from tellapart.data.splits import normalize_split, split_from_name
 from tellapart.data.text_files import decode_text
 from tellapart.data.video import CLIP_SUFFIXES
-from tellapart.errors import PictureError, UsageError
+from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.strict_json import parse_json
 
@@ -42,27 +46,25 @@ SHARD = 1 << 48  # position = shard · SHARD + byte
 LONGEST_TEXT = 1 << 20
 COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"\x28\xb5": "unzstd"}
 TEXTS = (".txt", ".caption", ".json")
+Sample = tuple[BinaryIO, Path, list[tarfile.TarInfo]]  # an open shard, its path, and the members of a sample
 
 
-def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+def read(path: Path, options: Options) -> ReadItems:
     """Returns items in the order of the shards and their members."""
-    if path.is_dir():
-        shards = files_below(path, "*.tar")
-        if not shards:
-            raise UsageError(f"{path}: no *.tar in this folder")
-    else:
-        shards = expand_pattern(path)
-    return stream_items(Shards(shards, str(path)), options, merge=False)
+    shards = files_below(path, "*.tar") if path.is_dir() else expand_pattern(path)
+    if not shards:
+        raise UsageError(f"{path}: no *.tar in this folder")
+    return Shards(shards, str(path)).items(options, merge=False)
 
 
-class Shards:
-    """The samples of several tar files, as a `tellapart.data.row_index.RowSource`."""
+class Shards(RowSource):
+    """The samples of several tar files. A row is the open file, its path and the sample's members."""
 
     def __init__(self, shards: Sequence[Path], name: str) -> None:
         self._shards, self.name = shards, name
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `RowSource`."""
+    def rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, Sample]]:
+        """See `RowSource`. Reads a damaged shard up to the damage."""
         number = 0
         for place, shard in enumerate(self._shards):
             if reason := missing_reason(shard):
@@ -73,39 +75,37 @@ class Shards:
                     refuse_compressed(file, shard)
                     for start, members in samples(file):
                         number += 1
-                        try:
-                            item = _item(file, shard, members)
-                        except UsageError as error:
-                            missing.add(f"{shard}#{_key(members[0])}", str(error))
-                            continue
-                        for other in _pictures(members)[1:]:
+                        pictures = _pictures(members)
+                        for other in pictures[1:] if pictures and _is_plain(pictures[0]) else ():
                             missing.add(f"{shard}#{other.name}", f"extra picture; sample {_key(other)} already has one")
-                        yield (place * SHARD + start, number), item
+                        yield (place * SHARD + start, number), (file, shard, members)
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged; read up to this point: {getattr(error, 'strerror', None) or error}")
 
-    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
+    def rows_at(self, places: Iterable[RowPosition]) -> Iterator[Sample]:
         """See `RowSource`. Keeps a shard open while consecutive positions are in it."""
-        shard, file = -1, None
-        going: Iterator[tuple[int, list[tarfile.TarInfo]]] = iter(())
+        starts = (divmod(place, SHARD) for place, _ in places)
+        for number, group in groupby(starts, key=itemgetter(0)):
+            shard = self._shards[number]
+            try:
+                with shard.open("rb") as file:
+                    following: Iterator[tuple[int, list[tarfile.TarInfo]]] = iter(())
+                    for _, start in group:
+                        found = next(following, None)
+                        if found is None or found[0] != start:
+                            following = samples(file, start)
+                            found = next(following)
+                        yield file, shard, found[1]
+            except (tarfile.TarError, OSError, StopIteration) as error:
+                raise UsageError(f"{shard}: the file has changed since it was opened ({error})") from None
+
+    def item(self, row: Sample, place: RowPosition) -> Item:
+        """See `RowSource`."""
+        file, shard, members = row
         try:
-            for place, _ in places:
-                wanted, start = divmod(place, SHARD)
-                if wanted != shard:
-                    if file is not None:
-                        file.close()
-                    shard, file, going = wanted, self._shards[wanted].open("rb"), iter(())
-                assert file is not None
-                found = next(going, None)
-                if found is None or found[0] != start:
-                    going = samples(file, start)
-                    found = next(going)
-                yield _item(file, self._shards[shard], found[1])
-        except (tarfile.TarError, OSError, StopIteration) as error:
-            raise UsageError(f"{self._shards[shard]}: the file has changed since it was opened ({error})") from None
-        finally:
-            if file is not None:
-                file.close()
+            return _item(file, shard, members)
+        except (UsageError, OSError) as error:
+            raise RowError(f"{shard}#{_key(members[0])}", str(error)) from None
 
 
 def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.TarInfo]]]:
@@ -184,8 +184,10 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     said = [record[key] for key in text_keys(DATA_KEYS, record)] or ([""] if texts else [])
     references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json", record)
     split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
-    kind = ClipMember if Path(picture.name).suffix.lower() in CLIP_SUFFIXES else Member
-    return Item(path_id(f"{shard.stem}/{_key(picture)}"), kind(shard, picture), references, split)
+    kind = PackedClip if Path(picture.name).suffix.lower() in CLIP_SUFFIXES else PackedPicture
+    load = partial(member_bytes, shard, picture.offset_data, picture.size)
+    source = kind(shard, picture.name, load, at=str(picture.offset_data))  # a tar file can contain a name twice
+    return Item(path_id(f"{shard.stem}/{_key(picture)}"), source, references, split)
 
 
 def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
@@ -207,37 +209,15 @@ def _record(text: str) -> dict[str, Any]:
     return record if isinstance(record, dict) else {"captions": record}
 
 
-class Member(PackedPicture):
-    """A picture in a tar file, located by its byte range."""
-
-    __slots__ = ("_size", "_start")
-
-    def __init__(self, path: Path, member: tarfile.TarInfo) -> None:
-        super().__init__(path, member.name)
-        self._start, self._size = member.offset_data, member.size
-
-    def address(self) -> str:
-        """Returns the address and the position of the first byte, because a tar file can contain a name twice."""
-        return f"{super().address()}//{self._start}"
-
-    def data(self) -> bytes:
-        """See `PackedPicture`."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._start)
-                whole = self._start + self._size <= os.fstat(file.fileno()).st_size
-                data = file.read(self._size) if whole else b""
-        except OSError as error:
-            raise PictureError(f"{self.name}: {error.strerror or error}") from None
-        if len(data) < self._size:
-            raise PictureError(f"{self.name}: truncated (the file ends before the picture does)")
-        return data
-
-
-class ClipMember(PackedClip, Member):
-    """A clip in a tar file."""
-
-    __slots__ = ()
+def member_bytes(shard: Path, start: int, size: int) -> bytes:
+    """Returns the bytes of a member. Raises OSError or ValueError."""
+    with shard.open("rb") as file:
+        file.seek(start)
+        whole = start + size <= os.fstat(file.fileno()).st_size
+        data = file.read(size) if whole else b""
+    if len(data) < size:
+        raise ValueError("truncated (the file ends before the picture does)")
+    return data
 
 
 def refuse_compressed(file: BinaryIO, shard: Path) -> None:
