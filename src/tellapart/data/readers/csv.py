@@ -45,7 +45,7 @@ class CsvTable(LineSource):
         super().__init__(path, header=True)
         with usage_errors(path), open_lines(path) as file:
             self._separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
-            self._names = next(self.records(Lines(file, path)), None) or list[str]()
+            self._names = [name.strip() for name in next(csv_records(Lines(file, path), self._separator), [])]
         if not self._names:
             raise UsageError(f"{path}: the file is empty; expected a header line with column names")
         self._columns = Columns.choose(self._names, options)
