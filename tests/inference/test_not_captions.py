@@ -41,7 +41,7 @@ def server() -> Iterator[FaultServer]:
 
 
 def caption(server: FaultServer, out: Path, **options: Any) -> ServerSummary:
-    settings: dict[str, Any] = {"decoding": Decoding(max_tokens=60), "progress": False, **FAST} | options
+    settings: dict[str, Any] = {"decoding": Decoding(max_tokens=60), "progress": False, "retry": FAST} | options
     return caption_by_server(f"openai:m@{server.url}", open_data(f"scenes:plain?n={COUNT}"), out, **settings)
 
 
@@ -284,7 +284,7 @@ def test_drop_guesses_says_in_one_line_that_a_server_cannot_score(
     server.errors = lambda body: (status, words) if "prompt_logprobs" in json.loads(body) else None
     started = time.monotonic()
     with pytest.raises(TellapartError, match=r"remove --drop-guesses, or use --decoding confidence=0\.4") as error:
-        caption(server, tmp_path / "a.jsonl", drop_guesses=True, base=0.5, cap=30.0)
+        caption(server, tmp_path / "a.jsonl", drop_guesses=True, retry={"base": 0.5, "cap": 30.0})
     assert "the same command" not in str(error.value), "it would end so again"
     assert (
         "remove --drop-guesses, or use --decoding confidence=0.4" in str(error.value)

@@ -57,7 +57,7 @@ def shade(body: bytes) -> int:
 
 
 def run(server: FaultServer, photos: Dataset, out: Path | None, **options: Any) -> ServerSummary:
-    settings: dict[str, Any] = {"decoding": Decoding(max_tokens=200), "progress": False, **FAST} | options
+    settings: dict[str, Any] = {"decoding": Decoding(max_tokens=200), "progress": False, "retry": FAST} | options
     return caption_by_server(f"openai:org/vlm@{server.url}", photos, out, **settings)
 
 
@@ -137,13 +137,17 @@ def test_a_server_that_does_not_answer_is_named_after_some_seconds(
     started = time.monotonic()
     with pytest.raises(TellapartError, match=r"(no answer|not answered) for \d s"):
         caption_by_server(
-            f"openai:m@{server.url}?timeout=2", photos, tmp_path / "b.jsonl", decoding=GREEDY, patience=1.0
+            f"openai:m@{server.url}?timeout=2", photos, tmp_path / "b.jsonl", decoding=GREEDY, retry={"patience": 1.0}
         )
     assert time.monotonic() - started < 30
     monkeypatch.setattr("tellapart.boost.retries.SILENT_SECONDS", 1.0)  # after the first failed try
     with pytest.raises(TellapartError, match="is unreachable"):  # nobody listens
         caption_by_server(
-            "openai:m@http://127.0.0.1:9/v1", photos, tmp_path / "c.jsonl", decoding=GREEDY, base=0.5, tries=6
+            "openai:m@http://127.0.0.1:9/v1",
+            photos,
+            tmp_path / "c.jsonl",
+            decoding=GREEDY,
+            retry={"base": 0.5, "tries": 6},
         )
     lines = [line for line in capsys.readouterr().err.splitlines() if "no answer from http://127.0.0.1:9/v1" in line]
     assert len(lines) == 1 and "(127.0.0.1:9 is unreachable or closed the connection" in lines[0]
@@ -162,7 +166,7 @@ def test_a_server_that_fails_now_and_then_changes_nothing(server: FaultServer, p
     """Dropped connections, 429 with Retry-After, 500, 503, half a JSON, another JSON, no JSON."""
     run(server, photos, tmp_path / "calm.jsonl")
     server.rate, server.hang = 0.5, 0.0
-    summary = run(server, photos, tmp_path / "rough.jsonl", tries=30)
+    summary = run(server, photos, tmp_path / "rough.jsonl", retry=FAST | {"tries": 30})
     assert server.faults > 3
     assert not summary.failed
     assert (tmp_path / "rough.jsonl").read_bytes() == (tmp_path / "calm.jsonl").read_bytes()
@@ -179,7 +183,7 @@ def test_a_server_that_dies_half_way_leaves_a_file_that_goes_on(photos: Dataset,
     with FaultServer() as dying:
         dying.says = says
         with pytest.raises(TellapartError, match=r"captions and 5 answers were saved; run the same command again"):
-            run(dying, photos, out, concurrency=2, patience=0.5)
+            run(dying, photos, out, concurrency=2, retry=FAST | {"patience": 0.5})
     there = len(records(out))
     assert 0 < there <= 5
     with FaultServer() as another:  # at another address
@@ -272,7 +276,7 @@ def test_wrong_models_addresses_and_options_are_one_line(
         assert done.status == 1
         assert "the server does not know this model or path; its URL usually" in done.err.splitlines()[-1]
     with pytest.raises(TellapartError, match="no answer after 2 attempts"):
-        run(server, photos, tmp_path / "a.jsonl", tries=2)  # it is closed by now
+        run(server, photos, tmp_path / "a.jsonl", retry=FAST | {"tries": 2})  # it is closed by now
     assert not Path(out).exists()
     for options, expected in {
         ("--beams", "3"): "--beams requires a local model",

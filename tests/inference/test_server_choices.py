@@ -285,7 +285,12 @@ def test_a_server_that_is_gone_keeps_what_was_answered(captioner: Captioner, pic
     options: dict[str, Any] = {"decoding": Decoding(max_tokens=49), "drop_guesses": True, "progress": False}
     with served(service) as address, pytest.raises(TellapartError, match="out of memory"):
         caption_by_server(
-            f"openai:default@{address}/v1", pictures, out, concurrency=1, tries=2, base=0.01, patience=1.0, **options
+            f"openai:default@{address}/v1",
+            pictures,
+            out,
+            concurrency=1,
+            retry={"tries": 2, "base": 0.01, "patience": 1.0},
+            **options,
         ).refuse_unanswered()
     again = Recorded(captioner, Decoding())
     with served(again) as address:

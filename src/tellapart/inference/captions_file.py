@@ -5,41 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tellapart.captioners import load_captioner
-from tellapart.captions.earlier_run import is_complete
-from tellapart.data import Dataset, open_data
+from tellapart.data import open_data
 from tellapart.errors import UsageError
-from tellapart.inference.caption import caption_pictures
-from tellapart.inference.run_settings import caption_request
-from tellapart.inference.server import MAX_TOKENS, caption_by_server
-from tellapart.models.captioner_options import default_decoding
-from tellapart.models.decoding import Decoding
-from tellapart.models.devices import resolve_device
+from tellapart.inference.options import CaptionOptions
+from tellapart.inference.plan import plan_captions
+from tellapart.inference.run_plan import caption_folder
 from tellapart.models.names import is_server
-from tellapart.models.precision import resolve_precision
-from tellapart.utils.messages import say
 
 
 def captions_of(name: str, data: str, device: str = "auto") -> Path:
     """Returns the file with a captioner's captions for ``data``, after writing the captions that are missing.
 
-    The file and the system are named after the captioner. A model behind a server decodes greedily, up to 256 tokens. A
-    model on this machine uses the decoding settings saved with it, by default five beams and at most 30 tokens. Raises
-    the same errors as `caption_pictures` and `caption_by_server`, and `UsageError` if a file with that name contains
-    captions that were written with different settings.
+    The file and the system are named after the captioner. Otherwise, this is ``tellapart caption`` without options, and
+    raises the same errors.
     """
-    out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
-    if is_server(name):
-        summary = caption_by_server(name, dataset, out, decoding=Decoding(max_tokens=MAX_TOKENS))
-        for line in summary.lines():
-            say(line)
-        summary.refuse_unanswered()
-    else:
-        _caption_here(name, dataset, out, device)
-    for line in dataset.report():
-        say(line)
-    dataset.refuse_mostly_unreadable()
-    return out
+    options = CaptionOptions(out=f"{system_name(name)}.jsonl")
+    device = "auto" if is_server(name) else device
+    caption_folder(plan_captions(name, options), open_data(data), options, device, "auto")
+    return Path(str(options.out))
 
 
 def system_name(captioner: str) -> str:
@@ -58,12 +41,3 @@ def system_name(captioner: str) -> str:
             f"--captioner '{captioner}': missing name; expected a folder, run, hub name, or openai:MODEL@URL"
         )
     return found
-
-
-def _caption_here(name: str, dataset: Dataset, out: Path, device: str) -> None:
-    decoding = default_decoding(name)
-    place = resolve_device(device)
-    precision = resolve_precision("auto", place)
-    if not is_complete(dataset, out, None, caption_request(dataset.spec, name, decoding, precision=precision)):
-        for line in caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding).lines():
-            say(line)

@@ -9,11 +9,10 @@ from urllib.parse import quote
 from tellapart.boost.spec_settings import without_setting
 from tellapart.captioners.name_options import quoted
 from tellapart.errors import UsageError
-from tellapart.inference.decoding_options import caption_decoding
+from tellapart.inference.decoding_options import caption_decoding, refuse
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.prompts import has_fields
 from tellapart.inference.server import MAX_STRUCTURED_TOKENS, MAX_TOKENS
-from tellapart.inference.setting_checks import refuse
 from tellapart.inference.structured import AnswerSchema
 from tellapart.models.captioner_options import default_decoding
 from tellapart.models.decoding import DEFAULT, Decoding

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tellapart.boost.batches import BatchBackend
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
@@ -17,6 +19,7 @@ from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
+from tellapart.inference.decoding_options import refuse
 from tellapart.inference.options import CaptionOptions
 from tellapart.inference.plan import CaptionPlan
 from tellapart.inference.prompts import Prompts
@@ -24,8 +27,6 @@ from tellapart.inference.run_settings import caption_request
 from tellapart.inference.server import CONCURRENCY, caption_by_server
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
-from tellapart.inference.server_estimate import announcement
-from tellapart.inference.setting_checks import refuse
 from tellapart.models.devices import resolve_device
 from tellapart.models.precision import resolve_precision
 from tellapart.scorers.load import load_scorer
@@ -51,11 +52,25 @@ def caption_folder(
         UsageError: if the options are inconsistent or not supported.
         TellapartError: if the server did not answer for some pictures, or if most pictures cannot be read.
     """
-    out, format = _destination(options, dataset) if log is None else (log, LOG)
+    out, format = (None if options.out is None else Path(options.out)), options.format
+    if log is not None:
+        out, format = log, LOG
+    elif out is None and format is None and len(dataset) == 1:
+        out, format = PRINTED, "txt"
+    run: dict[str, Any] = {
+        "decoding": plan.decoding, "best_of": options.best_of, "drop_guesses": options.drop_guesses,
+        "claims": options.claims, "format": format, "overwrite": options.overwrite,
+        "replace_edited": options.replace_edited,
+    }  # fmt: skip
     if plan.served:
-        _caption_by_server(plan, dataset, options, out, format, device, precision)
+        local = {
+            "--device": None if device == "auto" or options.scorer is not None else device,
+            "--precision": None if precision == "auto" else precision,
+        }
+        refuse(local, f"requires a local model, but {plan.model.partition('@')[0]} runs on a server")
+        _caption_by_server(plan, dataset, options, out, run, device)
         return None
-    return _caption_here(plan, dataset, options, out, format, device, precision)
+    return _caption_here(plan, dataset, options, out, run, resolve_device(device), precision)
 
 
 def check_destination(options: CaptionOptions) -> None:
@@ -64,57 +79,38 @@ def check_destination(options: CaptionOptions) -> None:
         raise UsageError(f"-o {options.out}: only a job can write to a URL; add --workers 1, or specify a local file")
 
 
-def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
-    """Returns the output file and the format. If no file is named, a single picture's caption is printed."""
-    if options.out is None and options.format is None and len(dataset) == 1:
-        return PRINTED, "txt"
-    return (None if options.out is None else Path(options.out)), options.format
-
-
 def _caption_here(
     plan: CaptionPlan,
     dataset: Dataset,
     options: CaptionOptions,
     out: Path | None,
-    format: str | None,
-    device: str,
+    run: dict[str, Any],
+    place: torch.device,
     precision: str,
 ) -> Callable[[], Captioner]:
-    place = resolve_device(device)
-    if precision == "auto" and not options.overwrite:
+    """Captions with a model on this machine. ``run``: fields of `CaptionRun`."""
+    format, overwrite = run["format"], options.overwrite
+    if precision == "auto" and not overwrite:
         precision = recorded_precision(out, format) or precision
     precision = resolve_precision(precision, place)
     prompts = None if plan.template is None else Prompts.read(plan.template, dataset, options.fields)
-    settings: Any = {
-        "decoding": plan.decoding, "best_of": options.best_of, "features": plan.features,
-        "drop_guesses": options.drop_guesses, "prompts": prompts, "claims": options.claims,
-    }  # fmt: skip
-    if format == "txt" and not options.overwrite:
-        written_by = {"captioner": plan.model, "decoding": plan.decoding.model_dump(), "prompt": plan.template}
-        warn_of_other_author(dataset, Author.from_settings(written_by))
-    redo = options.overwrite or (options.replace_edited and format != LOG)
-    if not redo and is_complete(
-        dataset,
-        out,
-        format,
-        caption_request(dataset.spec, plan.model, scorer=options.scorer, precision=precision, **settings),
-    ):
+    _warn_of_other_author(dataset, run, plan.model, plan.template or "")
+    request = caption_request(
+        dataset.spec, plan.model, plan.decoding, best_of=options.best_of, scorer=options.scorer, precision=precision,
+        features=plan.features, drop_guesses=options.drop_guesses, prompts=prompts, claims=options.claims,
+    )  # fmt: skip
+    redo = overwrite or (options.replace_edited and format != LOG)
+    if not redo and is_complete(dataset, out, format, request):
         say(f"0 captions written, {len(dataset):,} already done")
         for line in dataset.report():
             say(line)
         return lambda: load_captioner(plan.model, place, precision)
     captioner = load_captioner(plan.model, place, precision)
+    scorer = load_scorer(options.scorer, place) if options.scorer else None
     summary = caption_pictures(
-        captioner,
-        dataset,
-        out,
-        batch_size=options.batch_size or BATCH_SIZE,
-        scorer=load_scorer(options.scorer, place) if options.scorer else None,
-        overwrite=options.overwrite,
-        replace_edited=options.replace_edited,
-        format=format,
-        **settings,
-    )
+        captioner, dataset, out, batch_size=options.batch_size or BATCH_SIZE, features=plan.features, scorer=scorer,
+        prompts=prompts, **run,
+    )  # fmt: skip
     if out != PRINTED:
         say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} empty")
     for line in (*summary.lines(), *dataset.report()):
@@ -136,43 +132,20 @@ def estimate_server(plan: CaptionPlan, dataset: Dataset, options: CaptionOptions
         drop_guesses=options.drop_guesses, schema=plan.schema, claims=options.claims,
     )  # fmt: skip
     half = ", at the batch price (half)" if isinstance(backend, BatchBackend) and backend.prices else ""
-    return announcement(captions, list(dataset), Path()) + half
+    return captions.announcement(list(dataset), Path()) + half
 
 
 def _caption_by_server(
-    plan: CaptionPlan,
-    dataset: Dataset,
-    options: CaptionOptions,
-    out: Path | None,
-    format: str | None,
-    device: str,
-    precision: str,
+    plan: CaptionPlan, dataset: Dataset, options: CaptionOptions, out: Path | None, run: dict[str, Any], device: str
 ) -> None:
-    local = {
-        "--device": None if device == "auto" or options.scorer is not None else device,
-        "--precision": None if precision == "auto" else precision,
-    }
-    refuse(local, f"requires a local model, but {plan.model.partition('@')[0]} runs on a server")
+    """Captions with a model behind a server. ``run``: fields of `CaptionRun`."""
     backend, prompt = open_server(plan.model)
-    if format == "txt" and not options.overwrite:
-        warn_of_other_author(dataset, Author(backend.name, prompt, plan.decoding.model_dump()))
+    _warn_of_other_author(dataset, run, backend.name, prompt)
+    scorer = None if options.scorer is None else load_scorer(options.scorer, resolve_device(device))
     summary = caption_by_server(
-        plan.model,
-        dataset,
-        out,
-        decoding=plan.decoding,
-        format=format,
-        best_of=options.best_of,
-        scorer=None if options.scorer is None else load_scorer(options.scorer, resolve_device(device)),
-        drop_guesses=options.drop_guesses,
-        concurrency=options.batch_size or CONCURRENCY,
-        ledger=plan.ledger,
-        overwrite=options.overwrite,
-        replace_edited=options.replace_edited,
-        prompts=Prompts.read(prompt, dataset, options.fields),
-        schema=plan.schema,
-        claims=options.claims,
-    )
+        plan.model, dataset, out, concurrency=options.batch_size or CONCURRENCY, ledger=plan.ledger, scorer=scorer,
+        prompts=Prompts.read(prompt, dataset, options.fields), schema=plan.schema, **run,
+    )  # fmt: skip
     say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
     for line in (*summary.lines(), *dataset.report()):
         say(line)
@@ -180,10 +153,13 @@ def _caption_by_server(
     dataset.refuse_mostly_unreadable()
 
 
-def warn_of_other_author(dataset: Dataset, author: Author) -> None:
+def _warn_of_other_author(dataset: Dataset, run: dict[str, Any], model: str, prompt: str) -> None:
     """Warns about text files beside the pictures that are kept although they were written with a different model,
     prompt or decoding settings.
     """
+    if run["format"] != "txt" or run["overwrite"]:
+        return
+    author = Author(model, prompt, run["decoding"].model_dump())
     check_beside(dataset, ".txt")
     captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
     others = [one.author for one in captions if one.author is not None and not one.author.is_person

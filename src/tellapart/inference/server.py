@@ -8,9 +8,7 @@ picture is listed as failed, with the reason.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,24 +17,17 @@ from tellapart.boost.batches import BatchBackend
 from tellapart.boost.dataset import ledger_of
 from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.types import Backend, LacksFeature
+from tellapart.boost.types import LacksFeature
 from tellapart.captions.formats import PRINTED
-from tellapart.captions.replacement import Replace
-from tellapart.captions.writers import Writer, open_writer
+from tellapart.captions.writers import Writer
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
-from tellapart.features.store import FeatureStore
-from tellapart.inference.best_of import BestOf
 from tellapart.inference.prompts import Prompts
+from tellapart.inference.run import CaptionRun
 from tellapart.inference.server_backend import open_server
 from tellapart.inference.server_captions import ServerCaptions
-from tellapart.inference.server_estimate import announcement
-from tellapart.inference.setting_checks import check_lines, check_request, check_schema
-from tellapart.inference.structured import AnswerSchema
-from tellapart.models.decoding import EVIDENCE, Decoding
+from tellapart.models.decoding import EVIDENCE
 from tellapart.models.digests import files_digest
-from tellapart.models.training_domain import warn_outside_scenes
-from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
@@ -47,7 +38,7 @@ CONCURRENCY = 16
 MAX_FAILED_LISTED = 20  # maximum number of failed pictures that are listed by name
 
 
-@dataclass(frozen=True)
+@dataclass
 class ServerSummary:
     """The result of `caption_by_server`.
 
@@ -59,15 +50,12 @@ class ServerSummary:
         captions were not edited.
     """
 
-    out: Path | None
     ledger: Path
-    written: int
-    already: int
-    skipped: Skipped
-    failed: Skipped
-    unanswered: int
-    tally: Tally
-    seconds: float
+    written: int = 0
+    already: int = 0
+    failed: Skipped = field(default_factory=Skipped)
+    unanswered: int = 0
+    tally: Tally = field(default_factory=Tally)
     samples_lost: int = 0
     unspelled: int = 0
 
@@ -112,149 +100,104 @@ def caption_by_server(
     dataset: Dataset,
     out: Path | None,
     *,
-    decoding: Decoding,
-    format: str | None = None,
-    best_of: int | None = None,
-    scorer: Scorer | None = None,
-    drop_guesses: bool = False,
     concurrency: int = CONCURRENCY,
     ledger: Path | None = None,
-    resume: bool = True,
-    overwrite: bool = False,
-    replace_edited: bool = False,
-    store: FeatureStore | None = None,
-    prompts: Prompts | None = None,
-    schema: AnswerSchema | None = None,
-    claims: bool = False,
-    progress: bool = True,
-    **retry: Any,
+    retry: dict[str, float] | None = None,
+    **options: Any,
 ) -> ServerSummary:
     """Captions all pictures in ``dataset`` and writes ``out``. `caption_pictures` does the same with local models.
 
     Prints the expected and maximum number of requests, and their cost if the name has prices.
 
     Args:
-        decoding: ``greedy`` requests one caption, at the server's default temperature unless the name sets one
-            (``?temperature=0``); ``sample`` and ``consensus`` request several captions per picture. ``confidence``
-            works as in `caption_pictures`.
-        best_of, scorer: as in `caption_pictures`.
-        drop_guesses: as in `caption_pictures`, except that pictures are compared with a grey picture.
         ledger: the file that stores the answers [default: a file beside ``out``].
-        prompts: one prompt per picture. If None, prompts are made from the prompt in the name if it contains fields.
-        schema: request structured captions that match this schema. If an answer does not match, the request is repeated
-            once.
-        claims: add each claim's confidence, with log-probabilities if the server returns them.
         retry: options of `tellapart.boost.retries.RetryingBackend`.
+        options: further fields of `CaptionRun`; ``decoding`` is required. ``greedy`` requests one caption, at the
+            server's default temperature unless the name sets one (``?temperature=0``); ``sample`` and ``consensus``
+            request several captions per picture.
 
     Raises:
         UsageError: if the settings are inconsistent or not supported by the server.
         TellapartError: if no request can succeed, or if the server does not return the required log-probabilities;
             captions and answers received before are kept.
     """
-    started = time.monotonic()
-    check_request(decoding, best_of, scorer, drop_guesses, concurrency)
-    check_lines(out, format, decoding, best_of, schema=schema is not None, claims=claims)
-    check_schema(name, decoding, best_of, schema, drop_guesses)
+    run = CaptionRun(dataset=dataset, out=out, **options)
+    decoding, scorer = run.decoding, run.scorer
+    if decoding.kind == "beam":
+        raise UsageError(
+            "--beams requires a local model, because a server writes greedy or sampled captions; remove --beams"
+        )
+    if concurrency < 1:
+        raise UsageError(f"concurrent requests: expected at least 1, got {concurrency}")
+    run.check()
     backend, prompt = open_server(name)
-    prompts = prompts or Prompts.read(prompt, dataset)
-    if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
+    batch = backend if isinstance(backend, BatchBackend) else None
+    if batch is not None and run.drop_guesses:
+        raise UsageError(
+            "--drop-guesses needs additional requests for each caption and cannot be combined with a batch; remove "
+            "--drop-guesses or batch=1"
+        )
+    if (run.best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
         raise UsageError(f"{backend.name}: the temperature is set by --decoding temperature; remove it from the name")
-    settings = _settings(backend, prompt, dataset, decoding, best_of, scorer, drop_guesses)
-    settings |= ({"schema": schema.text} if schema else {}) | ({"claims": True} if claims else {})
-    ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
-    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts, schema=schema, claims=claims)
-    counts = Counts()
-    with closing(open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))) as writer:
-        todo = [item for item in dataset if item.id not in writer.done]
-        already = len(dataset) - len(todo)
-        if scorer is not None and todo:
-            wanted = [item.id for item in todo]
-            captions.chooser = BestOf.among(dataset, scorer, store, wanted=wanted, progress=progress)
-            todo = [item for item in todo if item.id in captions.chooser.places]
-        if todo:
-            say(announcement(captions, todo, ledger))
-            with Ledger.open(ledger) as answers:
-                if isinstance(backend, BatchBackend):
-                    _fill(backend, captions, todo, answers)
-                job = BoostJob(captions.stages, answers, concurrency, **retry)
-                _write_answers(job, captions, todo, dataset, writer, counts, already, progress)
-                if isinstance(backend, BatchBackend):
-                    counts.tally = _with_batch(counts.tally, backend.tally)
-    if todo and not counts.written and not already and not counts.failed:
-        raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
-    seconds = time.monotonic() - started
-    return ServerSummary(
-        out, ledger, counts.written, already, dataset.unreadable, counts.failed, counts.unanswered, counts.tally,
-        seconds, captions.lost, captions.unspelled,
-    )  # fmt: skip
-
-
-@dataclass
-class Counts:
-    """Counts the results of a run."""
-
-    written: int = 0
-    unanswered: int = 0
-    failed: Skipped = field(default_factory=Skipped)
-    tally: Tally = field(default_factory=Tally)
-
-
-def _settings(
-    backend: Backend,
-    prompt: str,
-    dataset: Dataset,
-    decoding: Decoding,
-    best_of: int | None,
-    scorer: Scorer | None,
-    drop_guesses: bool,
-) -> dict[str, Any]:
-    """Returns a run's settings. Runs with different settings must not append to the same file."""
     settings: dict[str, Any] = {
         **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
-        **{"decoding": decoding.model_dump(), "best_of": best_of, "scorer": scorer.name if scorer else None},
+        **{"decoding": decoding.model_dump(), "best_of": run.best_of, "scorer": scorer.name if scorer else None},
     }
     if scorer is not None:
-        warn_outside_scenes(scorer.name, dataset, "scorer")
-        digest = files_digest(scorer.name, "scorer")
-        settings |= {"scorer_files": digest, "scorer_weights": scorer.fingerprint}
-    return settings | ({"truthful": EVIDENCE} if drop_guesses else {})
+        settings |= {"scorer_files": files_digest(scorer.name, "scorer"), "scorer_weights": scorer.fingerprint}
+    settings |= {"truthful": EVIDENCE} if run.drop_guesses else {}
+    settings |= ({"schema": run.schema.text} if run.schema else {}) | ({"claims": True} if run.claims else {})
+    prompts = run.prompts or Prompts.read(prompt, dataset)
+    captions = ServerCaptions(
+        backend, prompt, decoding, run.best_of, run.drop_guesses, prompts, schema=run.schema, claims=run.claims
+    )
+    beside = Path("captions.ledger.jsonl") if out is None or out == PRINTED else ledger_of(out)
+    summary = ServerSummary(ledger or beside)
+    with run.opened(settings) as (writer, todo, captions.chooser):
+        summary.already = sum(item.id in writer.done for item in dataset)
+        if todo:
+            say(captions.announcement(todo, summary.ledger))
+            with Ledger.open(summary.ledger) as answers:
+                if batch is not None:
+                    _fill(batch, captions, todo, answers)
+                job = BoostJob(captions.stages, answers, concurrency, **(retry or {}))
+                _write_answers(job, captions, run, todo, writer, summary)
+    if batch is not None:  # the job read the batch's answers from the ledger
+        summary.tally = replace(summary.tally + batch.tally, kept=max(0, summary.tally.kept - batch.tally.asked))
+    if todo and not summary.written and not summary.already and not summary.failed:
+        raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
+    summary.samples_lost, summary.unspelled = captions.lost, captions.unspelled
+    return summary
 
 
 def _write_answers(
     job: BoostJob,
     captions: ServerCaptions,
+    run: CaptionRun,
     todo: Sequence[Item],
-    dataset: Dataset,
     writer: Writer,
-    counts: Counts,
-    already: int,
-    progress: bool,
+    summary: ServerSummary,
 ) -> None:
     """Requests captions for the items in ``todo``, and writes the valid captions."""
     try:
-        with Progress(len(todo), "captioning", enabled=progress) as shown:
+        with Progress(len(todo), "captioning", enabled=run.progress) as shown:
             for done in job.run(iter(todo), shown.advance):
                 if done.unreadable is not None:
-                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                    run.dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
                 elif (why := captions.trouble(done)) is not None:
-                    counts.failed.add(done.item.picture.name, why)
-                    counts.unanswered += done.unanswered
+                    summary.failed.add(done.item.picture.name, why)
+                    summary.unanswered += done.unanswered
                 else:
                     writer.write([captions.written(done)])
-                    counts.written += 1
-    except TellapartError as error:
-        goes_on = not isinstance(error, LacksFeature)
-        raise TellapartError(f"{error}; {_kept(counts.written + already, job.ledger, goes_on)}") from None
-    except KeyboardInterrupt:
-        say(_kept(counts.written + already, job.ledger, goes_on=False))
-        raise
-    counts.tally = sum(job.tally.values(), Tally())
-
-
-def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
-    """Returns a message on what was saved before a failure. ``goes_on``: whether repeating the command may help."""
-    kept = f"{captions:,} captions and {len(ledger):,} answers were saved"
-    return f"{kept}; run the same command again to resume" if goes_on else kept
+                    summary.written += 1
+    except (TellapartError, KeyboardInterrupt) as error:
+        saved = f"{summary.written + summary.already:,} captions and {len(job.ledger):,} answers were saved"
+        if isinstance(error, KeyboardInterrupt):
+            say(saved)
+            raise
+        hint = "" if isinstance(error, LacksFeature) else "; run the same command again to resume"
+        raise TellapartError(f"{error}; {saved}{hint}") from None
+    summary.tally = sum(job.tally.values(), Tally())
 
 
 def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item], answers: Ledger) -> None:
@@ -264,8 +207,3 @@ def _fill(backend: BatchBackend, captions: ServerCaptions, todo: Sequence[Item],
     except KeyboardInterrupt:
         say(f"{backend.name}: the batch continues on the server; run the same command again to wait for it")
         raise
-
-
-def _with_batch(tally: Tally, batch: Tally) -> Tally:
-    """Counts a batch's answers as newly requested, although the job reads them from the ledger."""
-    return replace(tally + batch, kept=max(0, tally.kept - batch.asked))

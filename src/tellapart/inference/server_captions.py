@@ -8,9 +8,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 
 from tellapart.boost.answer_checks import unusable
-from tellapart.boost.cost_estimate import Load
+from tellapart.boost.cost_estimate import Load, estimate_line
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
 from tellapart.captioners.consensus import consensus
 from tellapart.captions.picture_record import PictureRecord
@@ -126,6 +127,14 @@ class ServerCaptions:
         found = fewest + scores * 2, singly + scores * 2, singly * 2 + scores * 2
         few, one_each, most = (load * len(pictures) for load in found)
         return few, one_each, most
+
+    def announcement(self, todo: Sequence[Item], ledger: Path) -> str:
+        """Returns the expected and maximum number of requests, and their cost."""
+        few, one_each, most = self.load(todo)
+        several = few.requests != one_each.requests
+        note = f" ({one_each.requests:,} if the server returns only one choice per request)" if several else ""
+        line = f"{self.backend.name}: {estimate_line(few, most, self.backend, note)}"
+        return f"{line}; answers in {ledger} are not requested again" if ledger.is_file() else line
 
     def _asked(self, item: Item) -> str:
         prompt = self.prompt if self.prompts is None else self.prompts.by_id[item.id]
