@@ -8,7 +8,7 @@ picture is listed as failed, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ def caption_by_server(
     *,
     concurrency: int = CONCURRENCY,
     ledger: Path | None = None,
-    retry: dict[str, float] | None = None,
+    retry: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> ServerSummary:
     """Captions all pictures in ``dataset`` and writes ``out``. `caption_pictures` does the same with local models.
