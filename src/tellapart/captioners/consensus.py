@@ -72,4 +72,5 @@ def _similarity(texts: Sequence[str]) -> np.ndarray:
         unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 if there are no n-grams
         similarity_UU += unit_UG @ unit_UG.T
     length_U = np.array([counts_4[0].total() for counts_4 in counted_U4])
-    return similarity_UU * length_penalty(length_U[:, None] - length_U)
+    similarity_UU *= length_penalty(length_U[:, None] - length_U)
+    return similarity_UU

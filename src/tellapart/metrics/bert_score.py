@@ -6,13 +6,12 @@ versa.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tellapart.metrics.inputs import References, check
+from tellapart.metrics.inputs import References, check, with_mean
 
 
 class TokenFeatures(NamedTuple):
@@ -49,7 +48,7 @@ def bertscore(captions: Sequence[str], references: References, *, encode: TokenE
         for caption, reference_texts in zip(captions, references, strict=True)
     ]
     value_N3 = np.array(rows, dtype=float).reshape(-1, 3)
-    return BERTScore(*((_mean(value_N), value_N) for value_N in value_N3.T))
+    return BERTScore(*map(with_mean, value_N3.T))
 
 
 def _of_pair(caption: TokenFeatures, reference: TokenFeatures) -> tuple[float, float, float]:
@@ -61,7 +60,3 @@ def _of_pair(caption: TokenFeatures, reference: TokenFeatures) -> tuple[float, f
     recall = float(reference.weight_T @ cosine_TR.max(0) / reference.weight_T.sum())
     both = precision + recall
     return precision, recall, 2 * precision * recall / both if both else 0.0
-
-
-def _mean(value_N: np.ndarray) -> float:
-    return float(value_N.mean()) if len(value_N) else math.nan

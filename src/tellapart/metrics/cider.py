@@ -22,7 +22,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.metrics.inputs import References, check
+from tellapart.metrics.inputs import References, check, with_mean
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize, tokenized
 from tellapart.metrics.registry import metric
@@ -190,8 +190,7 @@ def cider_of_tokens(
 ) -> tuple[float, np.ndarray]:
     """Computes `cider_d` (or `cider_plain`) from tokenized texts, in which spaces separate the tokens."""
     frequencies = DocumentFrequencies.of(reference_texts, "references")
-    score_N = _scores(caption_tokens, range(len(caption_tokens)), reference_texts, frequencies, plain)
-    return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
+    return with_mean(_scores(caption_tokens, range(len(caption_tokens)), reference_texts, frequencies, plain))
 
 
 class CiderD:

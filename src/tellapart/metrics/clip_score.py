@@ -6,10 +6,11 @@ score is the mean. `tellapart.evaluation.metrics.clip_score` multiplies by 100, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from tellapart.metrics.inputs import with_mean
 
 CLIPSCORE_PREFIX = "A photo depicts "
 CLIPSCORE_WEIGHT = 2.5
@@ -45,9 +46,3 @@ def refclipscore(
 def _cosine(text_ND: np.ndarray, image_ND: np.ndarray) -> np.ndarray:
     cosine_N: np.ndarray = np.einsum("nd,nd->n", text_ND, image_ND)
     return cosine_N
-
-
-def with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the mean of the values, ignoring NaN, and the values themselves."""
-    kept_N = value_N[~np.isnan(value_N)]
-    return (float(kept_N.mean()) if len(kept_N) else math.nan), value_N

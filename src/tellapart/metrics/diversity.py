@@ -13,6 +13,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.bleu_score import BLEU_SIGNATURE, COUNTS, bleu_of, stats_of_tokens
+from tellapart.metrics.inputs import with_mean
 from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.ptb import VERSION, ptb_tokenize
 from tellapart.metrics.recent import recent
@@ -123,8 +124,7 @@ def _distinct(caption_lists: CaptionLists, n: int) -> tuple[float, np.ndarray]:
     _check(caption_lists)
     tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
     value_N = np.array([_ratio([next(tokenized).split() for _ in texts], n) for texts in caption_lists], dtype=float)
-    kept_N = value_N[~np.isnan(value_N)]
-    return (float(kept_N.mean()) if len(kept_N) else float("nan")), value_N
+    return with_mean(value_N)
 
 
 def _ratio(caption_tokens: Sequence[Sequence[str]], n: int) -> float:

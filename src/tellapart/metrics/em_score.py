@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tellapart.metrics.clip_score import with_mean
+from tellapart.metrics.inputs import with_mean
 
 
 class EMScore(NamedTuple):
@@ -50,7 +50,7 @@ def emscore(
         fine = (precision, recall, 2 * precision * recall / both if both else math.nan)
         rows.append([(value + coarse) / 2 for value in fine])
     value_N3 = np.array(rows, dtype=float).reshape(-1, 3)
-    return EMScore(*(with_mean(value_N3[:, column]) for column in range(3)))
+    return EMScore(*map(with_mean, value_N3.T))
 
 
 def emscore_f_rows(

@@ -17,6 +17,7 @@ import numpy as np
 
 from tellapart.language.english_words import FUNCTION_WORDS
 from tellapart.metrics.corpus_scores import PERCENT
+from tellapart.metrics.inputs import with_mean
 from tellapart.metrics.metric_info import LANGUAGE
 from tellapart.metrics.registry import metric
 
@@ -47,7 +48,7 @@ def words(caption: str, *, lower: bool = False) -> list[str]:
 def length(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
     """Counts words, and returns the mean and each caption's count (paper 1, table 1)."""
     length_N = np.array([len(words(caption)) for caption in captions], dtype=float)
-    return _mean(length_N), length_N
+    return with_mean(length_N)
 
 
 def texts_alone(captions: Sequence[str], references: References = None) -> list[str]:
@@ -143,7 +144,7 @@ def repetition_rate(captions: Sequence[str], references: References = None) -> t
     `scenes` (0.1) also say "a small red square … a small red circle". An empty caption is NaN.
     """
     rate_N = np.array([_repetition(words(caption, lower=True)) for caption in captions], dtype=float)
-    return _mean(rate_N), rate_N
+    return with_mean(rate_N)
 
 
 def _repetition(tokens: Sequence[str]) -> float:
@@ -191,8 +192,3 @@ def _unseparated_words(tokens: Sequence[str]) -> set[int]:
         else:
             since.add(word)
     return again
-
-
-def _mean(value_N: np.ndarray) -> float:
-    kept_N = value_N[~np.isnan(value_N)]
-    return float(kept_N.mean()) if len(kept_N) else float("nan")

@@ -13,10 +13,10 @@ import itertools
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cache, lru_cache
 from operator import itemgetter, mul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,11 +113,10 @@ Span = tuple[int, int, int]  # first word, number of words, row in the paraphras
 
 
 class Paraphrases(NamedTuple):
-    """Maps the captions' phrases (as table rows) to paraphrases in the references, in both directions of the table.
+    """Maps phrases (as table rows) to their paraphrases among the texts' phrases, in both directions of the table.
 
-    of: the reference phrases that the table lists as paraphrases of the caption's phrase, with their positions in the
-        list.
-    by: the reference phrases for which the table lists the caption's phrase as a paraphrase, with its position.
+    of: the phrases that the table lists as paraphrases of a phrase, with their positions in the table.
+    by: the phrases for which the table lists a phrase as a paraphrase, with its position.
     """
 
     of: dict[int, dict[int, int]]
@@ -156,40 +155,29 @@ class Lexicon:
             self.synsets.append(frozenset(self.tables.words.row(row) if row >= 0 else self._synsets(word)))
         return [[self.number[word] for word in words] for words in sentences]
 
-    def phrases(
-        self, sentences: Sequence[Sequence[int]], captions: Sequence[bool], references: Sequence[bool]
-    ) -> tuple[list[list[Span]], Paraphrases]:
-        """Returns each sentence's phrases that have paraphrases on the other side, and the paraphrases.
-
-        ``captions`` and ``references`` mark the sentences on each side.
+    def phrases(self, sentences: Sequence[Sequence[int]]) -> tuple[list[list[Span]], Paraphrases]:
+        """Returns each sentence's phrases that are paraphrases of other phrases in the sentences, and the
+        paraphrases.
         """
         sentence_S, first_S, size_S, row_S = self._known_phrases(sentences)
         table = self.tables.paraphrases
-        mark = np.zeros(len(table.key), np.uint8)  # 1: in a caption, 2: in a reference, 4: related to the other side
-        for side, marked in ((1, captions), (2, references)):
-            mark[row_S[np.array(marked, dtype=bool)[sentence_S]]] |= side
-        row_D = np.array(sorted(set(row_S.tolist())), np.int64)
+        present = np.zeros(len(table.key), dtype=bool)
+        present[row_S] = True
+        row_D = np.flatnonzero(present)
         begin_D = table.start[row_D].astype(np.int64)
         many_D = table.start[row_D + 1] - begin_D
-        place_E = np.arange(int(many_D.sum())) - np.repeat(np.cumsum(many_D) - many_D, many_D)
-        other_E = table.value[place_E + np.repeat(begin_D, many_D)]
-        hit = np.flatnonzero(mark[other_E])
-        row_H, other_H, place_H = np.repeat(row_D, many_D)[hit], other_E[hit], place_E[hit]
-        row_mark_H, other_mark_H = mark[row_H], mark[other_H]
-        found = Paraphrases({}, {})
-        for known, own_H, far_H, related_H in (
-            (found.of, row_H, other_H, row_mark_H & 1 & (other_mark_H >> 1)),
-            (found.by, other_H, row_H, other_mark_H & 1 & (row_mark_H >> 1)),
-        ):
-            kept = np.flatnonzero(related_H)
-            mark[own_H[kept]] |= 4
-            mark[far_H[kept]] |= 4
-            for row, far, place in zip(own_H[kept].tolist(), far_H[kept].tolist(), place_H[kept].tolist(), strict=True):
-                known.setdefault(row, {})[far] = place
-        kept = np.flatnonzero(mark[row_S] & 4)
+        place_E = np.arange(int(many_D.sum())) + np.repeat(begin_D - np.cumsum(many_D) + many_D, many_D)
+        hit = np.flatnonzero(present[table.value[place_E]])
+        row_H, other_H, place_H = np.repeat(row_D, many_D)[hit], table.value[place_E[hit]], place_E[hit]
+        paraphrases = Paraphrases(defaultdict(dict), defaultdict(dict))
+        for row, other, place in zip(row_H.tolist(), other_H.tolist(), place_H.tolist(), strict=True):
+            paraphrases.of[row][other] = paraphrases.by[other][row] = place
+        present[:] = False
+        present[row_H] = present[other_H] = True
+        kept = np.flatnonzero(present[row_S])
         cut = np.searchsorted(sentence_S[kept], np.arange(len(sentences) + 1))
         spans = list(zip(first_S[kept].tolist(), size_S[kept].tolist(), row_S[kept].tolist(), strict=True))
-        return [spans[a:b] for a, b in itertools.pairwise(cut.tolist())], found
+        return [spans[a:b] for a, b in itertools.pairwise(cut.tolist())], paraphrases
 
     def _known_phrases(
         self, sentences: Sequence[Sequence[int]]
@@ -199,25 +187,16 @@ class Lexicon:
         """
         length_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
         number_W = np.fromiter(itertools.chain(*sentences), np.int64, int(length_N.sum()))
-        hash_W = np.array(self._hash, np.uint64)[number_W]
         left_W = np.repeat(np.cumsum(length_N), length_N) - np.arange(len(number_W))  # words up to the sentence's end
-        hash_P = np.zeros(len(hash_W), np.uint64)
-        first_P = np.arange(len(hash_W))
-        sizes: list[tuple[np.ndarray, np.ndarray]] = []
-        for size in range(1, LONGEST + 1):
-            kept = left_W[first_P] >= size
-            first_P, hash_P = first_P[kept], hash_P[kept] + hash_W[first_P[kept] + size - 1] * PLACES[size - 1]
-            sizes.append((first_P, hash_P))
-        first_S, hash_S = (np.concatenate(column) for column in zip(*sizes, strict=True))
-        size_S = np.repeat(np.arange(1, LONGEST + 1), [len(first) for first, _ in sizes])
-        distinct, where_S = np.unique(hash_S, return_inverse=True)
+        hash_W = np.append(np.array(self._hash, np.uint64)[number_W], np.zeros(LONGEST, np.uint64))
+        word_WL = np.lib.stride_tricks.sliding_window_view(hash_W, LONGEST)[: len(number_W)]
+        hash_WL = np.cumsum(word_WL * PLACES, axis=1)
+        inside_WL = left_W[:, None] > np.arange(LONGEST)
+        distinct, where_S = np.unique(hash_WL[inside_WL], return_inverse=True)
         row_S = self.tables.paraphrases.find(distinct)[where_S]
-        order = np.flatnonzero(row_S >= 0)
-        order = order[np.argsort(first_S[order], kind="stable")]  # a stable sort keeps the order of sizes
-        first_S, size_S, row_S = first_S[order], size_S[order], row_S[order]
-        begin_N = np.cumsum(length_N) - length_N
-        sentence_S = np.repeat(np.arange(len(sentences)), length_N)[first_S]
-        return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
+        word_S, size_S = (axis[row_S >= 0] for axis in np.nonzero(inside_WL))
+        sentence_S = np.repeat(np.arange(len(sentences)), length_N)[word_S]
+        return sentence_S, word_S - (np.cumsum(length_N) - length_N)[sentence_S], size_S + 1, row_S[row_S >= 0]
 
     def _synsets(self, word: str) -> list[int]:
         """Looks up the synsets of a word that is in no table, using its base form."""
@@ -239,8 +218,8 @@ class Lexicon:
 
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 BEAM = 40
+_MOST_ALIKE = BEAM  # matches of equal gain that a path is extended with at one word
 NARROW = 4  # beam width for texts of thousands of words, to save time
-_MANY = 4 * BEAM  # if a word has more matches, those that no path can keep are not created
 _CHUNK, _COVERED_WORD = 1 << 40, 1 << 56  # one integer sorts paths by covered words, then chunks, then distance
 
 # stage, then first word and number of words in the caption, then in the reference
@@ -262,8 +241,7 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BE
         return [row[0] for row in matches if row]
     paths: list[_Path] = [(0, -1, 0, 0, None)]
     for at, row in enumerate(matches):
-        grow = _grow if len(row) < _MANY else _grow_many
-        grown = grow(paths, row, at, skipping=not (row and alone[at]))
+        grown = _grow(paths, row, at, skipping=not (row and alone[at]))
         if len(grown) > 1:
             grown.sort(key=_cost)
         paths = grown[:beam]
@@ -309,16 +287,16 @@ def _gain(match: Match) -> int:
 
 
 def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
-    """Extends ``paths`` at one reference word with each available match and, if ``skipping``, without a match."""
-    options = []
+    """Extends ``paths`` at one reference word with each available match and, if ``skipping``, without a match.
+
+    If a path has several matches with equal gain, later matches cost more. So, except for a continued chunk, only the
+    first `_MOST_ALIKE` available matches can survive, and the others are not created.
+    """
+    options, many = [], len(row) > _MOST_ALIKE
     for match in row:
         _, first, size, _, width = match
         mask = ((1 << size) - 1) << first
         options.append((match, first, mask, _gain(match), abs(first - at), first + size, at + width))
-    if not options:
-        return [
-            path if path[2] > at or path[1] < 0 else (path[0] + _CHUNK, -1, path[2], path[3], path[4]) for path in paths
-        ]
     grown: list[_Path] = []
     for path in paths:
         cost, following, until, taken, node = path
@@ -326,64 +304,18 @@ def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool)
             grown.append(path)
             continue
         ended = cost + _CHUNK if following >= 0 else cost
+        created: dict[int, int] = {}
         for match, first, mask, gain, distance, following_then, until_then in options:
             if not taken & mask:
-                base = cost if following == first else ended
-                grown.append((base - gain, following_then, until_then, taken | mask, (match, node)))
+                if many:
+                    created[gain] = created.get(gain, 0) + 1
+                if not many or created[gain] <= _MOST_ALIKE or following == first:
+                    base = cost if following == first else ended
+                    grown.append((base - gain, following_then, until_then, taken | mask, (match, node)))
                 cost, ended = cost + distance, ended + distance  # all later paths skip this match
         if skipping:
             grown.append((ended, -1, until, taken, node))
     return grown
-
-
-def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
-    """Does the same as `_grow` for a word with thousands of matches. Omits extensions that sorting would drop.
-
-    If a path has several matches with equal gain, later matches cost more. So, except for a continued chunk, only the
-    first `BEAM` available matches can survive.
-    """
-    gains = [_gain(match) for match in row]
-    passed = list(itertools.accumulate((abs(match[1] - at) for match in row), initial=0))  # distance so far
-    alike: defaultdict[int, list[int]] = defaultdict(list)
-    covering: defaultdict[int, list[int]] = defaultdict(list)
-    starting: defaultdict[int, list[int]] = defaultdict(list)
-    for number, (_, first, size, _, _) in enumerate(row):
-        alike[gains[number]].append(number)
-        starting[first].append(number)
-        for place in range(first, first + size):
-            covering[place].append(number)
-    grown: list[_Path] = []
-    for path in paths:
-        cost, following, until, taken, node = path
-        if until > at:
-            grown.append(path)
-            continue
-        blocked = {number for place in _places(node) for number in covering.get(place, ())}
-        free = (itertools.islice((n for n in numbers if n not in blocked), BEAM) for numbers in alike.values())
-        going_on = (n for n in starting.get(following, ()) if n not in blocked)
-        lost = sorted((number, abs(row[number][1] - at)) for number in blocked)
-        chunk = _CHUNK if following >= 0 else 0
-        not_passed, rest = 0, iter((*lost, (len(row), 0)))
-        before, distance = next(rest)
-        for number in sorted({*going_on, *itertools.chain.from_iterable(free)}):
-            while before < number:
-                not_passed += distance
-                before, distance = next(rest)
-            match = row[number]
-            _, first, size, _, width = match
-            base = cost + passed[number] - not_passed + (chunk if following != first else 0)
-            mask = ((1 << size) - 1) << first
-            grown.append((base - gains[number], first + size, at + width, taken | mask, (match, node)))
-        if skipping:
-            grown.append((cost + passed[-1] - sum(gap for _, gap in lost) + chunk, -1, until, taken, node))
-    return grown
-
-
-def _places(node: _Node | None) -> Iterable[int]:
-    """Yields the positions of the caption words that a path has matched."""
-    while node is not None:
-        (_, first, size, _, _), node = node
-        yield from range(first, first + size)
 
 
 # Possible matches between a caption and its references. METEOR has four stages, in the order of the tool's lists.
@@ -391,7 +323,7 @@ def _places(node: _Node | None) -> Iterable[int]:
 Places = list[tuple[int, int]]
 
 CROWDED = 500_000  # matches between a caption and a reference; captions of a thousand ordinary words have fewer
-_NEAR = 2  # in crowded pairs, how many matches of one kind a word keeps on either side of its own position
+_WINDOW = 20  # in crowded pairs, the distance in words up to which a word's matches are searched
 
 
 class Sentence(NamedTuple):
@@ -401,46 +333,31 @@ class Sentence(NamedTuple):
     spans: list[Span]
 
 
-class Kin(dict[int, frozenset[int]]):
-    """Maps a word to the caption words that match it: the same word, words with the same stem, and words that share a
-    synset.
-    """
-
-    def __init__(self, lexicon: Lexicon, captions: Iterable[Sequence[int]]) -> None:
-        super().__init__()
-        self.lexicon = lexicon
-        self._of_stem: dict[int, list[int]] = {}
-        self._of_synset: dict[int, list[int]] = {}
-        for word in set(itertools.chain(*captions)):
-            self._of_stem.setdefault(lexicon.stem[word], []).append(word)
-            for synset in lexicon.synsets[word]:
-                self._of_synset.setdefault(synset, []).append(word)
-
-    def __missing__(self, word: int) -> frozenset[int]:
-        of_synset, synsets = self._of_synset, self.lexicon.synsets[word]
-        found = frozenset(
-            itertools.chain(
-                self._of_stem.get(self.lexicon.stem[word], ()), *[of_synset[one] for one in synsets if one in of_synset]
-            )
-        )
-        self[word] = found
-        return found
+def relatives(lexicon: Lexicon, words: Iterable[int]) -> dict[int, frozenset[int]]:
+    """Maps each word to the words that may match it: those with the same stem or a common synset."""
+    keys = {word: (lexicon.stem[word], *lexicon.synsets[word]) for word in words}
+    words_of: defaultdict[int, list[int]] = defaultdict(list)
+    for word, own in keys.items():
+        for key in own:
+            words_of[key].append(word)
+    return {word: frozenset(itertools.chain(*[words_of[key] for key in own])) for word, own in keys.items()}
 
 
 class Pairs:
     """Possible matches between a caption and all its references.
 
-    kin, paraphrases: a `Kin` and the result of `Lexicon.phrases` for a corpus that contains these texts.
+    related, paraphrases: the results of `relatives` and `Lexicon.phrases` for a corpus that contains these texts.
     """
 
     def __init__(
         self,
         caption: Sentence,
         references: Sequence[Sentence],
-        kin: Kin,
+        lexicon: Lexicon,
+        related: Mapping[int, frozenset[int]],
         paraphrases: Paraphrases,
     ) -> None:
-        self.caption, self.references, self.kin, self.lexicon = caption, references, kin, kin.lexicon
+        self.caption, self.references, self.lexicon, self.related = caption, references, lexicon, related
         self._places: dict[int, list[int]] = {}
         for place, word in enumerate(caption.words):
             self._places.setdefault(word, []).append(place)
@@ -459,17 +376,13 @@ class Pairs:
         return most > CROWDED and sum(len(self._look_up(word)) for word in reference.words) > CROWDED
 
     def near_matches(self, reference: Sentence) -> list[list[Match]]:
-        """Returns `matches`, but for each kind only the matches near a word's own position."""
+        """Returns the `matches` of single words within `_WINDOW` words of a word's own position."""
         found: list[list[Match]] = []
         for at, word in enumerate(reference.words):
             known = self._look_up(word)
-            kept = [pair for stage in range(3) for pair in _near(known, (stage, -1), (stage, at), (stage + 1, -1))]
-            found.append([(stage, place, 1, at, 1) for stage, place in kept])
-        in_order = {row: (sorted(pair[0]), sorted(pair[1])) for row, pair in self._phrase.items()}
-        end = (len(self.caption.words), 0)
-        for at, width, row in reference.spans:
-            for places in in_order.get(row, ()):
-                found[at] += [(3, first, size, at, width) for first, size in _near(places, (-1, 0), (at, 0), end)]
+            ends = [bisect_left(known, (stage, at + by)) for stage in range(3) for by in (-_WINDOW, _WINDOW + 1)]
+            near = itertools.chain(*[known[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)])
+            found.append([(stage, place, 1, at, 1) for stage, place in near])
         return found
 
     def matches(self, reference: Sentence) -> list[list[Match]]:
@@ -479,10 +392,9 @@ class Pairs:
         phrases whose paraphrases include the reference's phrase. A pair that the table lists in both directions appears
         twice.
         """
-        looked_up = self._word
         found: list[list[Match]] = []
         for at, word in enumerate(reference.words):
-            known = looked_up[word] if word in looked_up else self._look_up(word)
+            known = self._look_up(word)
             found.append([(stage, place, 1, at, 1) for stage, place in known] if known else [])
         late: dict[int, list[Match]] = {}
         phrases = self._phrase
@@ -501,7 +413,7 @@ class Pairs:
         if found is not None:
             return found
         lexicon, places = self.lexicon, self._places
-        near, found = self.kin[word] & self._words, []
+        near, found = self.related[word] & self._words, []
         if near:
             stem, synsets = lexicon.stem[word], lexicon.synsets[word]
             found = [(0, place) for place in places.get(word, ())]
@@ -513,28 +425,18 @@ class Pairs:
         return found
 
 
-def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tuple[int, int]) -> Places:
-    """Returns the entries between ``begin`` and ``end`` that are nearest to ``at``."""
-    middle = bisect_left(ordered, at)
-    first, last = bisect_left(ordered, begin), bisect_left(ordered, end)
-    return ordered[max(first, middle - _NEAR) : min(last, middle + _NEAR)]
-
-
 def _phrase_pairs(
     caption: dict[int, Places], reference: set[int], paraphrases: Paraphrases
 ) -> dict[int, tuple[Places, Places]]:
     """Maps each reference phrase to its paraphrases' positions in the caption, in both directions of the table."""
-    found: dict[int, tuple[Places, Places]] = {}
-    hits: dict[int, list[tuple[int, int]]] = {}
+    found: defaultdict[int, tuple[Places, Places]] = defaultdict(lambda: ([], []))
+    hits = []
     for row in caption:
-        if (known := paraphrases.by.get(row)) is not None:
-            for other in known.keys() & reference:
-                hits.setdefault(other, []).append((known[other], row))
-        if (known := paraphrases.of.get(row)) is not None:
-            for other in known.keys() & reference:
-                found.setdefault(other, ([], []))[1].extend(caption[row])
-    for other, rows in hits.items():
-        found.setdefault(other, ([], []))[0].extend(place for _, row in sorted(rows) for place in caption[row])
+        hits += [(place, row, other) for other, place in paraphrases.by.get(row, {}).items() if other in reference]
+        for other in paraphrases.of.get(row, {}).keys() & reference:
+            found[other][1].extend(caption[row])
+    for _, row, other in sorted(hits):
+        found[other][0].extend(caption[row])
     return found
 
 
@@ -568,32 +470,24 @@ def _counts(captions: Sequence[str], references: References, index: str) -> np.n
 
 def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]], index: str) -> np.ndarray:
     lexicon = _lexicon(index)
+    if len(lexicon.number) > _KEPT_WORDS:
+        _lexicon.cache_clear()
 
-    def some(rows: range) -> np.ndarray:
+    def counts(rows: range) -> np.ndarray:
         part = slice(rows.start, rows.stop)
-        return _counts_of_some(caption_tokens[part], reference_texts[part], lexicon, progress=not rows.start)
+        pairs = list(zip(caption_tokens[part], reference_texts[part], strict=True))
+        texts = list(dict.fromkeys(itertools.chain(*[(caption, *references) for caption, references in pairs])))
+        numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])
+        spans, paraphrases = lexicon.phrases(numbers)
+        known = dict(zip(texts, map(Sentence, numbers, spans), strict=True))
+        related = relatives(lexicon, set(itertools.chain(*numbers)))
+        found = [
+            best(Pairs(known[caption], [known[text] for text in references], lexicon, related, paraphrases))
+            for caption, references in track(pairs, label="METEOR", enabled=not rows.start)
+        ]
+        return np.array(found, dtype=float).reshape(-1, COUNTS)
 
-    return forks.rows_of(some, len(caption_tokens), _LEAST_PAIRS)
-
-
-def _counts_of_some(
-    caption_tokens: list[str], reference_texts: list[list[str]], lexicon: Lexicon, progress: bool
-) -> np.ndarray:
-    captions = dict.fromkeys(caption_tokens)
-    others = dict.fromkeys(itertools.chain(*reference_texts))
-    texts = list(dict.fromkeys([*captions, *others]))
-    numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])
-    spans, paraphrases = lexicon.phrases(
-        numbers, [text in captions for text in texts], [text in others for text in texts]
-    )
-    known = dict(zip(texts, map(Sentence, numbers, spans), strict=True))
-    kin = Kin(lexicon, [known[text].words for text in captions])
-    pairs = list(zip(caption_tokens, reference_texts, strict=True))
-    rows = [
-        best(Pairs(known[text], [known[one] for one in own], kin, paraphrases))
-        for text, own in track(pairs, label="METEOR", enabled=progress)
-    ]
-    return np.array(rows, dtype=float).reshape(-1, COUNTS)
+    return forks.rows_of(counts, len(caption_tokens), _LEAST_PAIRS)
 
 
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
@@ -612,21 +506,9 @@ def _summable(counts_NC: np.ndarray) -> np.ndarray:
 
 
 def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes `score` for sums of `meteor_stats`, …×23: a vectorized version with the same order of operations."""
-    counts = sums_RC.reshape(-1, COUNTS).T
-    matched_R = (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
-    whole_R = (counts[_CHUNKS] == 1) & (counts[_MATCHED] == counts[0]) & (counts[_MATCHED + 1] == counts[1])
-    chunks_R = np.where(whole_R, 0.0, counts[_CHUNKS])
-    precision_R, recall_R = np.zeros(len(matched_R)), np.zeros(len(matched_R))
-    for side, rate_R in ((0, precision_R), (1, recall_R)):
-        size_R = DELTA * (counts[side] - counts[2 + side]) + (1 - DELTA) * counts[2 + side]
-        np.divide(_hits(counts, side), size_R, out=rate_R, where=size_R != 0)
-    found_R, some = np.zeros(len(matched_R)), np.flatnonzero((precision_R != 0) & (recall_R != 0))
-    mean_S = 1 / ((1 - ALPHA) / precision_R[some] + ALPHA / recall_R[some])
-    # not with numpy's power, which rounds differently on some processors
-    penalty_S = np.array([share**BETA for share in (chunks_R[some] / matched_R[some]).tolist()])
-    found_R[some] = mean_S * (1 - GAMMA * penalty_S)
-    return found_R.reshape(sums_RC.shape[:-1])
+    """Computes `score` for sums of `meteor_stats`, …×23."""
+    scores = [score(counts) for counts in sums_RC.reshape(-1, COUNTS).tolist()]
+    return np.array(scores).reshape(sums_RC.shape[:-1])
 
 
 @metric(
@@ -660,14 +542,10 @@ def _of_stats(stats_NC: np.ndarray) -> tuple[float, np.ndarray]:
     return float(meteor_of(stats_NC.sum(0))) if len(stats_NC) else float("nan"), meteor_of(stats_NC)
 
 
-_kept: list[tuple[str, Lexicon]] = []
-
-
+@lru_cache(maxsize=1)
 def _lexicon(index: str) -> Lexicon:
     """Returns the lexicon of the words looked up so far. Only the lexicon of the latest index is cached."""
-    if not _kept or _kept[0][0] != index or len(_kept[0][1].number) > _KEPT_WORDS:
-        _kept[:] = [(index, Lexicon(open_tables()))]
-    return _kept[0][1]
+    return Lexicon(open_tables())
 
 
 def score(counts: Sequence[float]) -> float:
@@ -681,7 +559,7 @@ def score(counts: Sequence[float]) -> float:
     return _less_chunks(precision, recall, chunks, matched)
 
 
-def _hits(counts: Any, side: int) -> Any:
+def _hits(counts: Sequence[float], side: int) -> float:
     """Computes the weighted matches of the caption (side 0) or the reference (side 1).
 
     Rounding breaks ties between references, so the order of summation matters: first all content words, then all
@@ -718,9 +596,8 @@ def best(pairs: Pairs) -> list[float]:
         if most[place] < best_score - _ROUNDING:
             break
         words = references[place].words
-        counts = count(
-            caption.words, words, align(found[place], len(caption.words), NARROW if crowds[place] else BEAM), lexicon
-        )
+        taken = align(found[place], len(caption.words), NARROW if crowds[place] else BEAM)
+        counts = count(caption.words, words, taken, lexicon)
         value = score(counts)
         if value > best_score or (value == best_score and place < best_place):
             best_score, best_place, best_counts = value, place, counts

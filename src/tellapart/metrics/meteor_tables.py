@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from tellapart.utils.progress import Progress
 VERSION = 1
 LONGEST = 7  # number of words in the table's longest phrase
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
+_NUMERIC = "#NUMERIC_ONLY#"  # marks abbreviations that keep their full stop only before a number
 _PAIRS_AT_ONCE = 50_000
 # WordNet's rules that reduce an inflected form to its base form.
 _ENDINGS = [
@@ -69,7 +71,6 @@ class Tables:
 
     paraphrases: maps each phrase to its paraphrases' rows, in table order.
     synsets: maps each base form to its synsets.
-    irregular: maps each irregular form to its base forms' synsets.
     words: maps each word in these tables to the synsets of all its forms.
     stem_W: the hash of each word's stem.
     """
@@ -79,7 +80,6 @@ class Tables:
     before_numbers: frozenset[str]
     paraphrases: Lists
     synsets: Lists
-    irregular: Lists
     words: Lists
     stem_W: np.ndarray
 
@@ -88,19 +88,13 @@ def word_hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
-def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
-    """Computes the hashes of phrases from their words' hashes. ``start_P``: the index of each phrase's first word."""
-    place_W = np.arange(len(word_W)) - np.repeat(start_P, np.diff(np.append(start_P, len(word_W))))
-    return np.add.reduceat(word_W * PLACES[place_W], start_P) if len(start_P) else np.zeros(0, np.uint64)
-
-
 def index_folder() -> Path:
     """Returns the index folder for the installed tables. The folder may not exist yet. Raises `MissingExtra`."""
     home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
     return home / "meteor" / _key(_sources())
 
 
-_NOT_THERE = (OSError, ValueError, KeyError)  # the index is absent or damaged
+_NOT_THERE = (OSError, ValueError, TypeError, KeyError)  # the index is absent or damaged
 
 
 def open_tables() -> Tables:
@@ -110,7 +104,6 @@ def open_tables() -> Tables:
     home = folder.parent
     with contextlib.suppress(*_NOT_THERE):
         return _read(folder)
-
     try:
         with locked(home, wait=True):  # another process may be building the index, which takes ten seconds
             with contextlib.suppress(*_NOT_THERE):
@@ -119,8 +112,11 @@ def open_tables() -> Tables:
             try:
                 _write(made, jar, paraphrases)
                 shutil.rmtree(folder, ignore_errors=True)
-                with _other_may_win(folder):
+                try:
                     made.rename(folder)
+                except OSError:  # on a file system without locks, another process may have created the same index
+                    if not (folder / "meta.json").is_file():
+                        raise
             finally:
                 shutil.rmtree(made, ignore_errors=True)
             return _read(folder)
@@ -129,18 +125,6 @@ def open_tables() -> Tables:
             f"cannot write METEOR's index to {home} ({error.strerror or error}); set TELLAPART_CACHE to a "
             "writable folder with 100 MB of free space"
         ) from None
-
-
-class _other_may_win:
-    """Ignores the error if another process has meanwhile created the same index (on a file system without locks)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is not None and issubclass(kind, OSError) and (self.folder / "meta.json").is_file()
 
 
 def _sources() -> tuple[Path, Path]:
@@ -165,55 +149,46 @@ def _key(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-_LISTS = ("paraphrases", "synsets", "irregular", "words")
-_ARRAYS = [*(f"{table}.{part}" for table in _LISTS for part in ("key", "start", "value")), "stems"]
+_LISTS = ("paraphrases", "synsets", "words")
+_PARTS = ("key", "start", "value")
 
 
 def _read(folder: Path) -> Tables:
+    def array(name: str) -> np.ndarray:
+        # Viewed as plain arrays, because slicing np.memmap takes three times as long.
+        return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray))
+
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    # Viewed as plain arrays, because slicing np.memmap takes three times as long.
-    arrays = {
-        name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray) for name in _ARRAYS
-    }
-    sets = [frozenset(meta[name]) for name in ("function_words", "abbreviations", "before_numbers")]
-    lists = [Lists(*[arrays[f"{table}.{part}"] for part in ("key", "start", "value")]) for table in _LISTS]
-    return Tables(sets[0], sets[1], sets[2], lists[0], lists[1], lists[2], lists[3], arrays["stems"])
+    content: dict[str, Any] = {name: frozenset(words) for name, words in meta.items()}
+    content |= {table: Lists(*[array(f"{table}.{part}") for part in _PARTS]) for table in _LISTS}
+    return Tables(**content, stem_W=array("stems"))
 
 
 def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
     stem = english_stemmer()
-
     with zipfile.ZipFile(jar) as archive:
-        text = {
-            name: archive.read(f"{place}/english.{name}").decode()
-            for place, name in (
-                ("function", "words"),
-                ("nonbreaking", "prefixes"),
-                ("synonym", "synsets"),
-                ("synonym", "exceptions"),
-            )
+
+        def text(name: str) -> str:
+            return archive.read(name).decode()
+
+        synsets = {word: [*map(int, row.split())] for word, row in _couples(text("synonym/english.synsets"))}
+        irregular: dict[str, list[int]] = {}
+        for base, forms in _couples(text("synonym/english.exceptions")):
+            for form in forms.split():
+                irregular.setdefault(form, []).extend(synsets.get(base, ()))
+        prefixes = [line for line in text("nonbreaking/english.prefixes").split("\n") if line and line[0] != "#"]
+        meta = {
+            "function_words": text("function/english.words").split(),
+            "abbreviations": [line.strip() for line in prefixes if _NUMERIC not in line],
+            "before_numbers": [line.partition(_NUMERIC)[0].strip() for line in prefixes if _NUMERIC in line],
         }
-    synsets = {word: [int(number) for number in row.split()] for word, row in _couples(text["synsets"])}
-    irregular: dict[str, list[int]] = {}
-    for base, forms in _couples(text["exceptions"]):
-        for form in forms.split():
-            irregular.setdefault(form, []).extend(synsets.get(base, ()))
     phrases, words = _paraphrases(paraphrases)
     vocabulary = {word: _senses(word, synsets, irregular) for word in {*words, *synsets, *irregular}}
-    lists = dict(zip(_LISTS, (phrases, *map(_lists, (synsets, irregular, vocabulary))), strict=True))
+    for table, rows in zip(_LISTS, (phrases, _lists(synsets), _lists(vocabulary)), strict=True):
+        for part in _PARTS:
+            np.save(folder / f"{table}.{part}.npy", getattr(rows, part), allow_pickle=False)
     stems = {word_hash(word): word_hash(stem(word)) for word in vocabulary}
-    arrays = {
-        f"{name}.{part}": getattr(rows, part) for name, rows in lists.items() for part in ("key", "start", "value")
-    }
-    arrays["stems"] = np.array([stems[key] for key in lists["words"].key.tolist()], np.uint64)
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    marked = [line.split("#NUMERIC_ONLY#") for line in text["prefixes"].split("\n") if line and line[0] != "#"]
-    meta = {
-        "function_words": sorted(text["words"].split()),
-        "abbreviations": sorted(parts[0].strip() for parts in marked if len(parts) == 1),
-        "before_numbers": sorted(parts[0].strip() for parts in marked if len(parts) == 2),
-    }
+    np.save(folder / "stems.npy", np.array([stems[key] for key in sorted(stems)], np.uint64), allow_pickle=False)
     (folder / "meta.json").write_text(json.dumps(meta, ensure_ascii=False), encoding="utf-8")
 
 
@@ -262,12 +237,10 @@ def _couples(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _lists(rows: dict[str, list[int]]) -> Lists:
-    key = np.fromiter((word_hash(word) for word in rows), np.uint64, len(rows))
-    order = np.argsort(key)
-    values = list(rows.values())
-    ordered = [values[number] for number in order.tolist()]
-    start = np.cumsum([0, *map(len, ordered)])
-    return Lists(key[order], start.astype(np.int32), np.array(list(itertools.chain(*ordered)), np.int32))
+    ordered = sorted((word_hash(word), row) for word, row in rows.items())
+    start = np.cumsum([0, *(len(row) for _, row in ordered)])
+    value = np.array([number for _, row in ordered for number in row], np.int32)
+    return Lists(np.array([key for key, _ in ordered], np.uint64), start.astype(np.int32), value)
 
 
 def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
@@ -298,7 +271,10 @@ class _Words(dict[bytes, int]):
 
 
 def _hashes(phrases: Sequence[bytes], words: _Words) -> np.ndarray:
-    tokens = b"".join(phrases).split()
-    count_P = np.fromiter((phrase.count(b" ") + 1 for phrase in phrases), np.int64, len(phrases))
-    word_W = np.fromiter(map(words.__getitem__, tokens), np.uint64, len(tokens))
-    return phrase_hashes(word_W, np.cumsum(count_P) - count_P)
+    """Computes the hashes of phrases from their words' hashes."""
+    split = [phrase.split() for phrase in phrases]
+    count_P = np.array([len(tokens) for tokens in split])
+    first_P = np.cumsum(count_P) - count_P
+    word_W = np.array([words[token] for tokens in split for token in tokens], np.uint64)
+    place_W = np.arange(len(word_W)) - np.repeat(first_P, count_P)
+    return np.add.reduceat(word_W * PLACES[place_W], first_P)

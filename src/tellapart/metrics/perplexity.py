@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tellapart.metrics.inputs import with_mean
 from tellapart.utils.progress import track
 
 _TOKENS_AT_ONCE = 2048
@@ -20,9 +21,7 @@ def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple
     very low values indicate dull captions. The corpus score is the **mean of the captions' perplexities**, as in
     Hugging Face's ``perplexity`` metric. A caption without scorable tokens is NaN.
     """
-    value_N = of_counts(caption_losses(captions, model))
-    kept_N = value_N[~np.isnan(value_N)]
-    return (float(kept_N.mean()) if len(kept_N) else float("nan")), value_N
+    return with_mean(of_counts(caption_losses(captions, model)))
 
 
 def of_counts(loss_N2: np.ndarray) -> np.ndarray:

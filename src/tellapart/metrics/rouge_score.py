@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tellapart.metrics.corpus_scores import PERCENT
+from tellapart.metrics.inputs import with_mean
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.ptb import VERSION, tokenized
 from tellapart.metrics.registry import metric
@@ -40,7 +41,7 @@ def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]])
     score_N = np.array(
         [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     )
-    return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
+    return with_mean(score_N)
 
 
 def _rouge(caption: list[str], references: Sequence[str]) -> float:

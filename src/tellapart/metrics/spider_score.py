@@ -8,7 +8,7 @@ import numpy as np
 
 from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
 from tellapart.metrics.corpus_scores import PERCENT
-from tellapart.metrics.inputs import References
+from tellapart.metrics.inputs import References, with_mean
 from tellapart.metrics.metric_info import CLOSE
 from tellapart.metrics.registry import metric
 from tellapart.metrics.spice_tool import SPICE_SIGNATURE, find_tool, spice
@@ -32,6 +32,4 @@ def spider(captions: Sequence[str], references: References) -> tuple[float, np.n
 
     A caption without a SPICE score is NaN and is excluded from the mean. Raises the same errors as `spice`.
     """
-    score_N = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
-    kept_N = score_N[~np.isnan(score_N)]
-    return (float(kept_N.mean()) if len(kept_N) else float("nan")), score_N
+    return with_mean((spice(captions, references)[1] + cider_d(captions, references)[1]) / 2)

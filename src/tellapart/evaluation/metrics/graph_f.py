@@ -20,7 +20,7 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts import by_references, check_tagger
 from tellapart.language.claim_tuples import CLAIM_KINDS, NO_SYNONYMS, Tuple
 from tellapart.metrics.corpus_scores import PERCENT
-from tellapart.metrics.inputs import check
+from tellapart.metrics.inputs import check, with_mean
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.metric_info import CLOSE
@@ -68,7 +68,7 @@ def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
             for caption, own in track(pairs, label="scene graphs")
         ]
     )
-    return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
+    return with_mean(score_N)
 
 
 def tuples_of(texts: Iterable[str]) -> list[Tuple]:
