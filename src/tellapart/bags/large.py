@@ -242,7 +242,7 @@ class LargeSearch:
             return self.groups
         if not self._complete(number - 1):
             return []
-        new, of = sum(self.load(f"{ROUND}{number - 1}", group) for group in self.groups)
+        new, of = np.sum([self.load(f"{ROUND}{number - 1}", group) for group in self.groups], 0)
         return self.groups if new > SETTLED * of else []
 
     def _complete(self, number: int) -> bool:
