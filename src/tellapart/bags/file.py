@@ -6,12 +6,13 @@ import contextlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+import pydantic.dataclasses
+from pydantic import ValidationError
 
 from tellapart.data.specification import parse
 from tellapart.data.text_files import read_text
@@ -40,7 +41,7 @@ class Bag:
         return len(self.ids)
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Header:
     """The origin of bags, recorded in the first line of ``bags.jsonl``.
 
@@ -65,16 +66,7 @@ class Header:
     min_cosine: float | None = None
 
 
-SETTINGS = (
-    "data",
-    "fingerprint",
-    "sizes",
-    "captions",
-    "similarity",
-    "max_cosine",
-    "max_cosine_of",
-    "min_cosine",
-)
+SETTINGS = ("data", "fingerprint", "sizes", "captions", "similarity", "max_cosine", "max_cosine_of", "min_cosine")
 
 
 @dataclass(frozen=True)
@@ -86,17 +78,21 @@ class BagsFile:
 
     def of_size(self) -> dict[int, list[Bag]]:
         """Groups the bags by size, in ascending order."""
-        bags: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
-        for bag in self.bags:
-            bags[len(bag)].append(bag)
-        return bags
+        sizes = sorted({len(bag) for bag in self.bags})
+        return {size: [bag for bag in self.bags if len(bag) == size] for size in sizes}
 
 
 def write_bags(path: Path, bags: BagsFile) -> None:
     """Writes one JSON object per line, atomically: the header, then ``{"ids", "similarity"}``."""
-    lines = [{"kind": KIND, "format": BAGS_FORMAT, **asdict(bags.header)}]
-    lines += [{"ids": list(bag.ids), "similarity": json_value(bag.similarity, 9)} for bag in bags.bags]
-    write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    records = ({"ids": bag.ids, "similarity": json_value(bag.similarity, 9)} for bag in bags.bags)
+    write_output(path, "".join(bag_lines(bags.header, records)))
+
+
+def bag_lines(header: Header, records: Iterable[Mapping[str, Any]], **more: Any) -> Iterator[str]:
+    """Yields the lines of a file: the header, with ``more`` keys, and the record of each bag."""
+    yield json.dumps({"kind": KIND, "format": BAGS_FORMAT, **asdict(header), **more}, ensure_ascii=False) + "\n"
+    for record in records:
+        yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
@@ -116,8 +112,12 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
             f"{path} has bag format {first.get('format')}, but this version reads format {BAGS_FORMAT}; "
             "update tellapart"
         )
-    known_fields = {name: first[name] for name in Header.__dataclass_fields__ if name in first}
-    header = _header(path, known_fields)
+    try:
+        header = Header(**{name: first[name] for name in Header.__dataclass_fields__ if name in first})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"]))
+        raise UsageError(f"{path}: the header's '{key}' is damaged ({wrong['msg']}); mine the bags again") from None
     if fingerprint is not None and header.fingerprint != fingerprint:
         raise UsageError(
             f"{path} was mined with the features of {header.scorer} ({header.fingerprint[:8]}), "
@@ -130,16 +130,6 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     if known is not None:
         check_known(str(path), bags, known)
     return BagsFile(header, bags)
-
-
-def _header(path: Path, fields: dict[str, Any]) -> Header:
-
-    try:
-        return TypeAdapter(Header).validate_python(fields)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        key = ".".join(map(str, wrong["loc"]))
-        raise UsageError(f"{path}: the header's '{key}' is damaged ({wrong['msg']}); mine the bags again") from None
 
 
 def refuse_others(path: Path, header: Header) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.bags.cluster_sizes import sizes_for
 from tellapart.bags.curation import CuratedBags, curate
-from tellapart.bags.file import BAGS_FORMAT, KIND, Header, check_sizes
+from tellapart.bags.file import Header, bag_lines, check_sizes
 from tellapart.bags.large import LargeSearch, Spread
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall
@@ -138,12 +137,13 @@ def _clear_errors(work: Path) -> Iterator[None]:
 
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:
     """Writes bags in the format of `bags.file`, line by line. ``row_N``: original row number of each row."""
+    records = (
+        {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}
+        for of_size in bags.values()
+        for row_S, similarity in zip(of_size.rows_MS, of_size.similarity_M, strict=True)
+    )
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps({"kind": KIND, "format": BAGS_FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
-        for of_size in bags.values():
-            for row_S, similarity in zip(of_size.rows_MS, of_size.similarity_M, strict=True):
-                bag = {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}
-                file.write(json.dumps(bag, ensure_ascii=False) + "\n")
+        file.writelines(bag_lines(header, records))
 
 
 def _summary(similarity_M: np.ndarray) -> dict[str, float] | None:

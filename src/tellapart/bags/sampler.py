@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -48,36 +49,30 @@ class BagSampler:
     def __init__(self, plan: Callable[[int], Sequence[np.ndarray] | TrainingBags], batch_size: int, seed: int) -> None:
         self.plan, self.batch_size, self.seed = plan, batch_size, seed
         self._starts = [0]  # the first step of each epoch so far
-        self._epoch, self._batches = -1, list[list[np.ndarray]]()
+        self._packed = lru_cache(maxsize=1)(self._pack)
 
     def __call__(self, step: int) -> BatchRows:
         while self._starts[-1] <= step:
-            self._starts.append(self._starts[-1] + self._count(len(self._starts) - 1))
+            self._starts.append(self._starts[-1] + len(self._packed(len(self._starts) - 1)))
         epoch = int(np.searchsorted(self._starts, step, side="right")) - 1
-        bags = self._of(epoch)[step - self._starts[epoch]]
+        bags = self._packed(epoch)[step - self._starts[epoch]]
         rows_B = np.concatenate(bags)
         bag_B = np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
         order_B = np.argsort(rows_B, kind="stable")
         return BatchRows(rows_B[order_B], bag_B[order_B])
 
-    def _count(self, epoch: int) -> int:
-        """Returns the number of batches in an epoch. Shuffles only if bags differ in size."""
-        plan = self.plan(epoch)
-        if isinstance(plan, TrainingBags):
-            bags = len(plan.bags_MS) + len(plan.loose_L) // plan.size
-            self._check(plan.size, bags)
-            return max(1, bags // (self.batch_size // plan.size))
-        return len(self._of(epoch))
-
-    def _of(self, epoch: int) -> list[list[np.ndarray]]:
-        if epoch != self._epoch:
-            self._epoch, self._batches = epoch, self._packed(epoch)
-        return self._batches
-
-    def _packed(self, epoch: int) -> list[list[np.ndarray]]:
+    def _pack(self, epoch: int) -> list[list[np.ndarray]]:
+        """Returns the bags of each batch in an epoch."""
         bags = self._bags(epoch)
-        self._check(max(map(len, bags), default=0), len(bags))
-        smallest = min(map(len, bags))
+        if not bags:
+            raise UsageError(
+                "there are no bags to fill a batch with, because there are fewer pictures than the bag size"
+            )
+        if (largest := max(map(len, bags))) > self.batch_size:
+            raise UsageError(
+                f"a bag of {largest} does not fit into a batch of {self.batch_size}; set "
+                f"training.batch_size to at least {largest}, or use smaller bags"
+            )
         batches: list[list[np.ndarray]] = [[]]
         room = self.batch_size
         for number in np.random.default_rng([self.seed, epoch]).permutation(len(bags)):
@@ -86,7 +81,7 @@ class BagSampler:
                 room = self.batch_size
             batches[-1].append(bags[number])
             room -= len(bags[number])
-        return batches[:-1] if room >= smallest and len(batches) > 1 else batches
+        return batches[:-1] if room >= min(map(len, bags)) and len(batches) > 1 else batches
 
     def _bags(self, epoch: int) -> list[np.ndarray]:
         plan = self.plan(epoch)
@@ -95,17 +90,6 @@ class BagSampler:
         loose_L = np.random.default_rng([self.seed, epoch, 3]).permutation(plan.loose_L)
         whole = len(loose_L) // plan.size
         return [*plan.bags_MS, *loose_L[: whole * plan.size].reshape(whole, plan.size)]
-
-    def _check(self, largest: int, bags: int) -> None:
-        if not bags:
-            raise UsageError(
-                "there are no bags to fill a batch with, because there are fewer pictures than the bag size"
-            )
-        if largest > self.batch_size:
-            raise UsageError(
-                f"a bag of {largest} does not fit into a batch of {self.batch_size}; set "
-                f"training.batch_size to at least {largest}, or use smaller bags"
-            )
 
 
 class HardNegativeSampler:
@@ -144,16 +128,14 @@ def curriculum(
 
     Builds the bags of each size on first use, and passes ``log`` a line with the number of pictures in bags.
     """
-    bags_of_size: dict[int, TrainingBags] = {}
 
-    def plan(epoch: int) -> TrainingBags:
-        size = bag_size_at(schedule, epoch)
-        if size not in bags_of_size:
-            bags_of_size[size] = training_bags(rows_NK, size)
-            log(bags_of_size[size].line())
-        return bags_of_size[size]
+    @cache
+    def bags_of(size: int) -> TrainingBags:
+        bags = training_bags(rows_NK, size)
+        log(bags.line())
+        return bags
 
-    return plan
+    return lambda epoch: bags_of(bag_size_at(schedule, epoch))
 
 
 def random_bags(n: int, schedule: Sequence[tuple[int, int]]) -> Callable[[int], TrainingBags]:
@@ -170,11 +152,9 @@ class ShuffleSampler:
     """Shuffles all n pictures once per epoch and drops the incomplete last batch."""
 
     def __init__(self, n: int, batch_size: int, seed: int) -> None:
-        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
-        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
+        self.n, self.batch_size = n, min(batch_size, n)
+        self._order = lru_cache(maxsize=1)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(n))
 
     def __call__(self, step: int) -> BatchRows:
         epoch, place = divmod(step, self.n // self.batch_size)
-        if epoch != self._epoch:
-            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
-        return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
+        return BatchRows(np.sort(self._order(epoch)[place * self.batch_size :][: self.batch_size]))

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.file import BAGS_FORMAT, KIND, Bag, BagsFile, read_bags
+from tellapart.bags.file import Bag, bag_lines, read_bags
 from tellapart.bags.review.agreement import agreements
 from tellapart.bags.review.store import Decision, DecisionStore, bag_key, now
 from tellapart.bags.truematch import write_truematch
 from tellapart.errors import UsageError
 from tellapart.utils.outputs import check_output, remove_output, write_output
-from tellapart.utils.strict_json import parse_json
+from tellapart.utils.strict_json import json_value, parse_json
 
 RULES = ("majority", "all", "any")
 PROVENANCE = "tellapart review"
@@ -65,14 +65,15 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
         raise UsageError(
             f"{decisions}: none of the {len(of_bag)} reviewed bags of {bags} was kept, so the benchmark would be empty"
         )
-    pairs = agreements([decision for own in of_bag.values() for decision in own])
+    reviewed = [decision for own in of_bag.values() for decision in own]
+    pairs = agreements(reviewed)
     kappas = [pair.kappa for pair in pairs if pair.kappa is not None]
     exported = Exported(
         folder=out,
         kept=len(kept),
         dropped=len(of_bag) - len(kept),
         undecided=len(known) - len(of_bag),
-        reviewers=tuple(sorted({decision.reviewer for own in of_bag.values() for decision in own})),
+        reviewers=tuple(sorted({decision.reviewer for decision in reviewed})),
         kappa=sum(kappas) / len(kappas) if kappas else None,
     )
     provenance = {
@@ -83,7 +84,13 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
         **{name: value for name, value in exported.to_json().items() if name != "folder"},
         "agreement": [pair.to_json() for pair in pairs],
     }
-    _write(out, file, kept, of_bag, provenance, log, known)
+    every = [{"bag": _ids(d), **_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log]
+    _remove_earlier(out)
+    header = replace(file.header, sizes=tuple(sorted({*map(len, kept)})))
+    records = (_record(bag, of_bag[bag_key(bag.ids)]) for bag in kept)
+    write_output(out / "bags.jsonl", "".join(bag_lines(header, records, review=provenance)))
+    whole = {**provenance, "files": [path.name for path in write_truematch(out, kept)], "decisions": every}
+    write_output(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
     return exported
 
 
@@ -93,40 +100,14 @@ def _keeps(decisions: Sequence[Decision], rule: str) -> bool:
     return keep > 0 and {"majority": keep > drop, "all": drop == 0, "any": True}[rule]
 
 
-def _write(
-    out: Path,
-    file: BagsFile,
-    kept: list[Bag],
-    of_bag: dict[str, list[Decision]],
-    provenance: dict[str, Any],
-    log: list[Decision],
-    known: set[str],
-) -> None:
-    _remove_earlier(out)
-    header = replace(file.header, sizes=tuple(sorted({len(bag) for bag in kept})))
-    lines: list[dict[str, Any]] = [{"kind": KIND, "format": BAGS_FORMAT, **asdict(header), "review": provenance}]
-    for bag in kept:
-        own = of_bag[bag_key(bag.ids)]
-        facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
-        alpha = bag.similarity if bag.similarity == bag.similarity else None  # JSON has no NaN
-        lines.append(
-            {
-                "ids": list(bag.ids),
-                "similarity": alpha,
-                "facets": facets,
-                "decisions": [_decision_entry(d) for d in own],
-            }
-        )
-    write_output(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    files = [path.name for path in write_truematch(out, kept)]
-    whole = {
-        **provenance,
-        "files": files,
-        "decisions": [
-            {"bag": _ids(d), **_decision_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log
-        ],
-    }
-    write_output(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+def _record(bag: Bag, decisions: Sequence[Decision]) -> dict[str, Any]:
+    facets = dict.fromkeys(facet for d in decisions if d.verdict == "keep" for facet in d.facets)
+    similarity, entries = json_value(bag.similarity), [_entry(d) for d in decisions]
+    return {"ids": bag.ids, "similarity": similarity, "facets": list(facets), "decisions": entries}
+
+
+def _entry(decision: Decision) -> dict[str, Any]:
+    return {name: getattr(decision, name) for name in ("reviewer", "at", "verdict", "facets", "note")}
 
 
 def _ids(decision: Decision) -> list[str]:
@@ -150,13 +131,3 @@ def _remove_earlier(out: Path) -> None:
         for name in earlier.get("files", ()):
             if str(name).removesuffix(".json").isdecimal():
                 remove_output(out / str(name))
-
-
-def _decision_entry(decision: Decision) -> dict[str, Any]:
-    return {
-        "reviewer": decision.reviewer,
-        "at": decision.at,
-        "verdict": decision.verdict,
-        "facets": list(decision.facets),
-        "note": decision.note,
-    }

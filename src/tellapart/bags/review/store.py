@@ -14,10 +14,11 @@ import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import pydantic.dataclasses
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
@@ -45,7 +46,7 @@ FILE = FileKind("decisions", "--decisions", APPLICATION, STORED_FORMAT, (TABLE, 
 COLUMNS = "id, at, reviewer, bag, verdict, facets, note, undone"
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Decision:
     """One reviewer's decision on one bag, and when it was made (UTC). ``undone``: when it was undone, or None."""
 
@@ -53,7 +54,7 @@ class Decision:
     at: str
     reviewer: str
     bag: str
-    verdict: str
+    verdict: Literal["keep", "drop"]
     facets: tuple[str, ...] = ()
     note: str = ""
     undone: str | None = None
@@ -110,11 +111,11 @@ class DecisionStore:
                 if current and (current.verdict, current.facets, current.note) == (verdict, chosen, note):
                     return current
                 raise Conflict(f"{reviewer} has already decided on this bag in another window", current)
-            written = db.execute(
-                "INSERT INTO decisions (at, reviewer, bag, verdict, facets, note) VALUES (?, ?, ?, ?, ?, ?)",
+            (row,) = db.execute(
+                "INSERT INTO decisions (at, reviewer, bag, verdict, facets, note) VALUES (?, ?, ?, ?, ?, ?) "
+                f"RETURNING {COLUMNS}",
                 (now(), reviewer, bag, verdict, json.dumps(chosen), note),
-            )
-            row = db.execute(f"SELECT {COLUMNS} FROM decisions WHERE id = ?", (written.lastrowid,)).fetchone()
+            ).fetchall()
         return _decision(row)
 
     def undo(self, reviewer: str, decision: int) -> Decision:
@@ -128,9 +129,9 @@ class DecisionStore:
 
     def standing(self, reviewer: str | None = None) -> list[Decision]:
         """Returns the valid decisions of one or all reviewers, one per reviewer and bag, oldest first."""
-        latest = {(d.reviewer, d.bag): d for d in self.log() if d.undone is None}
-        decisions = sorted(latest.values(), key=lambda decision: decision.id)
-        return [decision for decision in decisions if reviewer is None or decision.reviewer == reviewer]
+        valid = [d for d in self.log() if d.undone is None and reviewer in (None, d.reviewer)]
+        latest = {(d.reviewer, d.bag): d.id for d in valid}
+        return [d for d in valid if d.id == latest[d.reviewer, d.bag]]
 
     def log(self) -> list[Decision]:
         """Returns all decisions ever made, oldest first."""
@@ -201,12 +202,8 @@ def _decision(row: tuple[Any, ...]) -> Decision:
     """Converts a row of the table. Raises `UsageError` if `decide` cannot have written it, i.e. the file is damaged."""
     id_, at, reviewer, bag, verdict, facets, note, undone = row
     try:
-        named = parse_json(facets)
+        return Decision(id_, at, reviewer, bag, verdict, parse_json(facets), note, undone)
     except (ValueError, TypeError):
-        named = None
-    texts = (at, reviewer, bag, note, undone or "", *(named if isinstance(named, list) else [None]))
-    if verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
         raise UsageError(
             f"decision {id_} is damaged; restore the decisions file, or specify another one with --decisions"
-        )
-    return Decision(id_, at, reviewer, bag, verdict, tuple(named), note, undone)
+        ) from None
