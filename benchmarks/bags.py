@@ -218,13 +218,13 @@ def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
 
     from tellapart.features.approximate import measured_search
 
-    found = measured_search(features_ND, k, progress=False, queries=SEARCHED)
-    search_seconds = found.search_seconds * max(1.0, len(features_ND) / SEARCHED)
+    near, build_seconds, search_seconds = measured_search(features_ND, k, progress=False, queries=SEARCHED)
+    search_seconds *= max(1.0, len(features_ND) / SEARCHED)
     return {
-        "seconds": found.build_seconds + search_seconds,
-        "build_seconds": found.build_seconds,
+        "seconds": build_seconds + search_seconds,
+        "build_seconds": build_seconds,
         "search_seconds": search_seconds,
-        "recall": found.neighbours.recall,
+        "recall": near.recall,
     }
 
 

@@ -68,19 +68,10 @@ def test_few_pictures_and_odd_features_are_compared_one_by_one(shape: tuple[int,
     assert found.recall == 1 and np.array_equal(found.rows_NK, exact.rows_NK)
 
 
-def test_the_seed_chooses_whom_recall_is_measured_on() -> None:
-    features_ND = scattered(4000)
-    unit_ND = features_ND / np.linalg.norm(features_ND, axis=1, keepdims=True)
-    first, again, other = (
-        measured_search(unit_ND, K, progress=False, seed=seed).neighbours.recall for seed in (0, 0, 1)
-    )
-    assert first == again and first != other
-
-
 def test_some_queries_find_what_all_of_them_find() -> None:
     features_ND = scattered(4000)
     unit_ND = features_ND / np.linalg.norm(features_ND, axis=1, keepdims=True)
-    every = measured_search(unit_ND, K, progress=False).neighbours
-    some = measured_search(unit_ND, K, progress=False, seed=3, queries=500).neighbours
-    row_M = np.sort(np.random.default_rng(3).choice(4000, 500, replace=False))
+    every, *_ = measured_search(unit_ND, K, progress=False)
+    some, *_ = measured_search(unit_ND, K, progress=False, queries=500)
+    row_M = np.sort(np.random.default_rng(0).choice(4000, 500, replace=False))
     assert np.array_equal(some.rows_NK, every.rows_NK[row_M]) and some.recall is not None and 0.2 < some.recall < 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from tellapart.features.nearest import BLOCK, Neighbours, Vectors
 
 Similarity = Literal["query", "pairs"]
 MaxCosineOf = Literal["target", "pairs"]
-MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
 TOP = 200  # number of neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
 
 
@@ -57,9 +56,15 @@ def mine_bags(
     Raises:
         UsageError: there are fewer pictures than ``size``, or features are not finite.
     """
-    _check(size, similarity, max_cosine)
-    if max_cosine_of not in MAX_COSINE_OF:
-        raise UsageError(f"max_cosine_of: expected one of {', '.join(MAX_COSINE_OF)}, got '{max_cosine_of}'")
+    if size < 2:
+        raise UsageError(f"bag size: expected at least 2, got {size}")
+    for name, choice, known in (
+        ("similarity", similarity, get_args(Similarity)),
+        ("max_cosine_of", max_cosine_of, get_args(MaxCosineOf)),
+    ):
+        if choice not in known:
+            raise UsageError(f"{name}: expected one of {', '.join(known)}, got '{choice}'")
+    check_max_cosine(max_cosine)
     joined_ND = multimodal(features_ND, texts_ND) if texts_ND is not None else np.asarray(features_ND)
     row_N = distinct(keys, len(joined_ND))
     if len(row_N) < size:
@@ -74,12 +79,15 @@ def mine_bags(
         neighbours = nearest_neighbours(vectors, count, max_cosine=max_cosine, approximate=approximate, block=block)
     apart = max_cosine if max_cosine_of == "pairs" else None  # the search applies the limit to the target
     bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, apart)
-    if min_cosine is not None and len(bag_MS):
-        bag_MS = bag_MS[bag_cosines(vectors, bag_MS, similarity).min(1) >= min_cosine]
-    alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
+    first_P, second_P = (pair_P[: size - 1 if similarity == "query" else None] for pair_P in np.triu_indices(size, 1))
+    cosine_M = vectors.cosines(bag_MS[:, first_P].ravel(), bag_MS[:, second_P].ravel())
+    cosine_MP = cosine_M.reshape(len(bag_MS), len(first_P))
+    if min_cosine is not None:
+        alike_M = cosine_MP.min(1) >= min_cosine
+        bag_MS, cosine_MP = bag_MS[alike_M], cosine_MP[alike_M]
     return [
-        Bag(tuple(names[row] for row in rows), float(alpha), tuple(int(row) for row in rows))
-        for rows, alpha in zip(row_N[bag_MS].tolist(), alpha_M, strict=True)
+        Bag(tuple(names[row] for row in rows), alpha, tuple(rows))
+        for rows, alpha in zip(row_N[bag_MS].tolist(), cosine_MP.mean(1).tolist(), strict=True)
     ]
 
 
@@ -98,14 +106,6 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
     """Returns how many neighbours to search for bags of ``size``. A limit on pairs requires more."""
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
-
-
-def _check(size: int, similarity: str, max_cosine: float | None) -> None:
-    if size < 2:
-        raise UsageError(f"bag size: expected at least 2, got {size}")
-    if similarity not in SIMILARITIES:
-        raise UsageError(f"similarity: expected one of {', '.join(SIMILARITIES)}, got '{similarity}'")
-    check_max_cosine(max_cosine)
 
 
 def check_max_cosine(max_cosine: float | None) -> None:
@@ -136,28 +136,3 @@ def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_
         if not places or cosine_KK[place, places].max() <= max_cosine + 1e-6:
             places.append(place)
     return [row, *nearest_K[places].tolist()] if len(places) == size - 1 else None
-
-
-SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
-
-
-def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
-    """Computes the intra-bag similarity α of each bag, M float64 in [−1, 1] (paper 2).
-
-    bag_MS: rows of ``vectors``, with the query first.
-    similarity: "query": mean cosine between the query and its neighbours (algorithm 1, line 14); "pairs": mean
-        cosine over all pairs (section 3.1).
-    """
-    if not len(bag_MS):
-        return np.zeros(0)
-    alpha_M: np.ndarray = bag_cosines(vectors, bag_MS, similarity).mean(1)
-    return alpha_M
-
-
-def bag_cosines(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """Computes the cosines M×P within each bag, between the query and its neighbours or between all pairs."""
-    size = bag_MS.shape[1]
-    first, second = np.triu_indices(size, 1)
-    if similarity == "query":
-        first, second = first[: size - 1], second[: size - 1]
-    return vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)

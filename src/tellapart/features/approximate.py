@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import importlib
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tellapart.errors import MissingExtra
 from tellapart.features.nearest import ROUNDING, Exclusions, Neighbours, Vectors, nearest_among
+from tellapart.utils.blocks import blocks_of
 from tellapart.utils.messages import say
 from tellapart.utils.progress import Progress
 
 APPROXIMATE_FROM = 1_000_000  # minimum number of pictures for which FAISS is the default
+NEED = f"the search among {APPROXIMATE_FROM:,} pictures and more"  # in the message if FAISS is not installed
 RECALL_SAMPLE = 2000  # number of pictures whose exact neighbours are computed to measure recall
 FIT_SAMPLE = 64 * 1024  # number of pictures on which cells and codes are trained
 PER_CELL = 39  # minimum number of pictures per cell in FAISS
@@ -32,16 +33,6 @@ MIN_REQUEST = 16  # minimum size of the first request for candidates if near-dup
 MAX_WIDENING = 16  # maximum factor by which pictures and cells grow when the nearest pictures are near-duplicates
 
 
-@dataclass(frozen=True)
-class ApproximateSearch:
-    """The result of an approximate search, and the seconds spent on building and searching the index."""
-
-    neighbours: Neighbours
-    build_seconds: float
-    search_seconds: float
-    recall_seconds: float
-
-
 def approximate_neighbours(
     unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
 ) -> Neighbours:
@@ -51,10 +42,9 @@ def approximate_neighbours(
     max_cosine: exclude pictures with a higher cosine, and request more candidates to replace them. Prints how many
         pictures still have fewer than k neighbours (their rows are padded with −1).
     """
-    search = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
-    near = search.neighbours
+    near, build_seconds, search_seconds = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
     say(
-        f"approximate search: {search.build_seconds:,.0f} s to build, {search.search_seconds:,.0f} s to search; finds "
+        f"approximate search: {build_seconds:,.0f} s to build, {search_seconds:,.0f} s to search; finds "
         f"{100 * (near.recall or 0):.1f}% of the exact {k} nearest, "
         f"measured on {min(RECALL_SAMPLE, len(unit_ND)):,} pictures"
     )
@@ -74,37 +64,36 @@ def measured_search(
     *,
     max_cosine: float | None = None,
     progress: bool = True,
-    seed: int = 0,
     queries: int | None = None,
-) -> ApproximateSearch:
-    """Runs the search of `approximate_neighbours` without its messages, and measures its time and recall.
+) -> tuple[Neighbours, float, float]:
+    """Runs the search of `approximate_neighbours` without its messages, and measures its recall.
 
-    seed: selects the pictures for which recall is measured.
+    Returns the neighbours, and the seconds it took to build and to search the index.
+
     queries: number of random pictures to search for (default: all); the results are in the order of the data.
     """
-    n = len(unit_ND)
-    drawn = np.random.default_rng(seed)
+    n, drawn = len(unit_ND), np.random.default_rng(0)
     row_M = np.arange(n) if queries is None else np.sort(drawn.choice(n, min(queries, n), replace=False))
     start = time.perf_counter()
     index = _index(unit_ND)
     built = time.perf_counter()
-    M = len(row_M)
-    rows_MK, cosine_MK = np.empty((M, k), np.int32), np.empty((M, k), np.float32)
-    with Progress(M, "approximate neighbours", enabled=progress) as shown:
-        for first in range(0, M, QUERY_BLOCK):
-            part = slice(first, min(first + QUERY_BLOCK, M))
-            rows_MK[part], cosine_MK[part] = _search(index, unit_ND, row_M[part], k, max_cosine)
-            shown.advance(part.stop - first)
+    parts = []
+    with Progress(len(row_M), "approximate neighbours", enabled=progress) as shown:
+        for row_Q in blocks_of(row_M, QUERY_BLOCK):
+            parts.append(_search(index, unit_ND, row_Q, k, max_cosine))
+            shown.advance(len(row_Q))
+    rows_MK, cosine_MK = (np.concatenate(each) for each in zip(*parts, strict=True))
     searched = time.perf_counter()
-    sample_Q = np.sort(drawn.choice(M, min(RECALL_SAMPLE, M), replace=False))
-    recall = _recall(unit_ND, row_M[sample_Q], rows_MK[sample_Q], max_cosine)
-    ended = time.perf_counter()
-    return ApproximateSearch(Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built, ended - searched)
+    sample_Q = np.sort(drawn.choice(len(row_M), min(RECALL_SAMPLE, len(row_M)), replace=False))
+    vectors, row_Q = Vectors.of(unit_ND), row_M[sample_Q]
+    exact = nearest_among(vectors.take(row_Q), vectors, k, Exclusions(row_Q, np.arange(n), max_cosine))
+    recall = share_found(exact.rows_NK, rows_MK[sample_Q])
+    return Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built
 
 
 def _index(unit_ND: np.ndarray) -> Any:
     """Builds a FAISS index of all pictures. If there are too few for cells and codes, the index compares all pairs."""
-    faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
+    faiss = load_faiss(NEED)
     n, d = unit_ND.shape
     cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
     if cells < CODES or d % 2:
@@ -115,8 +104,8 @@ def _index(unit_ND: np.ndarray) -> Any:
         index = faiss.IndexRefineFlat(lists)
         sample_F = np.random.default_rng(0).choice(n, min(FIT_SAMPLE, n), replace=False)
         index.train(unit_ND[np.sort(sample_F)])
-    for start in range(0, n, ADD_BLOCK):
-        index.add(unit_ND[start : start + ADD_BLOCK])
+    for part_BD in blocks_of(unit_ND, ADD_BLOCK):
+        index.add(part_BD)
     return index
 
 
@@ -139,29 +128,23 @@ def _search(
     While a query has fewer than k neighbours left after near-duplicates are excluded, doubles the number of candidates
     and of cells searched.
     """
+    faiss = load_faiss(NEED)
     rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
     open_Q, times = np.arange(len(row_Q)), 1
     while len(open_Q) and times <= MAX_WIDENING:
         first = k + 1 if max_cosine is None else max(k + 1, MIN_REQUEST)
+        widened = None  # an index without cells compares all pairs
+        if not isinstance(index, faiss.IndexFlat):
+            lists = faiss.downcast_index(index.base_index)
+            cells = faiss.SearchParametersIVF(nprobe=min(lists.nlist, times * lists.nprobe))
+            widened = faiss.IndexRefineSearchParameters(k_factor=REFINE_FACTOR, base_index_params=cells)
         asked = min(times * first, len(unit_ND))
-        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_widened_parameters(index, times))
+        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=widened)
         rows_QK[open_Q], cosine_QK[open_Q] = _filter_candidates(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
         if max_cosine is None:
             break
         open_Q, times = open_Q[rows_QK[open_Q, -1] < 0], 2 * times
     return rows_QK, cosine_QK
-
-
-def _widened_parameters(index: Any, times: int) -> Any:
-    """Returns FAISS search parameters for searching ``times`` times as many cells."""
-    faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
-    if isinstance(index, faiss.IndexFlat):
-        return None  # the index has no cells
-    lists = faiss.downcast_index(index.base_index)
-    probed = min(lists.nlist, times * lists.nprobe)
-    return faiss.IndexRefineSearchParameters(
-        k_factor=REFINE_FACTOR, base_index_params=faiss.SearchParametersIVF(nprobe=probed)
-    )
 
 
 def _filter_candidates(
@@ -180,14 +163,6 @@ def _filter_candidates(
     missing = ((0, 0), (0, k - value_QK.shape[1]))
     value_QK, rows_QK = np.pad(value_QK, missing, constant_values=-np.inf), np.pad(rows_QK, missing, constant_values=-1)
     return np.where(value_QK > -np.inf, rows_QK, -1), value_QK
-
-
-def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
-    """Computes the fraction of the given pictures' exact neighbours that were found."""
-    vectors = Vectors.of(unit_ND)
-    exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
-    exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
-    return share_found(exact_QK, rows_QK)
 
 
 def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
