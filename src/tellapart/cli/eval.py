@@ -18,10 +18,7 @@ from tellapart.evaluation.eval_page import write_eval_page
 from tellapart.evaluation.main_metrics import main_metrics
 from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.per_caption import per_caption as per_caption_text
 from tellapart.evaluation.run_eval import run_eval
-from tellapart.evaluation.set_keys import key_rows, with_keys
-from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.metrics.typical_words import WORDS_KEY
 from tellapart.utils.messages import say
@@ -69,12 +66,27 @@ def evaluate(
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
 
-    if settings == ["list"] or _metric_names(options) == ["list"]:
-        show_metrics(as_json) if settings != ["list"] else show_keys(as_json)
+    names = [name.strip() for name in ",".join(options.metrics or ()).split(",") if name.strip()]
+    if settings == ["list"]:
+        show_keys(as_json)
         return
-    options = with_keys(replace(options, device=device, precision=precision), settings or ())
-    options = replace(options, metrics=_metric_names(options))
-    check_inputs(options, captioner)
+    if [name.lower() for name in names] == ["list"]:
+        metrics = list_metrics()
+        value = {"metrics": [metric._asdict() for metric in metrics]}
+        show(value, lambda: metric_table(metrics), as_json)
+        return
+    options = replace(options, device=device, precision=precision).with_keys(settings or ())
+    if not options.captions and not captioner and (options.human is None or options.data is None):
+        raise UsageError("Missing option '--captions'; see: tellapart eval --help")
+    if captioner and options.data is None:
+        raise UsageError("--captioner requires pictures; add --data SPEC, or pass --captions FILE instead")
+    if options.metrics is not None:
+        if not names:
+            raise UsageError(
+                "--metrics is empty; pass metrics such as length,clipscore, or all for every metric that the inputs "
+                "support"
+            )
+        options = replace(options, metrics=names)
     if as_json and format not in (None, "json") and out is None:
         raise UsageError(f"--json and --format {format} cannot be combined; remove one of them")
     chosen_format = formats.format_of(out, format)
@@ -85,12 +97,14 @@ def evaluate(
         from tellapart.inference.captions_file import captions_of
 
         files = [captions_of(name, str(options.data), device) for name in captioner]
-        options = options.with_captions(files)
+        # The device was used for captioning. The evaluation rejects it if none of its models uses it.
+        used = device if options.models or precision != "auto" else "auto"
+        options = replace(options, captions=[*(options.captions or ()), *files], device=used)
     results = run_eval(options)
     if out is not None:
         write_output(out, formats.RESULT_FORMATS[chosen_format](results))
     if per_caption is not None:
-        write_output(per_caption, per_caption_text(results, per_caption))
+        write_output(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
         write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":
@@ -98,51 +112,19 @@ def evaluate(
             print(formats.RESULT_FORMATS[chosen_format](results), end="")
     else:
         as_json = as_json or (out is None and chosen_format == "json")
-        show_results(results, as_json, five=options.metrics is None)
+        only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if options.metrics is None else None
+        show(results.to_json(), partial(terminal_table, results, only=only, signatures=True), as_json)
     for label, path in (("result", out), ("per caption", per_caption), ("report", report)):
         if path is not None:
             say(f"{label}: {path}")
 
 
-def _metric_names(options: EvalOptions) -> list[str] | None:
-    """Returns the names in all ``--metrics`` options, which may be separated by commas."""
-    if options.metrics is None:
-        return None
-    names = [name.strip() for name in ",".join(options.metrics).split(",") if name.strip()]
-    return ["list"] if [name.lower() for name in names] == ["list"] else names
-
-
-def show_metrics(as_json: bool) -> None:
-    """Prints all metrics, for ``--metrics list``."""
-
-    metrics = list_metrics()
-    show({"metrics": [metric.to_json() for metric in metrics]}, lambda: metric_table(metrics), as_json)
-
-
 def show_keys(as_json: bool) -> None:
     """Prints all advanced settings, for ``--set list``."""
-    rows = key_rows()
+    defaults = EvalOptions()
+    rows = [(name, str(getattr(defaults, name) or ""), text) for name, (_, text) in EvalOptions.keys().items()]
     value = {name: {"default": default, "help": text} for name, default, text in rows}
     show(value, lambda: table_of(("key", "default", "meaning"), rows), as_json)
-
-
-def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
-    """Raises `UsageError` if there are no captions or no metrics."""
-    if not options.captions and not captioner and (options.human is None or options.data is None):
-        raise UsageError("Missing option '--captions'; see: tellapart eval --help")
-    if captioner and options.data is None:
-        raise UsageError("--captioner requires pictures; add --data SPEC, or pass --captions FILE instead")
-    if options.metrics == []:
-        raise UsageError(
-            "--metrics is empty; pass metrics such as length,clipscore, or all for every metric that the inputs support"
-        )
-
-
-def show_results(results: Results, as_json: bool, *, five: bool) -> None:
-    """Prints the results. If ``five`` is set, the table contains only the main metrics."""
-
-    only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if five else None
-    show(results.to_json(), partial(terminal_table, results, only=only, signatures=True), as_json)
 
 
 @app.command("eval headroom", hidden=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
@@ -23,16 +24,6 @@ ALL = "all"
 _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 
 
-def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
-    """Returns the registered metrics and those for candidate sets from files, by name. If there are several captions
-    per picture, includes the `.oracle` and `.best` variants.
-    """
-    table = in_order([*registered, *_of_file_sets(context)])
-    if context.several:
-        table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
-    return table
-
-
 def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
     """Returns the metrics to compute, by name, and notes on omitted metrics.
 
@@ -41,22 +32,12 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
     aliases (`tellapart.metrics.registry`), or dotted paths to functions. Raises `UsageError` for an unknown name (and
     suggests the nearest one) and for a metric with unmet requirements (and says which option to add).
     """
-    if names is not None and [name.lower() for name in names] == [ALL]:
-        return _choose_all(context)
     if names is None:
-        table = metrics_of(context, METRICS.entries(broken=say_once))
-        able = {
-            name: metric
-            for name, metric in table.items()
-            if metric.check is None and not name.endswith(KEY_SUFFIXES) and first_missing(metric.needs, context) is None
-        }
-        return able, _notes_on_few(table, context)
-    outside = {name: of_dotted_path(name) for name in names if ":" in name and is_dotted(name)}
-    table = metrics_of(context, [*METRICS.builtin().values(), *outside.values()])
-    names = [outside[name].name if name in outside else name for name in names]
-    if not all(resolve(name, table) for name in names):
-        table = metrics_of(context, [*METRICS.entries(broken=say_once), *outside.values()])
-    chosen = {key: table[key] for name in names for key in _keys(name, table, context)}
+        return _choose_default(context)
+    if [name.lower() for name in names] == [ALL]:
+        return _choose_all(context)
+    plain, table = _look_up(names, partial(_metrics_in, context))
+    chosen = {key: table[key] for name in plain for key in _keys(name, table, context)}
     for metric in chosen.values():
         if metric.check is not None:
             metric.check()
@@ -68,53 +49,25 @@ def needs_of(names: Sequence[str] | None, *whole: str) -> set[str]:
 
     Ignores unknown names, which `choose` rejects. Raises `UsageError` for a dotted path that cannot be loaded.
     """
-    names = names or ()
-    if any(name.lower() in whole for name in names):
+    if any(name.lower() in whole for name in names or ()):
         return {need for metric in METRICS.entries(broken=say_once) for need in metric.needs}
-    outside = [of_dotted_path(name) for name in names if ":" in name and is_dotted(name)]
-    plain = [re.sub(r"\.(oracle|best)$", "", name.lower()) for name in names if ":" not in name]
-    table = METRICS.builtin()
-    if not all(resolve(name, table) for name in plain):
-        table = in_order(METRICS.entries(broken=say_once))
-    named = [table[key] for name in plain for key in resolve(name, table)]
-    return {need for metric in [*outside, *named] for need in metric.needs}
+    bases = [re.sub(r"\.(oracle|best)$", "", name, flags=re.IGNORECASE) for name in names or ()]
+    plain, table = _look_up(bases, in_order)
+    return {need for name in plain for key in resolve(name, table) for need in table[key].needs}
 
 
-def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Returns every metric that can run. For each missing requirement, a note lists the metrics omitted because
-    of it.
+def _look_up(
+    names: Sequence[str], arrange: Callable[[Sequence[Metric]], dict[str, Metric]]
+) -> tuple[list[str], dict[str, Metric]]:
+    """Loads the dotted paths among the names. Returns the names, in which the loaded metrics' names replace the paths,
+    and the table of metrics. Installed packages are searched only for names that are neither built in nor paths.
     """
-    able, lacking = dict[str, Metric](), dict[str, list[str]]()
-    table = metrics_of(context, METRICS.entries(broken=say_once))
-    for name, metric in table.items():
-        if name.endswith(KEY_SUFFIXES):
-            continue
-        if missing := _all_missing(metric, context) or _missing_tool(metric):
-            lacking.setdefault(missing, []).append(name)
-        else:
-            able[name] = metric
-    notes = [f"--metrics all omits {', '.join(names)} ({missing})" for missing, names in lacking.items()]
-    if context.several:
-        notes.append(
-            f"--metrics all omits the {' and '.join(KEY_SUFFIXES)} variants; to compute them, list them by name"
-        )
-    return able, [*notes, "request an omitted metric by name to see what it requires"] if lacking else notes
-
-
-def _all_missing(metric: Metric, context: EvalContext) -> str:
-    """Lists the requirements that the context does not meet. Returns "" if it meets all of them."""
-    labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
-    return f"needs {', '.join(labels)}" if labels else ""
-
-
-def _missing_tool(metric: Metric) -> str | None:
-    """Returns the message of the metric's check if a tool is missing, or None."""
-    try:
-        if metric.check is not None:
-            metric.check()
-    except TellapartError as error:
-        return str(error)
-    return None
+    outside = {name: of_dotted_path(name) for name in names if ":" in name and is_dotted(name)}
+    plain = [outside[name].name if name in outside else name for name in names]
+    table = arrange([*METRICS.builtin().values(), *outside.values()])
+    if not all(resolve(name, table) for name in plain):
+        table = arrange([*METRICS.entries(broken=say_once), *outside.values()])
+    return plain, table
 
 
 def of_dotted_path(path: str) -> Metric:
@@ -127,31 +80,74 @@ def of_dotted_path(path: str) -> Metric:
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):
         raise UsageError(f"metric '{path}' is a {type(part).__name__}; expected a function or a Metric")
-    own = path.partition(":")[2]
-    metric = part if isinstance(part, Metric) else Metric(name=own, factory=part, help=first_line(part))
+    name = path.partition(":")[2]
+    metric = part if isinstance(part, Metric) else Metric(name=name, factory=part, help=first_line(part))
     if metric.name in METRICS.builtin():
         raise UsageError(f"metric '{path}': the name '{metric.name}' is already taken; rename it")
     return metric
 
 
-def _of_file_sets(context: EvalContext) -> list[Metric]:
-    found: list[Metric] = []
+def _metrics_in(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
+    """Returns the registered metrics and those for candidate sets from files, by name. If there are several captions
+    per picture, includes the `.oracle` and `.best` variants.
+    """
+    metrics = list(registered)
     for pools, sets in context.file_sets.items():
-        found.append(recall(1, pools))
-        if min(map(len, sets.sets)) > 5:  # recall@5 among five is always 1
-            found.append(recall(5, pools))
-        found.append(mean_rank(pools))
-    return found
+        ks = (1, 5) if min(map(len, sets.sets)) > 5 else (1,)  # recall@5 among five is always 1
+        metrics += [*(recall(k, pools) for k in ks), mean_rank(pools)]
+    table = in_order(metrics)
+    if context.several:
+        table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
+    return table
 
 
-def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str]:
-    few = [need for need in ("hundred", "two", "six") if context.scorer is not None and not NEEDS[need].has(context)]
-    lacking: dict[str, list[str]] = {}
+def _plain_metrics(context: EvalContext) -> dict[str, Metric]:
+    """Returns all metrics without the variants of one chosen caption, which are computed only if requested by name."""
+    table = _metrics_in(context, METRICS.entries(broken=say_once))
+    return {name: metric for name, metric in table.items() if not name.endswith(KEY_SUFFIXES)}
+
+
+def _choose_default(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """Returns the available metrics without a check, and a note on those that need more pictures."""
+    table = _plain_metrics(context)
+    missing = {name: first_missing(metric.needs, context) for name, metric in table.items()}
+    able = {name: metric for name, metric in table.items() if metric.check is None and missing[name] is None}
+    sizes = {"hundred", "two", "six"} if context.scorer is not None else set()
+    few = {need for need in sizes if not NEEDS[need].has(context)}
+    parts = _grouped({name: str(missing[name]) for name, metric in table.items() if few & set(metric.needs)})
+    return able, [f"not computed because of missing requirements: {'; '.join(parts)}"] if parts else []
+
+
+def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """Returns every metric that can run. For each missing requirement, a note lists the metrics omitted because
+    of it.
+    """
+    table, lacking = _plain_metrics(context), dict[str, str]()
     for name, metric in table.items():
-        if not name.endswith(KEY_SUFFIXES) and any(need in few for need in metric.needs):
-            lacking.setdefault(str(first_missing(metric.needs, context)), []).append(name)
-    parts = [f"{', '.join(names)} ({missing})" for missing, names in lacking.items()]
-    return [f"not computed because of missing requirements: {'; '.join(parts)}"] if parts else []
+        labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
+        try:
+            if labels:
+                lacking[name] = f"needs {', '.join(labels)}"
+            elif metric.check is not None:
+                metric.check()
+        except TellapartError as error:
+            lacking[name] = str(error)
+    notes = [f"--metrics all omits {omitted}" for omitted in _grouped(lacking)]
+    if context.several:
+        notes.append(
+            f"--metrics all omits the {' and '.join(KEY_SUFFIXES)} variants; to compute them, list them by name"
+        )
+    if lacking:
+        notes.append("request an omitted metric by name to see what it requires")
+    return {name: metric for name, metric in table.items() if name not in lacking}, notes
+
+
+def _grouped(reasons: Mapping[str, str]) -> list[str]:
+    """Formats ``NAME, NAME (reason)`` for each reason."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return [f"{', '.join(own)} ({reason})" for reason, own in names.items()]
 
 
 def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
@@ -162,8 +158,8 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
     if not keys:
         if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
             raise UsageError(f"metric '{name}' requires candidate sets of that name; add --bags FILE")
-        if name.lower().endswith(KEY_SUFFIXES) and resolve(name.rpartition(".")[0], table):
-            base, _, suffix = name.rpartition(".")
+        base, _, suffix = name.rpartition(".")
+        if name.lower().endswith(KEY_SUFFIXES) and resolve(base, table):
             if context.several:
                 raise UsageError(
                     f"metric '{name}': '{base}' measures all captions of a picture together, so it has no .{suffix}; "

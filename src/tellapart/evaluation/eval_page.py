@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tellapart import __version__
-from tellapart.evaluation import gallery
-from tellapart.evaluation.gallery_pictures import save_pictures
+from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.metrics.results import Results
-from tellapart.report.folder import Gallery, RunFolder, RunInfo
+from tellapart.report.folder import RunFolder, RunInfo
+from tellapart.report.gallery import Gallery
 from tellapart.report.page import render
-from tellapart.report.training_log import TrainingLog
 from tellapart.types import Item
 from tellapart.utils.outputs import write_output
 
@@ -24,20 +23,13 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
     The gallery shows look-alike sets if a scorer mined them, otherwise single pictures with every system's caption.
     ``command``: the command that reproduces the page. Raises `TellapartError` if the page cannot be written.
     """
-
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    info = RunInfo(name=", ".join(results.captions), created=now, command=command, versions={"tellapart": __version__})
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        found = None
+        folder = RunFolder(Path(scratch), info, results=Results.from_json(results.to_json()), evaluation=True)
         if items is not None:
-            sets = gallery.gallery(results, items)
-            sets = sets if sets["sets"] else gallery.caption_gallery(results, items)
-            found = Gallery.model_validate({**sets, "pictures": save_pictures(folder, sets, items)})
-        info = RunInfo(
-            name=", ".join(results.captions),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=command,
-            versions={"tellapart": __version__},
-        )
-        shown = Results.from_json(results.to_json())
-        page = render([RunFolder(folder, info, TrainingLog(), results=shown, gallery=found, evaluation=True)], command)
+            sets = gallery(results, items)
+            sets = sets if sets["sets"] else caption_gallery(results, items)
+            folder.gallery = Gallery.model_validate({**sets, "pictures": save_pictures(folder.path, sets, items)})
+        page = render([folder], command)
     write_output(out, page)

@@ -8,7 +8,7 @@ Call `evaluate` from Python. ``tellapart eval`` reads files first (`tellapart.ev
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,22 +16,17 @@ from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.comparison import Comparison
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.eval_inputs import EvalInputs
-from tellapart.evaluation.judges.judge import Judge
-from tellapart.evaluation.kept_for_pages import keep_for_pages
-from tellapart.evaluation.notes import (
-    notes_on_cider,
-    notes_on_confidences,
-    notes_on_cut_texts,
-    notes_on_pairing,
-    notes_on_queries,
-)
+from tellapart.evaluation.notes import notes_on
 from tellapart.evaluation.prepare import make_context
+from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.corpus_scores import Measurement
 from tellapart.metrics.metric import Metric
 from tellapart.metrics.results import Results
-from tellapart.metrics.slots import HUMAN, CaptionSlot, caption_lists
+from tellapart.metrics.slots import HUMAN, caption_lists
 from tellapart.metrics.typical_words import WORDS_KEY, associated_words, tagger_signature
 from tellapart.utils.messages import detail
+
+_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark claims on a page, in order of preference
 
 
 def evaluate(
@@ -50,67 +45,79 @@ def evaluate(
     Raises `UsageError` if systems have different ids, if a metric is unknown, or if a requested metric lacks inputs.
     """
     inputs = replace(inputs or EvalInputs(), **settings)
-    context, slots, notes = make_context(systems, inputs)
+    context, notes = make_context(systems, inputs)
     chosen, left_out = choose(inputs.metrics, context)
     contexts = {"": context} | {
         name: replace(context, scorer=model, image_ND=features, primary=context)
         for name, (model, features) in inputs.eval_scorers.items()
     }
-    captions = {name: own[0].captions for name, own in slots.items()}
+    captions = {name: own[0].captions for name, own in context.slots.items()}
     results = Results(context.ids, captions=captions, references=context.references, notes=notes + left_out)
-    comparison = Comparison(results, slots, inputs)
+    comparison = Comparison(results, context)
     for name, where in contexts.items():
         for metric in chosen.values():
             if not name or metric.for_eval_scorers:
-                comparison.add(metric, where, measure(metric, where, slots, results.notes, by=name), scorer=name)
+                comparison.add(metric, where, measure(metric, where, results.notes, by=name), scorer=name)
     comparison.finish()
-    keep_for_pages(results, context, list(chosen), slots)
+    results.extra |= data_for_pages(context, chosen)
     if inputs.words:
-        texts = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
+        lists = {name: caption_lists(own) for name, own in context.slots.items()}
+        texts = {name: [text for texts in own for text in texts] for name, own in lists.items()}
         results.words = associated_words(texts, inputs.words)
         results.signatures[WORDS_KEY] = f"{WORDS_KEY}|{tagger_signature()}"
-    results.notes += notes_on_pairing(results, context.references)
-    results.notes += notes_on_queries(results, context)
-    results.notes += notes_on_cider(chosen, context)
-    results.notes += notes_on_confidences(context)
-    results.notes += inputs.judge.notes() if isinstance(inputs.judge, Judge) else []
-    results.notes += notes_on_cut_texts(contexts.values())
+    results.notes += notes_on(results, chosen, list(contexts.values()))
     return results
 
 
-def measure(
-    metric: Metric, context: EvalContext, slots: Mapping[str, list[CaptionSlot]], notes: list[str], by: str = ""
-) -> dict[str, Measurement]:
+def measure(metric: Metric, context: EvalContext, notes: list[str], by: str = "") -> dict[str, Measurement]:
     """Computes one metric for all systems. Skips systems to which the metric does not apply; for human captions, a note
     says why.
 
     by: the name of the context's scorer, if it is an additional scorer.
     """
-    started = time.monotonic()
-    found = {
-        system: measured
-        for system, own in slots.items()
-        if not (system == HUMAN and lacks_references(metric, own, notes))
-        and (measured := metric.measure(context, own)) is not None
-    }
+    started, found = time.monotonic(), {}
+    for system, slots in context.slots.items():
+        if system == HUMAN and (why := _why_not_human(metric, context)):
+            notes += [] if why in notes else [why]
+        elif (measured := metric.measure(context, slots)) is not None:
+            found[system] = measured
     by = f" by {by}" if by else ""
     detail(f"measured {metric.name}{by} of {len(found)} systems in {time.monotonic() - started:.2f} s")
     return found
 
 
-def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str]) -> bool:
-    """Returns whether human captions cannot be scored because the references are the same captions."""
+def _why_not_human(metric: Metric, context: EvalContext) -> str | None:
+    """Returns why human captions cannot be scored if the references are the same captions, otherwise None."""
     if "references" not in metric.needs:
-        return False
+        return None
     if "confidences" in metric.needs:
-        note = f"{HUMAN} has no calibration against references, because its captions are the references themselves"
-    elif any(not references for slot in slots for references in slot.references or [[]]):
-        note = (
+        return f"{HUMAN} has no calibration against references, because its captions are the references themselves"
+    if any(not references for slot in context.slots[HUMAN] for references in slot.references or [[]]):
+        return (
             f"{HUMAN} cannot be scored by metrics that need references, because some pictures have only one "
             "reference, and that reference is the caption to score"
         )
-    else:
-        return False
-    if note not in notes:
-        notes.append(note)
-    return True
+    return None
+
+
+def data_for_pages(context: EvalContext, chosen: Iterable[str]) -> dict[str, Any]:
+    """Returns the data that galleries and tables need: captions, marked claims, and retrieval results on look-alike
+    sets and on sets from files.
+    """
+    slots, computed = context.slots, {name.rpartition(".")[2] for name in chosen if "." in name}
+    all_ids = [*context.ids, *(item.id for item in context.inputs.candidates.items)]
+    marks = {
+        system: [context.kept(("verdicts", name, id(own[0]))) for name in _MARKED_BY] for system, own in slots.items()
+    }
+    data: dict[str, Any] = {
+        "caption_lists": {name: caption_lists(own) for name, own in slots.items() if len(own) > 1},
+        "marks": {name: next((own for own in found if own is not None), ()) for name, found in marks.items()},
+        "sets": {
+            pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
+            for pools in context.file_sets
+            if pools in computed
+        },
+    }
+    if "lookalike" in computed:
+        data["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    return data

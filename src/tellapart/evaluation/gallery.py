@@ -1,21 +1,26 @@
-"""Builds a report's gallery: look-alike sets or single pictures, with each system's captions."""
+"""Builds a report's gallery: look-alike sets or single pictures, with each system's captions and thumbnails."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tellapart.data.pictures import preview_image
+from tellapart.errors import PictureError
+from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.evaluation.retrieval import Retrieval
 from tellapart.metrics.results import Results
+from tellapart.metrics.slots import CHANCE, HUMAN
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
 
-_YARDSTICKS = ("human", "chance")
 # What share of the gallery each kind gets. Losses and misses have fixed shares, so that a page cannot show only wins.
-_SHARES = (("won", 0.45), ("lost", 0.25), ("missed", 0.2), ("hit", 0.1))
+_SHARES = {"won": 0.45, "lost": 0.25, "missed": 0.2, "hit": 0.1}
 
 
 def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
@@ -32,112 +37,102 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     evenly over the data. The gallery is empty if no look-alike metric was computed.
     """
     found: dict[str, Retrieval] = results.extra.get("lookalike", {})
-    if not found:
-        return {"sets": []}
-    references = _references(results, items)
-    truth = {item.id: item.truth for item in items or () if item.truth is not None}
-    rows = _informative({name: own for name, own in found.items() if name not in _YARDSTICKS} or found, k)
-    return {"sets": [_set(results, found, references, truth, row) for row in rows]}
+    rivals = [own for name, own in found.items() if name not in (HUMAN, CHANCE)] or list(found.values())
+    return _sets(results, items, _informative(rivals, k) if found else [], found)
 
 
 def caption_gallery(results: Results, items: Sequence[Item] | None = None) -> dict[str, Any]:
     """For results without candidate sets, returns up to 24 pictures with all their captions, spread evenly over the
     data.
     """
-    references = _references(results, items)
-    truth = {item.id: item.truth for item in items or () if item.truth is not None}
-    rows = _spread(np.arange(len(results.ids)), min(24, len(results.ids)))
-    return {
-        "sets": [
-            {
-                "target": results.ids[row],
-                "candidates": [results.ids[row]],
-                "references": references.get(results.ids[row], []),
-                "systems": {name: _caption(results, name, row, truth) for name in results.captions},
-            }
-            for row in rows
-        ]
-    }
+    count = len(results.ids)
+    return _sets(results, items, _spread(np.arange(count), min(24, count)), {})
 
 
-def _references(results: Results, items: Sequence[Item] | None) -> dict[str, list[str]]:
-    if results.references is not None:
-        return dict(zip(results.ids, results.references, strict=True))
-    return {item.id: list(item.references) for item in items or ()}
-
-
-def _informative(found: dict[str, Retrieval], k: int) -> list[int]:
-    hit_SN = np.array([retrieval.hit(1) for retrieval in found.values()])
+def _informative(found: Sequence[Retrieval], k: int) -> list[int]:
+    hit_SN = np.array([retrieval.hit(1) for retrieval in found])
     asked_N = ~np.isnan(hit_SN).any(0)
     base_N, later_SN = hit_SN[0] == 1, hit_SN[1:] == 1
     kinds = {
         "won": ~base_N & later_SN.any(0),
-        "lost": base_N & ~later_SN.all(0) if len(later_SN) else np.zeros_like(base_N),
+        "lost": base_N & ~later_SN.all(0),
         "missed": ~base_N & ~later_SN.any(0),
         "hit": base_N & later_SN.all(0),
     }
     rows = {kind: np.flatnonzero(mask_N & asked_N) for kind, mask_N in kinds.items()}
-    quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES}
-    for kind, _ in _SHARES:  # slots that one kind cannot fill go to the other kinds, in order
+    quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES.items()}
+    for kind in quota:  # slots that one kind cannot fill go to the other kinds, in order
         quota[kind] += max(0, min(len(rows[kind]) - quota[kind], k - sum(quota.values())))
-    return [int(row) for kind, _ in _SHARES for row in _spread(rows[kind], quota[kind])][:k]
+    return [row for kind, count in quota.items() for row in _spread(rows[kind], count)][:k]
 
 
-def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
+def _spread(row_M: np.ndarray, count: int) -> list[int]:
     """Returns ``count`` of the rows, spaced evenly over the data to avoid cherry-picking."""
-    return row_M[np.arange(count) * len(row_M) // count] if count else row_M[:0]
+    return [int(row_M[place * len(row_M) // count]) for place in range(count)]
 
 
-def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
-    """Returns a caption's claims as ``{"claims": {"correct", "of", "false"}}``, or an empty dict without ground
-    truth.
-    """
-    if truth is None:
-        return {}
-
-    marked = mark_caption(caption, truth)
-    return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
-
-
-def _caption(results: Results, system: str, row: int, truth: Mapping[str, Scene]) -> dict[str, Any]:
-    """Returns a system's caption for a picture, and the caption's claims."""
-    caption = results.captions[system][row]
-    return {"caption": caption, **(claims(caption, truth.get(results.ids[row])) or _marked(results, system, row))}
-
-
-def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
-    """Returns a caption's `claims` as verified by a facts metric, or an empty dict if no such metric was computed."""
-    marks = results.extra.get("marks", {}).get(system, ())
-    if not len(marks):
-        return {}
-    verdict = marks[row]
-    counts = {"correct": round(verdict.correct), "of": round(verdict.claims)}
-    return {"claims": {**counts, "false": [list(span) for span in verdict.false], "unverified": True}}
-
-
-def _set(
-    results: Results,
-    found: dict[str, Retrieval],
-    references: dict[str, list[str]],
-    truth: dict[str, Scene],
-    row: int,
+def _sets(
+    results: Results, items: Sequence[Item] | None, rows: Sequence[int], found: Mapping[str, Retrieval]
 ) -> dict[str, Any]:
-    sets = next(iter(found.values())).sets
-    question = int(np.flatnonzero(sets.target_Q == row)[0])
-    members = [results.ids[member] for member in sets.sets[sets.set_Q[question]]]
-    target = results.ids[row]
-    return {
-        "target": target,
-        "candidates": members,
-        "references": references.get(target, []),
-        "systems": {
-            name: {
-                **_caption(results, name, row, truth),
-                "scores": {
-                    key: round(float(score), 4) for key, score in zip(members, own.scores(question), strict=True)
-                },
-                "picked": results.ids[int(own.picked_N[row])],
-            }
-            for name, own in found.items()
-        },
-    }
+    """Returns one set per row. Without retrieval results, a set contains only its target."""
+    references = {item.id: list(item.references) for item in items or ()}
+    if results.references is not None:
+        references = dict(zip(results.ids, results.references, strict=True))
+    truth = {item.id: item.truth for item in items or ()}
+    marks = results.extra.get("marks", {})
+    sets = []
+    for row in rows:
+        target = results.ids[row]
+        members, systems = [target], {}
+        for name, captions in results.captions.items():
+            caption, verdicts = captions[row], marks.get(name, ())
+            claims = _claims(caption, truth.get(target), verdicts[row] if len(verdicts) else None)
+            systems[name] = {"caption": caption, **claims}
+            if name in found:
+                own = found[name]
+                question = int(np.flatnonzero(own.sets.target_Q == row)[0])
+                members = [results.ids[member] for member in own.sets.sets[own.sets.set_Q[question]]]
+                scores = [round(float(score), 4) for score in own.scores(question)]
+                picked = results.ids[int(own.picked_N[row])]
+                systems[name] |= {"scores": dict(zip(members, scores, strict=True)), "picked": picked}
+        of_target = references.get(target, [])
+        sets.append({"target": target, "candidates": members, "references": of_target, "systems": systems})
+    return {"sets": sets}
+
+
+def _claims(caption: str, truth: Scene | None, verdict: Verdict | None) -> dict[str, Any]:
+    """Returns a caption's claims as ``{"claims": {"correct", "of", "false"}}``: according to the ground truth if it is
+    known, or else as verified by a facts metric. Returns an empty dict if neither is available.
+    """
+    if truth is not None:
+        marked = mark_caption(caption, truth)
+        claims = {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}
+        return {"claims": claims}
+    if verdict is None:
+        return {}
+    claims = {"correct": round(verdict.correct), "of": round(verdict.claims), "false": list(map(list, verdict.false))}
+    return {"claims": {**claims, "unverified": True}}
+
+
+def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item]) -> dict[str, str]:
+    """Saves thumbnails of a gallery's pictures in ``folder``/gallery and returns a mapping from id to file. A clip's
+    thumbnail shows four frames.
+
+    Skips pictures that cannot be read.
+    """
+    keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
+    by_id = {item.id: item for item in items if item.id in keys}
+    pictures = {}
+    (folder / "gallery").mkdir(exist_ok=True)
+    for number, key in enumerate(keys):
+        try:
+            image = preview_image(by_id[key].picture)
+        except PictureError:
+            continue
+        small = max(image.size) <= 96  # small pixel art is kept as it is, because the page enlarges it
+        name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
+        if not small:
+            image.thumbnail((160, 160))
+        image.save(folder / "gallery" / name, quality=85)
+        pictures[key] = f"gallery/{name}"
+    return pictures

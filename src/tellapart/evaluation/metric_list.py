@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import NamedTuple
 
 import rich
 import rich.table
 
 from tellapart.evaluation.needs import NEEDS
-from tellapart.metrics.metric import Metric
 from tellapart.metrics.registry import METRICS, in_order
 from tellapart.utils.messages import say
 from tellapart.utils.tables import table_of
@@ -18,8 +16,7 @@ from tellapart.utils.tables import table_of
 HEADS = ("metric", "also", "label", "meaning", "better", "needs")
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """An entry in the list: the metric's key, its other names and families, its meaning, and its requirements."""
 
     name: str
@@ -29,32 +26,19 @@ class Listed:
     direction: str | None
     needs: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns ``{"name", "also", "label", "meaning", "direction", "needs"}``."""
-        return asdict(self)
-
     def cells(self) -> list[str]:
         """Returns a row with the columns in `HEADS`."""
-        return [
-            self.name,
-            ", ".join(self.also),
-            self.label,
-            self.meaning,
-            self.direction or "–",
-            ", ".join(self.needs),
-        ]
+        return [cell if isinstance(cell, str) else "–" if cell is None else ", ".join(cell) for cell in self]
 
 
 def list_metrics() -> list[Listed]:
     """Returns all metrics by group, including those from installed packages. Reports broken metrics on stderr."""
-    return [listed(metric) for metric in in_order(METRICS.entries(broken=say)).values()]
-
-
-def listed(metric: Metric) -> Listed:
-    """Returns a metric's entry in the list."""
-    info = metric.info()
-    needs = tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
-    return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)
+    listed = []
+    for metric in in_order(METRICS.entries(broken=say)).values():
+        info, needs = metric.info(), tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
+        also = (*metric.aliases, *metric.families)
+        listed.append(Listed(metric.name, also, info.label, info.help, info.direction, needs))
+    return listed
 
 
 def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:

@@ -2,92 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from tellapart.check.pairing import measure_fit
 from tellapart.evaluation.context import UNSTATED, EvalContext
+from tellapart.evaluation.judges.judge import Judge
 from tellapart.metrics.results import Results
 from tellapart.metrics.slots import CHANCE, HUMAN
-
-
-def plain_words(text: str) -> str:
-    return " ".join(text.lower().split())
-
-
-def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | None) -> list[str]:
-    """Returns a note on each system whose captions fit their pictures' references no better than shuffled captions
-    would.
-    """
-    lines = []
-    for system, captions in results.captions.items():
-        if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
-            lines.append(
-                f"{system}: {100 * fit.misfits:.0f}% of its captions share more words with the references of "
-                "most other pictures than with their own, as if they were shuffled (permutation test: p = "
-                f"{fit.p:.2g}); are both files about the same pictures, in the same order and language?"
-            )
-    return lines
-
 
 VERBATIM = 0.05  # warn if more than this share of captions is identical to queries
 
 
-def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
-    """For each system, returns a line on searching its captions, and a warning if many captions are identical to
-    queries.
-    """
-    lines = []
-    queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
-    for system, found in results.systems.items():
-        if (interval := found.get("search_bm25_r1")) is not None and system != CHANCE:
-            many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
-            first, ten = (f"{one.value:.1f}%" for one in (interval, found.get("search_bm25_r10", interval)))
-            more = f" ({ten} among the top ten)" if "search_bm25_r10" in found else ""
-            lines.append(f"{system}: with BM25 over its captions, {first} of the {many} rank their picture first{more}")
-            pairs = list(zip(results.captions[system], queries, strict=True))
-            if (same := sum(plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
-                lines.append(
-                    f"{system}: {same:,} of its {len(pairs):,} captions are identical to a query for their picture"
-                )
-    return lines
-
-
-def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
-    """Returns a note if CIDEr's document frequencies are meaningless because all pictures have equal references."""
-    named = [name for name in ("cider", "cider_plain") if name in chosen]
-    if not named or context.references is None or len({frozenset(texts) for texts in context.references}) > 1:
-        return []
-    why = "there is only one picture" if len(context.ids) == 1 else "all pictures have the same references"
+def notes_on(results: Results, chosen: Container[str], contexts: Sequence[EvalContext]) -> list[str]:
+    """Returns all notes on the results. ``contexts``: those of the first and of the additional scorers."""
+    context = contexts[0]
+    judge = context.inputs.judge
     return [
-        f"{', '.join(named)}: 0 because {why}, so every n-gram occurs in every document; score more pictures together"
+        *_on_pairing(results),
+        *_on_queries(results, context),
+        *_on_cider(chosen, context),
+        *_on_confidences(context),
+        *(judge.notes() if isinstance(judge, Judge) else []),
+        *(note for where in contexts if (note := where.long_note())),
+        *_on_cut_texts(context),
     ]
 
 
-def notes_on_confidences(context: EvalContext) -> list[str]:
-    """Returns a note on each system whose captions make claims that have no stored confidence."""
-    lines = []
+def plain_words(text: str) -> str:
+    """Returns a text in lower case with single spaces, to compare texts."""
+    return " ".join(text.lower().split())
+
+
+def _on_pairing(results: Results) -> Iterator[str]:
+    """Notes each system whose captions fit their pictures' references no better than shuffled captions would."""
+    for system, captions in results.captions.items():
+        if results.references is None or system == HUMAN:
+            continue
+        if (fit := measure_fit(captions, results.references)) and fit.doubtful:
+            yield (
+                f"{system}: {100 * fit.misfits:.0f}% of its captions share more words with the references of "
+                "most other pictures than with their own, as if they were shuffled (permutation test: p = "
+                f"{fit.p:.2g}); are both files about the same pictures, in the same order and language?"
+            )
+
+
+def _on_queries(results: Results, context: EvalContext) -> Iterator[str]:
+    """Notes the result of searching each system's captions, and warns if many captions are identical to queries."""
+    queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
+    for system, found in results.systems.items():
+        if (interval := found.get("search_bm25_r1")) is None or system == CHANCE:
+            continue
+        many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
+        more = f" ({ten.value:.1f}% among the top ten)" if (ten := found.get("search_bm25_r10")) else ""
+        yield (
+            f"{system}: with BM25 over its captions, {interval.value:.1f}% of the {many} rank their picture first{more}"
+        )
+        captions = results.captions[system]
+        same = sum(plain_words(text) in own for text, own in zip(captions, queries, strict=True))
+        if same > VERBATIM * len(captions):
+            yield f"{system}: {same:,} of its {len(captions):,} captions are identical to a query for their picture"
+
+
+def _on_cider(chosen: Container[str], context: EvalContext) -> Iterator[str]:
+    """Notes if CIDEr's document frequencies are meaningless because all pictures have equal references."""
+    named = [name for name in ("cider", "cider_plain") if name in chosen]
+    if named and context.references is not None and len(set(map(frozenset, context.references))) == 1:
+        why = "there is only one picture" if len(context.ids) == 1 else "all pictures have the same references"
+        yield (
+            f"{', '.join(named)}: 0 because {why}, so every n-gram occurs in every document; score more pictures "
+            "together"
+        )
+
+
+def _on_confidences(context: EvalContext) -> Iterator[str]:
+    """Notes each system whose captions make claims that have no stored confidence."""
     for system, slots in context.slots.items():
         claims_N = context.kept((UNSTATED, id(slots[0]))) or []
         if count := sum(map(len, claims_N)):
-            pairs = zip(context.ids, claims_N, strict=True)
-            id_, (_, words) = next((id_, min(claims)) for id_, claims in pairs if claims)
-            lines.append(
-                f"{system}: calibration omits {count:,} claims in its captions, such as '{' '.join(words)}' for "
-                f"'{id_}', because the file states no confidence for them; were captions edited later? To measure all "
-                "claims, run tellapart caption --claims again"
+            id_, claims = next(pair for pair in zip(context.ids, claims_N, strict=True) if pair[1])
+            yield (
+                f"{system}: calibration omits {count:,} claims in its captions, such as "
+                f"'{' '.join(min(claims)[1])}' for '{id_}', because the file states no confidence for them; were "
+                "captions edited later? To measure all claims, run tellapart caption --claims again"
             )
-    return lines
 
 
-def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
-    """Returns notes on texts that were too long for a scorer, the language model or a text encoder."""
-    notes = [note for where in contexts for note in [where.long_note()] if note]
-    inputs = next(iter(contexts)).inputs
+def _on_cut_texts(context: EvalContext) -> Iterator[str]:
+    """Notes texts that were too long for the language model or a text encoder."""
     for model, what in (
-        (inputs.language_model, "their perplexity covers only what fits"),
-        (inputs.text_encoder, "their BERTScore covers only what fits"),
-        (inputs.query_encoder, "the search uses only what fits"),
+        (context.inputs.language_model, "their perplexity covers only what fits"),
+        (context.inputs.text_encoder, "their BERTScore covers only what fits"),
+        (context.inputs.query_encoder, "the search uses only what fits"),
     ):
         if model is not None and not isinstance(model, str) and model.cut_texts:
-            notes.append(f"{model.cut_texts} texts exceed the window of {model.name} ({model.window} tokens); {what}")
-    return notes
+            yield f"{model.cut_texts} texts exceed the window of {model.name} ({model.window} tokens); {what}"

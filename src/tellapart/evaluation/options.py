@@ -10,17 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, nearest
 from tellapart.evaluation.judge_inputs import LEDGER, JudgeInputs
-
-PAIRS = ("first", "all")
-CORRECTIONS = ("none", "holm")
-LONG_TEXTS = ("truncate", "sentences")
-EMSCORE_IDF = ("references", "captions")
 
 
 def metric_names(incomplete: str) -> list[str]:
@@ -66,21 +62,22 @@ class EvalSettings:
         str, typer.Option(help="Correction of p-values for multiple comparisons (all pairs and metrics): none or holm.")
     ] = "none"
 
+    least: ClassVar = {"resamples": 1, "lookalike": 2, "words": 0}
+    choices: ClassVar[dict[str, tuple[str | None, ...]]] = {
+        "pairs": ("first", "all"),
+        "correction": ("none", "holm"),
+        "long_texts": ("truncate", "sentences"),
+        "emscore_idf": (None, "references", "captions"),
+    }
+
     def __post_init__(self) -> None:
         """Checks the values."""
-        for name, value, least in (
-            ("resamples", self.resamples, 1), ("lookalike", self.lookalike, 2), ("words", self.words, 0)
-        ):  # fmt: skip
-            if value < least:
+        for name, least in self.least.items():
+            if (value := getattr(self, name)) < least:
                 raise UsageError(f"{name} is {value}; expected at least {least}")
-        for name, choice, known in (
-            ("pairs", self.pairs, PAIRS),
-            ("correction", self.correction, CORRECTIONS),
-            ("long_texts", self.long_texts, LONG_TEXTS),
-            ("emscore_idf", self.emscore_idf, (None, *EMSCORE_IDF)),
-        ):
-            if choice not in known:
-                raise UsageError(f"{name} is '{choice}'; expected one of {', '.join(filter(None, known))}")
+        for name, known in self.choices.items():
+            if (value := getattr(self, name)) not in known:
+                raise UsageError(f"{name} is '{value}'; expected one of {', '.join(filter(None, known))}")
 
     def settings(self) -> dict[str, Any]:
         """Returns only the fields that `EvalSettings` defines, without those of subclasses."""
@@ -157,9 +154,25 @@ class EvalFiles:
 class EvalOptions(EvalSettings, EvalFiles):
     """The options of ``tellapart eval``."""
 
-    def with_captions(self, files: Sequence[Path]) -> EvalOptions:
-        """Adds caption files that were generated on ``device``. Resets ``device`` if no model of the evaluation uses
-        it.
-        """
-        device = self.device if self.models or self.precision != "auto" else "auto"
-        return replace(self, captions=[*(self.captions or ()), *files], device=device)
+    @classmethod
+    def keys(cls) -> dict[str, tuple[Any, str]]:
+        """Returns the keys that ``--set`` accepts, with their types and help."""
+        hints = get_type_hints(cls, include_extras=True)
+        help_of = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+        return {name: (hints[name].__origin__, text) for name, text in help_of.items() if isinstance(text, str)}
+
+    def with_keys(self, assignments: Sequence[str]) -> EvalOptions:
+        """Returns the options after applying ``--set KEY=VALUE`` assignments. Raises `UsageError`."""
+        values: dict[str, Any] = {}
+        known = self.keys()
+        for assignment in assignments:
+            name, equals, text = assignment.partition("=")
+            if not equals or name not in known:
+                raise UsageError(f"--set {assignment}: expected KEY=VALUE{nearest(name, known)}")
+            if name in values:
+                raise UsageError(f"--set {name} is given twice; remove one of them")
+            try:
+                values[name] = TypeAdapter(known[name][0]).validate_python(text)
+            except ValidationError as error:
+                raise UsageError(f"--set {assignment}: {error.errors()[0]['msg']}") from error
+        return replace(self, **values)

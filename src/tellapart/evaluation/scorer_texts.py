@@ -20,7 +20,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 class ScorerTexts:
     """Computes text features with one scorer. ``long_texts``: how to handle texts that exceed the scorer's
-    window, one of `LONG_TEXTS`.
+    window, truncate or sentences.
     """
 
     def __init__(self, scorer: Scorer, long_texts: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +30,21 @@ class ChosenCaption(Metric):
 def with_choices(metric: Metric) -> list[ChosenCaption]:
     """Returns ``METRIC.oracle`` and ``METRIC.best`` for a single-caption metric, and an empty list for other
     metrics.
+
+    ``.oracle`` takes each picture's best value over its captions: an upper bound for any way of selecting captions. Its
+    corpus score is the mean of these best values, even if the metric's own corpus score is not a mean. ``.best``
+    measures only the caption that the scorer prefers for each picture: best-of-n reranking. An additional scorer
+    (``eval_scorers``) measures the captions that the first scorer prefers.
     """
-    return [] if isinstance(metric, CaptionSetMetric) else [oracle(metric), best(metric)]
+    if isinstance(metric, CaptionSetMetric):
+        return []
+    same = {each.name: getattr(metric, each.name) for each in fields(Metric)}
+    same |= {"aliases": (), "families": (), "chance": None}
 
+    def variant(suffix: str, **changes: Any) -> ChosenCaption:
+        return ChosenCaption(**{**same, "name": metric.name + suffix, **changes})
 
-def oracle(metric: Metric) -> ChosenCaption:
-    """Returns a metric that takes each picture's best value over its captions: an upper bound for any way of selecting
-    captions.
-
-    The corpus score is the mean of these best values, even if the metric's own corpus score is not a mean.
-    """
-
-    def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
+    def oracle(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
         measured = [metric.of_slot(context, slot) for slot in slots]
         values = [one.value_N for one in measured if one.value_N is not None]
         if not values:
@@ -48,35 +52,24 @@ def oracle(metric: Metric) -> ChosenCaption:
         extreme = np.fmin if (metric.direction or metric.oracle) == "lower" else np.fmax
         return Measurement(extreme.reduce(values), weight_N=measured[0].weight_N)
 
-    return _chosen(
-        metric,
-        ORACLE,
-        choose,
-        signature=lambda context: f"best-of-captions,mean-of-pictures|{metric.variant(context)}",
-        label=f"{metric.title}, best caption",
-        help=f"{metric.help}; for each picture, uses the caption that this metric ranks best",
-        needs=(*metric.needs, "several"),
-    )
-
-
-def best(metric: Metric) -> ChosenCaption:
-    """Returns a metric that measures only the caption that the scorer prefers for each picture: best-of-n reranking.
-
-    An additional scorer (``eval_scorers``) measures the captions that the first scorer prefers.
-    """
-
-    def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
-        return metric.of_slot(context, preferred(context, slots))
-
-    return _chosen(
-        metric,
-        BEST,
-        choose,
-        signature=lambda context: f"best-by:{(context.primary or context).scorer_name()}|{metric.variant(context)}",
-        label=f"{metric.title}, the scorer’s choice",
-        help=f"{metric.help}; for each picture, uses the caption that the scorer prefers",
-        needs=tuple(dict.fromkeys((*metric.needs, "pictures", "scorer", "several"))),
-    )
+    return [
+        variant(
+            ORACLE,
+            choose=oracle,
+            signature=lambda context: f"best-of-captions,mean-of-pictures|{metric.variant(context)}",
+            label=f"{metric.title}, best caption",
+            help=f"{metric.help}; for each picture, uses the caption that this metric ranks best",
+            needs=(*metric.needs, "several"),
+        ),
+        variant(
+            BEST,
+            choose=lambda context, slots: metric.of_slot(context, preferred(context, slots)),
+            signature=lambda context: f"best-by:{(context.primary or context).scorer_name()}|{metric.variant(context)}",
+            label=f"{metric.title}, the scorer’s choice",
+            help=f"{metric.help}; for each picture, uses the caption that the scorer prefers",
+            needs=tuple(dict.fromkeys((*metric.needs, "pictures", "scorer", "several"))),
+        ),
+    ]
 
 
 def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
@@ -87,37 +80,9 @@ def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot
 
     def choose() -> CaptionSlot:
         score_SN = np.stack([np.einsum("nd,nd->n", first.text_features(slot), first.images) for slot in slots])
-        choice = [slots[slot] for slot in score_SN.argmax(0)]
-        captions = [slot.captions[row] for row, slot in enumerate(choice)]
-        references = [slot.references[row] for row, slot in enumerate(choice) if slot.references is not None]
-        return CaptionSlot(captions, references if len(references) == len(captions) else None)
+        choice = [(row, slots[slot]) for row, slot in enumerate(score_SN.argmax(0))]
+        references = [slot.references[row] for row, slot in choice if slot.references is not None]
+        whole = len(references) == len(choice)
+        return CaptionSlot([slot.captions[row] for row, slot in choice], references if whole else None)
 
     return first.once(("preferred", *map(id, slots)), choose)
-
-
-def _chosen(
-    metric: Metric,
-    suffix: str,
-    choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement],
-    *,
-    signature: Callable[[EvalContext], str],
-    label: str,
-    help: str,
-    needs: tuple[str, ...],
-) -> ChosenCaption:
-    return ChosenCaption(
-        name=metric.name + suffix,
-        factory=metric.factory,
-        choose=choose,
-        signature=signature,
-        label=label,
-        help=help,
-        needs=needs,
-        direction=metric.direction,
-        digits=metric.digits,
-        group=metric.group,
-        check=metric.check,
-        bounds=metric.bounds,
-        short=metric.short,
-        pools=metric.pools,
-    )

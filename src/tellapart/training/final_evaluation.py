@@ -11,8 +11,7 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.evaluation.eval_inputs import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.gallery import gallery
-from tellapart.evaluation.gallery_pictures import save_pictures
+from tellapart.evaluation.gallery import gallery, save_pictures
 from tellapart.evaluation.language_model import load_language_model
 from tellapart.evaluation.matching import match_files, read_references
 from tellapart.evaluation.word_values import add_word_values
