@@ -61,17 +61,21 @@ def latex(results: Results) -> str:
         difference, between, *ps = pair_row(results, pair)
         p = "; ".join(f"{head} {p}" for head, p in zip(pair_heads(results)[-len(ps) :], ps, strict=True))
         lines.append(f"{metrics[pair.metric].name}, {pair.b} vs. {pair.a}: {difference} ({between}; {p})")
-    return template(Path(__file__).parent / "latex.txt").render(
-        results=results,
-        metrics=metrics,
-        settings={
-            key: metric.setting(*(own.get(key) for own in results.systems.values())) for key, metric in metrics.items()
-        },
-        intervals=intervals_note(results),
-        pair_lines=[*lines, pairs_note(results)] if lines else [],
-        tex=_tex,
-        cell=partial(cell, results),
-    ) + "\n"
+    return (
+        template(Path(__file__).parent / "latex.txt").render(
+            results=results,
+            metrics=metrics,
+            settings={
+                key: metric.setting(*(own.get(key) for own in results.systems.values()))
+                for key, metric in metrics.items()
+            },
+            intervals=intervals_note(results),
+            pair_lines=[*lines, pairs_note(results)] if lines else [],
+            tex=_tex,
+            cell=partial(cell, results),
+        )
+        + "\n"
+    )
 
 
 def _tex(text: str) -> str:
