@@ -19,6 +19,7 @@ from tellapart.evaluation.main_metrics import main_metrics
 from tellapart.evaluation.metric_list import list_metrics, metric_table
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.run_eval import run_eval
+from tellapart.metrics.results import Results
 from tellapart.metrics.terminal_table import terminal_table
 from tellapart.metrics.typical_words import WORDS_KEY
 from tellapart.utils.messages import say
@@ -67,13 +68,8 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
 
     names = [name.strip() for name in ",".join(options.metrics or ()).split(",") if name.strip()]
-    if settings == ["list"]:
-        show_keys(as_json)
-        return
-    if [name.lower() for name in names] == ["list"]:
-        metrics = list_metrics()
-        value = {"metrics": [metric._asdict() for metric in metrics]}
-        show(value, lambda: metric_table(metrics), as_json)
+    if settings == ["list"] or [name.lower() for name in names] == ["list"]:
+        show_keys(as_json) if settings == ["list"] else show_metrics(as_json)
         return
     options = replace(options, device=device, precision=precision).with_keys(settings or ())
     if not options.captions and not captioner and (options.human is None or options.data is None):
@@ -107,16 +103,29 @@ def evaluate(
         write_output(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
         write_eval_page(results, report, typed_command(), results.extra["items"])
-    if out is None and format is not None and chosen_format != "json":
-        with stdout_errors():
-            print(formats.RESULT_FORMATS[chosen_format](results), end="")
-    else:
-        as_json = as_json or (out is None and chosen_format == "json")
-        only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if options.metrics is None else None
-        show(results.to_json(), partial(terminal_table, results, only=only, signatures=True), as_json)
+    show_results(results, chosen_format if out is None and format is not None else "", as_json, five=not names)
     for label, path in (("result", out), ("per caption", per_caption), ("report", report)):
         if path is not None:
             say(f"{label}: {path}")
+
+
+def show_results(results: Results, format: str, as_json: bool, *, five: bool) -> None:
+    """Prints the results in a format, or as a table in the style of the terminal if ``format`` is "". If ``five`` is
+    set, this table contains only the main metrics.
+    """
+    if format in ("", "json"):
+        only = main_metrics(key for key in results.signatures if key != WORDS_KEY) if five else None
+        table = partial(terminal_table, results, only=only, signatures=True)
+        show(results.to_json(), table, as_json or format == "json")
+        return
+    with stdout_errors():
+        print(formats.RESULT_FORMATS[format](results), end="")
+
+
+def show_metrics(as_json: bool) -> None:
+    """Prints all metrics, for ``--metrics list``."""
+    metrics = list_metrics()
+    show({"metrics": [metric._asdict() for metric in metrics]}, lambda: metric_table(metrics), as_json)
 
 
 def show_keys(as_json: bool) -> None:

@@ -37,14 +37,6 @@ class Bucket:
         return f"{steps}: {value_text(self.mean)}"
 
 
-def step_text(step: float) -> str:
-    """Formats a step for an axis: 800, 1.5k, 20k, 2M."""
-    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
-        if abs(step) >= unit:
-            return f"{step / unit:g}{letter}"
-    return f"{step:g}"
-
-
 @dataclass(frozen=True)
 class Chart(Plot):
     """The curve of one logged value.
@@ -57,7 +49,14 @@ class Chart(Plot):
     series: Mapping[int, float]
     best: int | None = None
     frame = CURVE
-    x_text = staticmethod(step_text)
+
+    @staticmethod
+    def x_text(value: float) -> str:
+        """Formats a step: 800, 1.5k, 20k, 2M."""
+        for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+            if abs(value) >= unit:
+                return f"{value / unit:g}{letter}"
+        return f"{value:g}"
 
     @cached_property
     def buckets(self) -> list[Bucket]:

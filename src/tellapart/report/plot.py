@@ -56,9 +56,13 @@ class Plot:
 
     frame: ClassVar[PlotFrame]
     x_count: ClassVar[int] = 5  # approximate number of ticks
-    x_text: ClassVar[Callable[[float], str]] = staticmethod(value_text)
     x_range: tuple[float, float]
     y_range: tuple[float, float]
+
+    @staticmethod
+    def x_text(value: float) -> str:
+        """Formats a value on the horizontal axis."""
+        return value_text(value)
 
     def x(self, value: float) -> float:
         """Returns a value's horizontal position."""
