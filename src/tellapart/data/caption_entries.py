@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellapart.data.batch_failures import batch_failure
-from tellapart.data.caption_values import MarkedText, caption_texts, with_flags
+from tellapart.data.caption_values import CaptionText, caption_texts, with_flags
 from tellapart.data.file_names import is_file_name
 from tellapart.data.record_keys import EXIFTOOL_KEY, MAY_LACK, exiftool_names, matching_keys, text_keys
 from tellapart.data.records import picture_path, record_id
@@ -21,7 +21,7 @@ class CaptionEntry:
 
     id: str
     file: str
-    texts: list[str]
+    texts: list[CaptionText]
     split: str = ""
     failure: str = ""  # why the server's batch has no answer for this record
 
@@ -31,11 +31,10 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
 
     Raises a `UsageError` whose message begins with ``where``.
     """
-    if isinstance(record, list) and len(record) > 1:  # ["x.jpg", "a dog"] or [391895, "a dog"]
-        first = str(record[0]).strip() if isinstance(record[0], str | int) else ""
-        if is_file_name(first) or first.isdecimal():
-            id_, file = ("", first) if is_file_name(first) else (first, "")
-            return CaptionEntry(id_, file, texts_in(where, record[1:], record[1:]))
+    if isinstance(record, list) and len(record) > 1 and isinstance(record[0], str | int):
+        id_, file = split_key(str(record[0]).strip())
+        if file or id_.isdecimal():  # ["x.jpg", "a dog"] or [391895, "a dog"]
+            return CaptionEntry(id_, file, texts_in(where, record[1:]))
     if isinstance(record, str | list):  # a list of texts, or a pipeline's [{"generated_text"}] for each picture
         return CaptionEntry("", "", texts_in(where, record, record))
     if not isinstance(record, dict):
@@ -55,9 +54,13 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     parts = record.values() if "doc_id" in record else ()  # in lmms-eval's samples, the metrics identify the picture
     metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
     key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
-    texts = texts_in(where, record, text_value(names, record))
-    texts = with_flags(texts, record, where)
+    texts = texts_in(where, text_value(names, record), record)
     return CaptionEntry(key, picture_path(record) or picture_path(inner), texts, split_of(record) or split_of(inner))
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Returns (id, file) for the key of a line or pair: it is a file if it is the name of a picture, else an id."""
+    return ("", key) if is_file_name(key) else (key, "")
 
 
 def split_of(record: Mapping[str, Any]) -> str:
@@ -77,12 +80,13 @@ def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
     return next((value for value in values if value is not None and value != []), None)
 
 
-def texts_in(where: str, holder: Any, value: Any) -> list[str]:
-    """Returns the cleaned texts of a value. If ``holder`` is a record or a text, a missing or empty value yields one
-    empty caption.
+def texts_in(where: str, value: Any, holder: Any = None) -> list[CaptionText]:
+    """Returns the cleaned texts of a value.
+
+    ``holder``: the record or the text that contains the value. If given, a missing or empty value yields one empty
+    caption. VizWiz's flags in a record apply to its texts.
     """
-    found = [
-        MarkedText(clean_line(text), text.error, text.flag) if isinstance(text, MarkedText) else clean_line(text)
-        for text in caption_texts(value, where)
-    ]
-    return found or ([""] if isinstance(holder, dict | str) else [])
+    found = caption_texts(value, where) or ([CaptionText("")] if isinstance(holder, dict | str) else [])
+    if isinstance(holder, dict):
+        found = with_flags(found, holder, where)
+    return [CaptionText(clean_line(text), error, flag) for text, error, flag in found]

@@ -39,17 +39,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tellapart.data.caption_entries import CaptionEntry, texts_in
-from tellapart.data.caption_json import is_json_lines, read_json_lines, read_json_text
+from tellapart.data.caption_entries import CaptionEntry, entry_of, texts_in
+from tellapart.data.caption_json import is_json_lines, json_entries, json_lines, parse_value
 from tellapart.data.caption_lines import read_lines
 from tellapart.data.caption_matching import CaptionFile
-from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
-from tellapart.data.caption_values import MarkedText
+from tellapart.data.caption_values import CaptionText
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.file_names import is_file_name
 from tellapart.data.file_patterns import files_below
 from tellapart.data.record_keys import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
+from tellapart.data.tables import EXCEL_SUFFIXES, PARQUET_SUFFIXES, has_header, table_records
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
 from tellapart.utils.listed_names import few, preview_ids
@@ -110,15 +110,13 @@ def read_reference_file(path: str | Path) -> CaptionFile:
 def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) -> CaptionFile:
     """Collects the texts of all entries.
 
-    ``most_unread``: if at least this fraction of the texts cannot be parsed (`MarkedText`), raises `UsageError`.
+    ``most_unread``: if at least this fraction of the texts cannot be parsed (`CaptionText.error`), raises `UsageError`.
     Otherwise, or if the fraction is 1, keeps these texts as plain text and reports them.
     """
-    texts: dict[str, list[str]] = {}
-    files: dict[str, str] = {}
-    splits: dict[str, str] = {}
+    file = CaptionFile(str(path), {})
     failures: dict[str, str] = {}
-    unread: list[tuple[str, MarkedText]] = []
-    bare = 0
+    unread: list[tuple[str, CaptionText]] = []
+    number = bare = 0
     with counting_dropped(str(path)) as dropped:
         for number, entry in enumerate(entries, start=1):
             key = clean_text(entry.id or entry.file or str(number))
@@ -126,41 +124,38 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
                 failures[key] = entry.failure
                 continue
             bare += not (entry.id or entry.file)
-            marked = [text for text in entry.texts if isinstance(text, MarkedText)]
-            unread += [(key, text) for text in marked if text.error and not text.flag]
-            own = texts.setdefault(key, [])
+            file.texts.setdefault(key, []).extend(text.text for text in entry.texts if not text.flag)
             for text in entry.texts:
-                if flag := getattr(text, "flag", ""):
-                    dropped.add(flag, repr(key))
-                    continue
-                own.append(str(text))
+                if text.flag:
+                    dropped.add(text.flag, repr(key))
+                elif text.error:
+                    unread.append((key, text))
             if entry.file:
-                files.setdefault(key, entry.file)
+                file.files.setdefault(key, entry.file)
             if entry.split:
-                splits.setdefault(key, entry.split)
+                file.splits.setdefault(key, entry.split)
     # a failed request can have an answer in a later line
-    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]
-    if lost:
+    if lost := [f"{key!r} ({why})" for key, why in failures.items() if key not in file.texts]:
         found = f"{path}: {len(lost):,} of {number:,} lines contain no complete answer: {few(lost)}"
-        if not texts:
+        if not file.texts:
             raise UsageError(f"{found}; expected at least one caption")
         say(f"{found}; only the other lines are used")
-    if not texts:
+    if not file.texts:
         raise UsageError(f"{path} contains no captions; expected at least one")
     if unread:
-        (first, text), count = unread[0], sum(map(len, texts.values()))
-        if most_unread < 1 and len(unread) >= most_unread * count and text.error is not None:
+        (first, text), count = unread[0], sum(map(len, file.texts.values()))
+        if most_unread < 1 and len(unread) >= most_unread * count and text.error:
             raise text.error
         say_once(
             f"{path}: {len(unread):,} of {count:,} captions look like lists or file names but are "
-            f"used as plain text (first: {first!r}): {text[:60]!r}"
+            f"used as plain text (first: {first!r}): {text.text[:60]!r}"
         )
     if 0 < bare < number:
         raise UsageError(
             f"{path}: {bare} of {number} records have no id; expected every record to have one of "
             f"{', '.join(ID_KEYS[:5])}, …"
         )
-    return CaptionFile(str(path), texts, files, splits, numbered=bool(bare))
+    return replace(file, numbered=bool(bare))
 
 
 def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[CaptionEntry]:
@@ -168,22 +163,20 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
     if path.is_dir():
         return _read_folder(path, names, tabs)
     suffix = plain_suffix(path)
-    if suffix in (".parquet", ".pq"):
-        return read_parquet(path, names)
-    if suffix in (".xlsx", ".xlsm"):
-        return read_excel(path, names)
     refuse_unread(path)
     if suffix in _NOT_TEXT:
         raise UsageError(f"{path}: {_NOT_TEXT[suffix].replace('FILE', str(path))}")
-    text = read_nonempty(path)
-    start = text.lstrip()[:1]
-    if suffix in (".csv", ".tsv") or (start not in "[{" and has_header(text, names)):
-        return read_table(path, text, names)
-    if suffix in (".jsonl", ".ndjson") or (start in "[{" and is_json_lines(text)):
-        return read_json_lines(path, text, names)
-    if suffix == ".json" or start in "[{":
-        return read_json_text(path, text, names)
-    return read_lines(path, text, tabs)
+    text = "" if suffix in EXCEL_SUFFIXES + PARQUET_SUFFIXES else read_nonempty(path)
+    is_json = text.lstrip()[:1] in ("[", "{")
+    if not text or suffix in (".csv", ".tsv") or (not is_json and has_header(text, names)):
+        records = table_records(path, text, names)
+    elif suffix in (".jsonl", ".ndjson") or (is_json and is_json_lines(text)):
+        records = json_lines(path, text)
+    elif suffix == ".json" or is_json:
+        return json_entries(path, parse_value(path, text), names)
+    else:
+        return read_lines(path, text, tabs)
+    return (entry_of(where, record, names) for where, record in records)
 
 
 def metadata_files(folder: Path) -> list[Path]:
@@ -229,9 +222,10 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
     contents = {name: read_text(folder / name) for name in chosen}
     lines = lines_in(text for name, text in contents.items() if not name.lower().endswith(".json"))
     for name, text in contents.items():
-        file, captions = folder / name, [""]  # empty if the captioner produced no text
+        file, captions = folder / name, [CaptionText("")]  # empty if the captioner produced no text
         if text.strip() and name.lower().endswith(".json"):
-            captions = [caption for entry in read_json_text(file, text, names) for caption in entry.texts]
+            entries = json_entries(file, parse_value(file, text), names)
+            captions = [caption for entry in entries for caption in entry.texts]
         elif text.strip():
-            captions = texts_in(str(file), None, texts_beside(text, lines))
+            captions = texts_in(str(file), texts_beside(text, lines))
         yield CaptionEntry(posixpath.splitext(name)[0], "", captions)

@@ -31,37 +31,32 @@ def is_json_lines(text: str) -> bool:
     first, _, rest = text.strip().partition("\n")
     try:
         return isinstance(parse_json(first), dict | list) and bool(rest.strip())
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
 
 
 def parse_value(path: Path, text: str, line: int = 0) -> Any:
+    """Parses a JSON value. Raises a `UsageError` that names the line, which is ``line`` if the text is only that."""
     try:
         return parse_json(text)
-    except RecursionError:
-        raise UsageError(f"{path}, line {line or 1}: the JSON is nested too deeply") from None
     except ValueError as error:
         at = line or getattr(error, "lineno", 0)  # 0: the error concerns the whole text, such as a duplicate key
         where = f"{path}, line {at}" if at else path
         raise UsageError(f"{where}: invalid JSON ({getattr(error, 'msg', error)})") from None
 
 
-def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """Yields the entries of a file with one JSON value per line. Raises `UsageError` with the line number."""
+def json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Yields the location and the value of each line that is not blank. Raises a `UsageError` that names the line."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield entry_of(f"{path}, line {number}", parse_value(path, line, number), names)
+            yield f"{path}, line {number}", parse_value(path, line, number)
 
 
-def read_json_text(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """Yields the entries of a file that is a single JSON value. Raises a `UsageError` that names the line."""
-    return _read_value(path, parse_value(path, text), names)
-
-
-def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:
+def json_entries(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:
+    """Yields the entries of a file that is a single JSON value. ``unwrap``: whether an object may hold the records."""
     data = split_records(data)
     if isinstance(data, dict):
-        yield from _read_object(path, data, names, unwrap)
+        yield from _object_entries(path, data, names, unwrap)
     elif isinstance(data, list):
         printed = [record for record in data if isinstance(record, dict) and EXIFTOOL_KEY in record]
         if any(text_keys(names, exiftool_names(list(record))) for record in printed):
@@ -74,46 +69,37 @@ def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = T
         )
 
 
-def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap: bool) -> Iterator[CaptionEntry]:
+def _object_entries(path: Path, data: dict[str, Any], names: Sequence[str], unwrap: bool) -> Iterator[CaptionEntry]:
     images = data.get("images")
-    if isinstance(data.get("annotations"), list):
-        listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
+    wrapped = [key for key in _WRAPPERS if unwrap and isinstance(data.get(key), list | dict)]
+    if isinstance(data.get("annotations"), list):  # COCO
         files: dict[str, str] = {}
-        for image in listed:
-            if files.setdefault(key := str(image.get("id")), file := picture_path(image)) != file:
+        for image in images if isinstance(images, list) else ():
+            key, file = (str(image.get("id")), picture_path(image)) if isinstance(image, dict) else ("", "")
+            if files.setdefault(key, file) != file:
                 raise UsageError(
                     f"{path}: two pictures have the id '{key}', {files[key]} and {file}; ids must be unique"
                 )
-        for entry in _read_value(path, data["annotations"], names):
+        for entry in json_entries(path, data["annotations"], names):
             yield replace(entry, file=entry.file or files.get(entry.id, ""))
-        return
-    if isinstance(images, list) and not (find_value(ID_KEYS, data) or find_key(names, data)):
-        yield from _read_karpathy(path, images)
-        return
-    if _is_record(data, names):
+    elif isinstance(images, list) and not (find_value(ID_KEYS, data) or find_key(names, data)):
+        yield from _karpathy_entries(path, images)
+    elif text_keys(names, data) and (find_key(ID_KEYS, data) or picture_key(data)):
         yield entry_of(f"{path}, entry 1", data, names)  # a JSONL file with one line
-        return
-    wrapped = [key for key in _WRAPPERS if unwrap and isinstance(data.get(key), list | dict)]
-    if len(wrapped) == 1 and (len(data) == 1 or _holds_records(data[wrapped[0]])):
-        yield from _read_value(path, data[wrapped[0]], names, unwrap=False)
-        return
-    for key, value in data.items():
-        where = f"{path}, id {key!r}"
-        record = value if isinstance(value, dict) and text_keys(names, value) else None
-        inner = value if record is None else text_value(names, record)
-        own = record or {}
-        yield CaptionEntry(str(key), picture_path(own), texts_in(where, value, inner), split_of(own))
+    elif len(wrapped) == 1 and (len(data) == 1 or _holds_records(data[wrapped[0]])):
+        yield from json_entries(path, data[wrapped[0]], names, unwrap=False)
+    else:
+        for key, value in data.items():
+            record = value if isinstance(value, dict) and text_keys(names, value) else {}
+            texts = texts_in(f"{path}, id {key!r}", text_value(names, record) if record else value, value)
+            yield CaptionEntry(str(key), picture_path(record), texts, split_of(record))
 
 
 def _holds_records(value: Any) -> bool:
     return bool(value) and (isinstance(value, dict) or isinstance(value[0], dict))
 
 
-def _is_record(data: dict[str, Any], names: Sequence[str]) -> bool:
-    return bool(text_keys(names, data)) and bool(find_key(ID_KEYS, data) or picture_key(data))
-
-
-def _read_karpathy(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:
+def _karpathy_entries(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:
     for number, image in enumerate(images, 1):
         where = f"{path}, image {number}"
         if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
@@ -121,5 +107,4 @@ def _read_karpathy(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:
         key = next((image[name] for name in ("cocoid", "filename", "imgid") if name in image), None)
         if key is None:
             raise UsageError(f"{where}: has neither 'cocoid' nor 'filename' nor 'imgid'")
-        texts = texts_in(where, image["sentences"], image["sentences"])
-        yield CaptionEntry(str(key), picture_path(image), texts, split_of(image))
+        yield CaptionEntry(str(key), picture_path(image), texts_in(where, image["sentences"]), split_of(image))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.data.caption_entries import CaptionEntry, texts_in
+from tellapart.data.caption_entries import CaptionEntry, split_key, texts_in
 from tellapart.data.file_names import MEDIA, is_file_name
 from tellapart.errors import UsageError
 
@@ -39,7 +39,7 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
             )
         if "\t" in line and not tabs:
             raise UsageError(f"{where}: unexpected tab; expected one caption per line (is this the reference file?)")
-        yield CaptionEntry("", "", texts_in(where, line, line.split("\t")))
+        yield CaptionEntry("", "", texts_in(where, line.split("\t"), line))
 
 
 def _read_keyed(path: Path, keyed: Sequence[re.Match[str] | None]) -> Iterator[CaptionEntry]:
@@ -50,5 +50,5 @@ def _read_keyed(path: Path, keyed: Sequence[re.Match[str] | None]) -> Iterator[C
             text = _COMMENT_NUMBER.sub("", match["text"]) if counted else match["text"]
             quoted = _QUOTED.fullmatch(text)
             texts = [quoted[1].replace('""', '"')] if quoted else text.split("\t")
-            file = match["key"] if is_file_name(match["key"]) else ""
-            yield CaptionEntry("" if file else match["key"], file, texts_in(f"{path}, line {number}", text, texts))
+            key, file = split_key(match["key"])
+            yield CaptionEntry(key, file, texts_in(f"{path}, line {number}", texts, text))

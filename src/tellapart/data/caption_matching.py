@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from urllib.parse import unquote
 
 from tellapart.errors import UsageError
@@ -95,32 +96,13 @@ def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> Matched
     Matches by position only if neither side has ids, which requires equal lengths. Raises `UsageError` if the lengths
     differ, or if only one side has ids.
     """
-    if captions.numbered or known.numbered:
-        return _match_by_position(captions, known, name)
-    ids = set(known.ids)
-    same = sum(key in ids for key in captions.texts)
-    if same == len(captions.texts):
-        return MatchedCaptions(captions.texts)
-    best, how, most = {key: key for key in captions.texts if key in ids}, "", same
-    whole = min(len(captions.texts), len(ids))
-    for way, compare in MATCH_LEVELS:
-        for caption_names in _name_maps(captions.files):
-            for known_names in _name_maps(known.files):
-                found = _pairs(captions, known, caption_names, known_names, compare) if most < whole else {}
-                if len(found) > most:
-                    best, how, most = found, way, len(found)
-    if not how:
-        return MatchedCaptions(captions.texts)
+    pairs, how = _match(KnownIds(name, list(captions.texts), captions.files, captions.numbered), known)
     texts: dict[str, list[str]] = {}
-    for key, caption_texts in captions.texts.items():
-        target = best.get(key, f"{key} (unknown picture)" if key in ids else key)
-        texts.setdefault(target, []).extend(caption_texts)
-    shown = next((pair for pair in best.items() if pair[0] != pair[1]), None) or next(iter(best.items()))
-    example = f"'{captions.files.get(shown[0], shown[0])}' is '{shown[1]}'"
-    return MatchedCaptions(
-        texts,
-        f"{name}: matched {most} of {len(captions.texts)} captions with {known.name} by {how}, for example {example}",
-    )
+    ids = set(known.ids)
+    for key, own in captions.texts.items():
+        target = pairs.get(key, f"{key} (unknown picture)" if key in ids else key)
+        texts.setdefault(target, []).extend(own)
+    return MatchedCaptions(texts, how)
 
 
 def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str, str], str | None]:
@@ -128,56 +110,61 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
     Returns a mapping from given to known ids, without unmatched ids, and how ids were matched (None: identical).
     """
-    inside = set(known.ids)
-    given = CaptionFile(name, {id_: [id_] for id_ in ids})
-    matched = match_captions(given, known, name)
-    return {own: id_ for id_, owns in matched.texts.items() if id_ in inside for own in owns}, matched.how
+    return _match(KnownIds(name, list(ids)), known)
 
 
-def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Returns the names by which pictures are compared: their ids and, if known, their file names."""
-    return [{}, files] if files else [{}]
-
-
-def _pairs(
-    captions: CaptionFile,
-    known: KnownIds,
-    caption_names: Mapping[str, str],
-    known_names: Mapping[str, str],
-    compare: Callable[[str], str],
-) -> dict[str, str]:
-    """Maps the captions' ids to known ids by names that are unique on both sides. Records with the same file
-    describe one picture.
+def _match(own: KnownIds, known: KnownIds) -> tuple[dict[str, str], str | None]:
+    """Returns the known id of each id, and how they were matched. `KnownIds` of different names are compared by their
+    ids and, if known, by the names of their files.
     """
-    known_key: dict[str, str] = {}
-    twice: set[str] = set()
-    for id_ in known.ids:
-        key = compare(known_names.get(id_, id_))
-        if known_key.setdefault(key, id_) != id_:
-            twice.add(key)
-    caption_name: dict[str, str] = {}
-    for id_ in captions.texts:
-        name = caption_names.get(id_, id_)
-        key = compare(name)
-        if caption_name.setdefault(key, name) != name:
-            twice.add(key)
-    pairs = ((id_, compare(caption_names.get(id_, id_))) for id_ in captions.texts)
-    return {id_: known_key[key] for id_, key in pairs if key in known_key and key not in twice}
+    if own.numbered or known.numbered:
+        return _match_by_position(own, known)
+    ids, how = set(known.ids), None
+    best = {key: key for key in own.ids if key in ids}
+    for (way, compare), own_files, known_files in product(MATCH_LEVELS, _names(own), _names(known)):
+        if len(best) == min(len(own.ids), len(ids)):
+            break
+        known_key = _unambiguous((compare(known_files.get(id_, id_)), id_) for id_ in known.ids)
+        keys = {id_: compare(own_files.get(id_, id_)) for id_ in own.ids}
+        # Records with the same file describe one picture.
+        unique = _unambiguous((key, own_files.get(id_, id_)) for id_, key in keys.items())
+        found = {id_: known_key[key] for id_, key in keys.items() if key in known_key and key in unique}
+        if len(found) > len(best):
+            best, how = found, way
+    if how is None:
+        return best, None
+    own_id, id_ = next((pair for pair in best.items() if pair[0] != pair[1]), None) or next(iter(best.items()))
+    return best, (
+        f"{own.name}: matched {len(best)} of {len(own.ids)} captions with {known.name} by {how}, for example "
+        f"'{own.files.get(own_id, own_id)}' is '{id_}'"
+    )
 
 
-def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
-    (own, count), (other, expected) = sides = (name, len(captions.texts)), (known.name, len(known.ids))
-    if captions.numbered != known.numbered:
-        (bare, lines), (whole, _) = sides if captions.numbered else sides[::-1]
-        example = next(iter(known.ids if captions.numbered else captions.texts), "391895")
+def _names(pictures: KnownIds) -> list[Mapping[str, str]]:
+    """Returns the names by which pictures are compared: their ids and, if known, their file names."""
+    return [{}, pictures.files] if pictures.files else [{}]
+
+
+def _match_by_position(own: KnownIds, known: KnownIds) -> tuple[dict[str, str], str | None]:
+    count, expected = len(own.ids), len(known.ids)
+    if own.numbered != known.numbered:
+        bare, whole = (own, known) if own.numbered else (known, own)
         raise UsageError(
-            f"{bare}: the {lines:,} entries have no ids, but those of {whole} do; they are not "
+            f"{bare.name}: the {len(bare.ids):,} entries have no ids, but those of {whole.name} do; they are not "
             "paired by position, because the order may differ. Add ids to the entries, such as "
-            f'{{"id": "{example}", "caption": "a dog"}}'
+            f'{{"id": "{next(iter(whole.ids), "391895")}", "caption": "a dog"}}'
         )
     if count != expected:
         raise UsageError(
-            f"{own} has {count:,} entries, but {other} has {expected:,}, and neither has ids; "
+            f"{own.name} has {count:,} entries, but {known.name} has {expected:,}, and neither has ids; "
             "expected one entry per picture in the same order, or files with ids"
         )
-    return MatchedCaptions(captions.texts, f"{own}: paired with {other} by position, because neither has ids")
+    how = f"{own.name}: paired with {known.name} by position, because neither has ids"
+    return {key: key for key in own.ids}, how
+
+
+def _unambiguous(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Returns the pairs as a mapping, without keys that have several values."""
+    found: dict[str, str] = {}
+    ambiguous = {key for key, value in pairs if found.setdefault(key, value) != value}
+    return {key: value for key, value in found.items() if key not in ambiguous}

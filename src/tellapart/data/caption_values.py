@@ -8,8 +8,8 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from tellapart.data.dropped import EMPTY, MISSING, drop, has_text, stands_for_nothing
 from tellapart.data.file_names import is_file_name
@@ -37,24 +37,20 @@ _LIST = re.compile(
 )
 
 
-class MarkedText(str):
-    """A caption that needs special treatment.
+class CaptionText(NamedTuple):
+    """A caption as written.
 
     error: set if the text looks like a list, a dictionary or a file name.
     flag: VizWiz's flag of the record, such as ``is_rejected``; empty if there is none.
     """
 
-    error: RowError | None
-    flag: str
-
-    def __new__(cls, text: str, error: RowError | None = None, flag: str = "") -> MarkedText:
-        made = super().__new__(cls, text)
-        made.error, made.flag = error, flag
-        return made
+    text: str
+    error: RowError | None = None
+    flag: str = ""
 
 
-def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[str]:
-    """Returns a record's texts, with those that VizWiz excludes converted to `MarkedText`.
+def with_flags(texts: list[CaptionText], record: Mapping[str, Any], where: str) -> list[CaptionText]:
+    """Returns a record's texts, with flags for those that VizWiz excludes.
 
     ``is_rejected`` marks spam, and ``is_precanned`` marks canned text for unrecognizable pictures. A flag is one value
     for all texts, or a list (possibly printed as a string) with one value per text. Raises `RowError` if the lengths
@@ -64,50 +60,55 @@ def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[
         value = find_value((flag,), record)
         if isinstance(value, str) and value.lstrip().startswith("["):
             value = _parsed(value)
-        if isinstance(value, list | tuple) and len(value) != len(texts):
-            raise RowError(
-                where, f"'{flag}' has {len(value)} values for {len(texts)} captions; expected one per caption"
-            )
         values = value if isinstance(value, list | tuple) else [value] * len(texts)
+        if len(values) != len(texts):
+            raise RowError(
+                where, f"'{flag}' has {len(values)} values for {len(texts)} captions; expected one per caption"
+            )
         texts = [
-            MarkedText(text, flag=flag) if str(one).strip().lower() in ("true", "1", "1.0") else text
+            text._replace(flag=flag) if str(one).strip().lower() in ("true", "1", "1.0") else text
             for text, one in zip(texts, values, strict=True)
         ]
     return texts
 
 
-def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
+def caption_texts(value: Any, where: str, depth: int = 0) -> list[CaptionText]:
     """Returns the captions in a value.
 
     A value is a text, a list, ``{"raw": text}``, the turns of a conversation, or any of these printed as a string by
-    JSON, Python or NumPy.
-
-    File names, unreadable lists and dictionaries, and texts with a VizWiz flag become `MarkedText`. Raises
-    a `UsageError` whose message begins with ``where``.
+    JSON, Python or NumPy. Raises a `UsageError` whose message begins with ``where``.
     """
+
+    def inside(part: Any) -> list[CaptionText]:
+        return caption_texts(part, where, depth + 1)
+
+    def joined(parts: Any) -> list[CaptionText]:
+        return [CaptionText(" ".join(text.text for text in inside(parts)))]
+
     if value is None or (isinstance(value, float) and value != value):  # pandas writes NaN for an empty cell
         return []
     if isinstance(value, str):
         return _texts_of_cell(value, where, depth)
     if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
-        if value and all(isinstance(turn, Mapping) and {"from", "role"} & turn.keys() for turn in value):
-            return _first_answer(value, where, depth)
-        return [text for part in value for text in caption_texts(part, where, depth + 1)]
+        if not value or not all(isinstance(turn, Mapping) and {"from", "role"} & turn.keys() for turn in value):
+            return [text for part in value for text in inside(part)]
+        for turn in value:  # LLaVA's {"from": "gpt", "value"}, or {"role": "assistant", "content"}
+            if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
+                return joined(turn.get("value", turn.get("content")))
+        raise UsageError(f"{where}: the conversation has no answer; expected a turn by 'gpt' or 'assistant'")
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         answers = value.get("choices") or value.get("candidates")  # OpenAI's and Gemini's names
         if isinstance(answers, list) and answers:
-            texts = caption_texts(answers[0], where, depth + 1)
-            said = [answer_text(text) or "" for text in texts]  # parsed like an answer to `caption`
-            return [text if one == text else one for text, one in zip(texts, said, strict=True)]
+            texts = inside(answers[0])
+            said = [answer_text(text.text) or "" for text in texts]  # parsed like an answer to `caption`
+            return [text if one == text.text else CaptionText(one) for text, one in zip(texts, said, strict=True)]
         if len(value) == 1 and _TASK.match(str(next(iter(value)))):
-            return caption_texts(next(iter(value.values())), where, depth + 1)
+            return inside(next(iter(value.values())))
         if spoken := next((value[key] for key in _SPOKEN_KEYS if _is_spoken(value.get(key))), None):
-            pieces = [piece for piece in spoken if piece.get("type") not in _UNSPOKEN_TYPES]
-            return [" ".join(caption_texts(pieces, where, depth + 1))]
+            return joined([piece for piece in spoken if piece.get("type") not in _UNSPOKEN_TYPES])
         inner = find_value(_NESTED_KEYS, value)
         if inner is not None or find_key(_NESTED_KEYS, value):
-            texts = caption_texts(inner if inner is not None else "", where, depth + 1)
-            return with_flags(texts, value, where)
+            return with_flags(inside("" if inner is None else inner), value, where)
     raise UsageError(f"{where}: expected the caption to be a string, got {type(value).__name__}")
 
 
@@ -120,24 +121,15 @@ def _is_spoken(value: Any) -> bool:
     )
 
 
-def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) -> list[str]:
-    """Returns a conversation's first answer (LLaVA's ``{"from": "gpt", "value"}``, or ``{"role": "assistant"}``)."""
-    for turn in turns:
-        if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
-            content = turn.get("value", turn.get("content"))
-            return [" ".join(caption_texts(content, where, depth + 1))]
-    raise UsageError(f"{where}: the conversation has no answer; expected a turn by 'gpt' or 'assistant'")
-
-
-def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
+def _texts_of_cell(text: str, where: str, depth: int) -> list[CaptionText]:
     cell = text.strip()
     if stands_for_nothing(cell):
         drop(MISSING, where)
         return []
     if is_file_name(cell) and len(cell.split()) == 1:
-        return [MarkedText(text, RowError(where, f"expected a caption, got the file name {cell[:60]!r}"))]
+        return [CaptionText(text, RowError(where, f"expected a caption, got the file name {cell[:60]!r}"))]
     if not _LIST.match(cell):
-        return [text]
+        return [CaptionText(text)]
     value = _parsed(cell)
     if isinstance(value, list | tuple | dict) and depth < _MAX_DEPTH:
         with contextlib.suppress(UsageError):
@@ -146,7 +138,7 @@ def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
         f"the caption {cell[:60]!r} looks like a list or a dictionary but cannot be parsed; "
         'expected a string, or a JSON list of strings: ["a dog", "the dog"]'
     )
-    return [MarkedText(text, RowError(where, why))]
+    return [CaptionText(text, RowError(where, why))]
 
 
 def _parsed(text: str) -> Any:
@@ -199,13 +191,12 @@ def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None =
     Drops empty captions and those that a VizWiz flag in ``record`` excludes, and counts them in
     `tellapart.data.dropped`. Raises a `UsageError` whose message begins with ``where``.
     """
-    found = with_flags(caption_texts(captions, where), record or {}, where)
-    if error := next((text.error for text in found if isinstance(text, MarkedText) and text.error), None):
-        raise error
     texts = []
-    for text in found:
+    for text, error, flag in with_flags(caption_texts(captions, where), record or {}, where):
+        if error:
+            raise error
         line = clean_line(text)
-        if reason := getattr(text, "flag", "") or ("" if has_text(line) else EMPTY):
+        if reason := flag or ("" if has_text(line) else EMPTY):
             drop(reason, where)
         else:
             texts.append(line)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.caption_values import clean_captions, with_flags
+from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.file_patterns import files_below
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.options import Options
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.record_keys import VIZWIZ_FLAGS
 from tellapart.data.splits import split_from_name
 from tellapart.data.text_files import read_images
 from tellapart.errors import UsageError
@@ -88,8 +89,8 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
         if "caption" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "caption" (is this the bounding-box file?)')
-        own = captions.setdefault(str(annotation["image_id"]), [])
-        own += with_flags([annotation["caption"]], annotation, f"{file}: annotations[{number}]")
+        texts = {key: annotation[key] for key in ("caption", *VIZWIZ_FLAGS) if annotation.get(key) is not None}
+        captions.setdefault(str(annotation["image_id"]), []).extend([texts] if "caption" in texts else [])
     return captions
 
 

@@ -23,6 +23,7 @@ from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.caption_values import clean_captions
 from tellapart.data.dataset import Skipped
 from tellapart.data.decode import NO_HEIC, PICTURE_SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.dropped import drop
 from tellapart.data.file_patterns import files_below, is_hidden, natural_key
 from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
 from tellapart.data.options import Options
@@ -122,7 +123,10 @@ def _metadata(folder: Path) -> dict[str, list[str]]:
     """Returns the texts in the Hugging Face metadata files of a folder and its subfolders, by picture path."""
     listed: dict[str, list[str]] = {}
     for entry in read_metadata(folder, (*DATA_KEYS, MAY_LACK)):
-        listed.setdefault(_composed(entry.file), []).extend(entry.texts)
+        listed.setdefault(_composed(entry.file), []).extend(text.text for text in entry.texts if not text.flag)
+        for text in entry.texts:
+            if text.flag:
+                drop(text.flag, entry.file)
     return listed
 
 
